@@ -1,0 +1,1 @@
+"""Probes: one file for each kind of hardware."""

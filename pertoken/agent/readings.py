@@ -1,0 +1,145 @@
+"""What probes and engines give to a tick: absolute values as read, before any difference is taken."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A metric that could not be read from its owner, and why."""
+
+    metric: str
+    status: str
+    """`unsupported` (never will be), `denied` (a right is missing), `missing` (a driver or file is), `failing`."""
+    reason: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProcess:
+    """A process that holds a device, by host pid."""
+
+    pid: int
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One device at one instant. None: not readable; `gaps` says why."""
+
+    uuid: str
+    kind: str
+    """`gpu` or `cpu`."""
+    vendor: str
+    name: str
+    slot: int | None = None
+    memory_bytes: int | None = None
+    power_limit_mw: int | None = None
+    driver_version: str | None = None
+    pci_bus_id: str | None = None
+    util_1e4: int | None = None
+    memory_used_bytes: int | None = None
+    power_mw: int | None = None
+    energy_mj: int | None = None
+    """Absolute energy counter, millijoules since it last started from 0."""
+    energy_wraps_mj: int | None = None
+    """Where the counter wraps (RAPL); None for one that only resets."""
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: int | None = None
+    processes: tuple[DeviceProcess, ...] | None = None
+    """None: the list could not be read, or was not asked for this time."""
+    lost: str | None = None
+    """Why the whole device did not answer; every value is None then."""
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """The host at one instant. Network counters are absolute."""
+
+    name: str
+    machine_id: str | None
+    boot_id: str | None
+    boot_ms: int
+    os: str
+    cpu_name: str | None
+    cpu_count: int
+    memory_bytes: int
+    cpu_util_1e4: int | None
+    """Since the reading before; None for the first."""
+    load_1e2: int
+    memory_used_bytes: int
+    network_rx_bytes: int
+    network_tx_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReading:
+    """All devices and the host at one instant, with what asking cost."""
+
+    host: HostReading
+    devices: tuple[DeviceReading, ...]
+    gaps: tuple[Gap, ...] = ()
+    """What is missing for the whole host: no NVIDIA driver, no ROCm."""
+    driver_calls: int = 0
+    cpu_ms: int = 0
+    """CPU time the sampler used since the reading before."""
+    rss_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An inference server found on this host, by its processes or by a setting."""
+
+    kind: str
+    """`vllm` or `llama.cpp`."""
+    base_url: str
+    found_by: str
+    """`process` or `setting`."""
+    port: int | None = None
+    pid: int | None = None
+    """Root of its process group; None if it runs elsewhere or could not be seen."""
+    process_start_ms: int | None = None
+    """Unix time of the root process's start: tells a restart from a counter that went on."""
+    pids: tuple[int, ...] = ()
+    """All processes of the group: those that hold its devices are among them."""
+    knobs: dict[str, object] = field(default_factory=dict)
+    """Knobs its command line sets, in the words of `Deployment`."""
+    model_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramReading:
+    """Absolute, non-cumulative bucket counts; one more count than bounds (the last is +Inf)."""
+
+    upper_bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """One scrape of one engine: absolute counters by series, gauges by word, or why there are none.
+
+    Counters are keyed `word` or `word{label="value"}`: one key for every series on the page, so that a label set
+    that appears late is a counter of its own. Words are columns of `deployment_sample`.
+    """
+
+    endpoint: Endpoint
+    served_model: str | None = None
+    version: str | None = None
+    model_path: str | None = None
+    model_facts: dict[str, object] = field(default_factory=dict)
+    """Fields of `Model` the engine itself reported."""
+    knobs: dict[str, object] = field(default_factory=dict)
+    """Endpoint's knobs plus what the engine's API and page told."""
+    counters: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    """`running`, `waiting` (requests), `kv_use` (0 to 1)."""
+    histograms: dict[str, HistogramReading] = field(default_factory=dict)
+    """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
+    fault: str | None = None
+    """Why the page could not be used: nothing of it was counted then."""
+    fault_kind: str | None = None
+    """`closed`, `http`, `malformed`, `too_large`, `timeout`, `metrics_off`."""
+    remedy: str | None = None

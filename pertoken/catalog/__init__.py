@@ -1,0 +1,1 @@
+"""Facts as data: accelerators, models, prices, engine flags, each row with its source and date."""

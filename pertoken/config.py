@@ -1,0 +1,235 @@
+"""Settings: one TOML file into frozen values, each also settable by the environment.
+
+The table of keys below is read by the loader, by `pertoken config`, and by the documentation.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pertoken.errors import BadInput
+from pertoken.units import parse_duration_s
+
+APP = "pertoken"
+SERVICE_FOLDER = Path("/var/lib/pertoken")
+"""Where the system service keeps its database."""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text")
+    return value.strip()
+
+
+def _flag(value: object) -> bool:
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ValueError("must be true or false")
+
+
+def _seconds(value: object, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a duration such as 10s, 5m or 24h")
+    seconds = parse_duration_s(str(value))
+    if seconds < least:
+        raise ValueError(f"must be at least {least:g} s")
+    return seconds
+
+
+def _interval(value: object) -> int:
+    seconds = _seconds(value, 1)
+    if seconds != int(seconds) or 60 % int(seconds):
+        raise ValueError("must be whole seconds that divide a minute: 1s, 2s, 5s, 10s, 15s, 20s, 30s or 60s")
+    return int(seconds)
+
+
+def _window(value: object) -> float:
+    return _seconds(value, 60)
+
+
+def _urls(value: object) -> tuple[str, ...]:
+    items = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of base URLs")
+    return tuple(base_url(item) for item in items)
+
+
+def base_url(value: str) -> str:
+    """A base URL without its trailing slash, checked.
+
+    Raises ValueError if it is not http(s)://host[:port][/path].
+    """
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(value.strip())
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment:
+        raise ValueError(f"{value!r} is not a base URL: write it like http://127.0.0.1:8000")
+    return value.strip().rstrip("/")
+
+
+def _positive(value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError("must be a number") from None
+    if isinstance(value, bool) or not 0 < number < float("inf"):
+        raise ValueError("must be a number above 0")
+    return number
+
+
+def _setting(section: str, parse: Any, default: Any, example: str, **kwargs: Any) -> Any:
+    return field(default=default, metadata={"section": section, "parse": parse, "example": example, **kwargs})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. Durations are seconds; None means *decide by what is there*."""
+
+    db: str | None = _setting("", _text, None, '"/var/lib/pertoken"')
+    """Database: a folder (telemetry.db and advice.db in it) or a PostgreSQL URL. Without it: the service's folder
+    if it can be read, else your own data folder."""
+    advice: str | None = _setting("", _text, None, '"/home/me/pertoken-advice"')
+    """Folder of advice.db where it is to live apart from the telemetry (when that is only readable)."""
+    agent_interval: int = _setting("agent", _interval, 10, '"10s"')
+    """Seconds between ticks; divides a minute."""
+    agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]')
+    """Base URLs of inference servers to read besides those discovered; the kind is detected."""
+    agent_discover: bool = _setting("agent", _flag, True, "true")
+    """Whether to look for inference servers among this host's processes."""
+    agent_scrape_timeout: float = _setting("agent", lambda v: _seconds(v, 0.1), 3.0, '"3s"')
+    """Longest one scrape of an engine may take, connection and page together."""
+    agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")
+    """Largest metrics page read, in megabytes; a larger one is refused, not cut."""
+    advisor_since: float = _setting("advisor", _window, 86_400.0, '"24h"')
+    """Window of telemetry that rules look at."""
+    advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')
+    """Pause between two advice runs of `pertoken advise --every` and `pertoken up`."""
+    advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
+    """Longest one rule may take on one deployment."""
+    market_provider: str | None = _setting("market", _text, None, '"aws"')
+    """Only offers of this provider are considered; without it, all in the catalog."""
+    market_region: str | None = _setting("market", _text, None, '"us-east-1"')
+    """Only offers of this region are considered."""
+    slo_ttft_ms: float | None = _setting("slo", _positive, None, "500")
+    """Objective for p95 time to first token, milliseconds."""
+    slo_tpot_ms: float | None = _setting("slo", _positive, None, "50")
+    """Objective for p95 time per output token, milliseconds."""
+    source: Path | None = field(default=None, metadata={"section": None})
+
+    @classmethod
+    def keys(cls) -> "list[Setting]":
+        """Every setting with its names, in the order of the file."""
+        return [Setting.of(each) for each in fields(cls) if each.metadata["section"] is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key: its attribute of `Settings`, its place in the file, its environment variable."""
+
+    attribute: str
+    section: str
+    key: str
+    environment: str
+    default: Any
+    example: str
+    parse: Any
+
+    @classmethod
+    def of(cls, spec: "Field[Any]") -> "Setting":
+        """The key a field of `Settings` stands for."""
+        section = spec.metadata["section"]
+        key = spec.name.removeprefix(f"{section}_") if section else spec.name
+        return cls(
+            attribute=spec.name,
+            section=section,
+            key=key,
+            environment=f"{APP}_{spec.name}".upper(),
+            default=spec.default,
+            example=spec.metadata["example"],
+            parse=spec.metadata["parse"],
+        )
+
+    @property
+    def name(self) -> str:
+        """As written in messages: `agent.interval`."""
+        return f"{self.section}.{self.key}" if self.section else self.key
+
+
+def default_file() -> Path:
+    """The settings file in the platform's folder for this person or service."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir(APP)) / "pertoken.toml"
+
+
+def load(path: str | Path | None = None, environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
+    """Settings from, in rising precedence: defaults, the file, the environment, command-line options.
+
+    The file is `path`, else `PERTOKEN_CONFIG`, else the platform's; only a named one has to exist. Options that are
+    None are taken as not given. Raises BadInput naming the key and where it was set.
+    """
+    named = path or environment.get("PERTOKEN_CONFIG")
+    file = Path(named) if named else default_file()
+    table: dict[str, Any] = {}
+    found = file.is_file()
+    if found:
+        try:
+            table = tomllib.loads(file.read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput(f"{file}: not valid TOML: {error}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{file}: cannot be read: {error}") from None
+    elif named:
+        raise BadInput(f"{file}: no such settings file (`pertoken config init` writes one)")
+
+    keys = Settings.keys()
+    _refuse_unknown(table, keys, file)
+    values: dict[str, Any] = {"source": file if found else None}
+    for key in keys:
+        place = table.get(key.section, {}) if key.section else table
+        if key.key in place:
+            values[key.attribute] = _parsed(key, place[key.key], f"{file}: {key.name}")
+        if key.environment in environment:
+            values[key.attribute] = _parsed(key, environment[key.environment], key.environment)
+        if options.get(key.attribute) is not None:
+            values[key.attribute] = _parsed(key, options[key.attribute], f"--{key.key.replace('_', '-')}")
+    return Settings(**values)
+
+
+def _parsed(key: Setting, value: Any, where: str) -> Any:
+    try:
+        return key.parse(value)
+    except ValueError as error:
+        raise BadInput(f"{where}: {error} (got {value!r})") from None
+
+
+def _refuse_unknown(table: Mapping[str, Any], keys: "list[Setting]", file: Path) -> None:
+    sections = {key.section for key in keys if key.section}
+    known = {(key.section, key.key) for key in keys}
+    for name, value in table.items():
+        if name in sections:
+            if not isinstance(value, dict):
+                raise BadInput(f"{file}: {name}: must be a section, written [{name}]")
+            for key in value:
+                if (name, key) not in known:
+                    raise BadInput(f"{file}: {name}.{key}: no such setting{_nearest(key, name, keys)}")
+        elif ("", name) not in known:
+            raise BadInput(f"{file}: {name}: no such setting{_nearest(name, '', keys)}")
+
+
+def _nearest(wrong: str, section: str, keys: "list[Setting]") -> str:
+    from difflib import get_close_matches
+
+    names = {key.key: key.name for key in keys if key.section == section} | {key.name: key.name for key in keys}
+    close = get_close_matches(wrong, list(names), n=1)
+    return f" (did you mean {names[close[0]]}?)" if close else ""

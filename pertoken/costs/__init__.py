@@ -1,0 +1,1 @@
+"""Who pays for which device-hour, and what a change would save."""

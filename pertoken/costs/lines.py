@@ -1,0 +1,139 @@
+"""What the screens and the summary show of a fleet: plain values, already reconciled. None is unknown."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Dollars of one window in nano-USD; `paid = busy + idle + other + unallocated`, exactly.
+
+    `idle` is reserved but idle time of deployments, `other` foreign work on priced devices, `unallocated` time in
+    which nothing held a priced device.
+    """
+
+    paid: int
+    busy: int
+    idle: int
+    other: int
+    unallocated: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMetric:
+    """A metric that cannot be read on some owner, with the reason and what would switch it on."""
+
+    owner: str
+    metric: str
+    status: str
+    reason: str
+    remedy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostLine:
+    """One host; rates are of the newest complete minute or tick."""
+
+    host_id: int
+    name: str
+    cpu_util: float | None
+    load: float | None
+    memory_used_bytes: int | None
+    memory_bytes: int | None
+    agent_cpu_share: float | None
+    """Of one core."""
+    agent_rss_bytes: int | None
+    age_s: int | None
+    """Since its newest row; None if it has none."""
+    interval_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine:
+    """One device."""
+
+    device_id: int
+    host: str
+    kind: str
+    name: str
+    slot: int | None
+    util: float | None
+    power_w: float | None
+    memory_used_bytes: int | None
+    memory_bytes: int | None
+    nano_usd_per_hour: int | None
+    held_by: tuple[str, ...]
+    age_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentLine:
+    """One deployment over the window. Rates are over the window; `*_now` over the newest ticks."""
+
+    deployment_id: int
+    model: str
+    engine: str
+    host: str
+    devices: tuple[str, ...]
+    generated_tok_s_now: float | None
+    prompt_tok_s_now: float | None
+    running_now: float | None
+    waiting_now: float | None
+    generated_tokens: int | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    busy: float | None
+    """Share of the observed time."""
+    power_w: float | None
+    """Its share of the power of its devices, newest tick."""
+    nano_usd: int | None
+    """Dollars allocated to it over the window."""
+    nano_usd_per_mtok: int | None
+    """All dollars allocated to it / (prompt, cached included, + generated tokens) x 10^6."""
+    nano_usd_per_generated_mtok: int | None
+    nano_usd_per_hour: int | None
+    """What its share of its devices costs now."""
+    ttft_p95_s: float | None
+    tpot_p50_s: float | None
+    spark: tuple[float | None, ...]
+    """Generated tokens/s per slice of the window, oldest first; None where nothing was observed."""
+    incomplete: bool
+    """Whether tokens were counted that nobody could see (an engine restart)."""
+    coverage: float
+    """Part of the window, since it first appeared, that was observed."""
+    age_s: int | None
+    fault: str | None
+    """Why its engine cannot be read now, with what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """Something that happened."""
+
+    ts: int
+    kind: str
+    message: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """Everything the fleet screen and the plain summary show."""
+
+    now_ts: int
+    window_s: int
+    source: str
+    """The database that was opened, with no password in it."""
+    hosts: tuple[HostLine, ...]
+    devices: tuple[DeviceLine, ...]
+    deployments: tuple[DeploymentLine, ...]
+    bill: Bill | None
+    """Over the priced devices; None where no price is known."""
+    unpriced_devices: tuple[str, ...]
+    nano_usd_per_mtok: int | None
+    """Of all deployments with a price and tokens together."""
+    generated_tok_s_now: float | None
+    power_w: float | None
+    missing: tuple[MissingMetric, ...]
+    events: tuple[EventLine, ...]
+    hints: tuple[str, ...]
+    """What to start, set or switch on next, most useful first; whole sentences."""

@@ -1,0 +1,17 @@
+"""Errors meant for a person: each message says what happened, to what, and what to do next."""
+
+
+class PertokenError(Exception):
+    """Something the person can mend. The command line prints the message and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class BadInput(PertokenError):
+    """A setting, an option or a file was wrong."""
+
+    exit_code = 2
+
+
+class StoreError(PertokenError):
+    """The database is missing, of another version, in use, or cannot be read."""

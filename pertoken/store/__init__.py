@@ -1,0 +1,1 @@
+"""SQL tables, writing, reading, roll-ups, and which schema a database has."""

@@ -1,0 +1,14 @@
+"""Deterministic 64-bit ids, so that an agent that is offline makes the same ids as the centre."""
+
+from hashlib import blake2b
+
+
+def stable_id(*parts: str | int) -> int:
+    """A signed 64-bit id of a natural key: the same parts in the same order give the same id everywhere.
+
+    Parts are joined by a separator that cannot occur in them unescaped, so ("ab", "c") differs from ("a", "bc").
+    Never 0, which means *other* in shares.
+    """
+    key = "\x1f".join(str(part).replace("\x1f", "\x1f\x1f") for part in parts)
+    number = int.from_bytes(blake2b(key.encode(), digest_size=8, person=b"pertoken").digest(), signed=True)
+    return number or 1

@@ -1,0 +1,225 @@
+"""Values the agent hands to the store. Field names are the columns they become; None becomes NULL."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pertoken.provenance import Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """Identity of a host; see `store.telemetry.host`."""
+
+    host_id: int
+    name: str
+    machine_id: str | None
+    boot_id: str | None
+    os: str | None
+    cpu_name: str | None
+    cpu_count: int | None
+    memory_bytes: int | None
+    agent_version: str
+    interval_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """Identity of a device; `slot` is today's index, never a key."""
+
+    device_id: int
+    host_id: int
+    kind: str
+    uuid: str
+    vendor: str | None
+    name: str
+    slot: int | None = None
+    memory_bytes: int | None = None
+    power_limit_mw: int | None = None
+    driver_version: str | None = None
+    pci_bus_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow:
+    """One inference server process group."""
+
+    engine_id: int
+    host_id: int
+    kind: str
+    base_url: str
+    port: int | None
+    pid: int | None
+    process_start_ms: int | None
+    version: str | None
+    found_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRow:
+    """One model served at one endpoint."""
+
+    deployment_id: int
+    engine_id: int
+    host_id: int
+    served_model: str
+    model_path: str | None = None
+    model_facts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """A stretch of unchanged knobs, engine version and devices of a deployment; `knobs` is JSON."""
+
+    epoch_id: int
+    deployment_id: int
+    start_ts: int
+    end_ts: int | None
+    engine_version: str | None
+    knobs: str
+    device_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """What one device did since its row before."""
+
+    device_id: int
+    ts: int
+    duration_ms: int
+    observed_ms: int
+    util_1e4: int | None = None
+    memory_used_bytes: int | None = None
+    power_mw: int | None = None
+    energy_counter_mj: int | None = None
+    energy_integral_mj: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """What the host did since its row before."""
+
+    host_id: int
+    ts: int
+    duration_ms: int
+    observed_ms: int
+    cpu_util_1e4: int | None = None
+    load_1e2: int | None = None
+    memory_used_bytes: int | None = None
+    network_rx_bytes: int | None = None
+    network_tx_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSample:
+    """What the agent itself cost since its row before, its children included."""
+
+    host_id: int
+    ts: int
+    duration_ms: int
+    observed_ms: int
+    cpu_ms: int | None
+    rss_bytes: int | None
+    tick_ms: int
+    missed_ticks: int
+    driver_calls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentSample:
+    """What one epoch served since its row before. `complete` is False if it counted what nobody saw."""
+
+    epoch_id: int
+    ts: int
+    duration_ms: int
+    observed_ms: int
+    complete: bool
+    busy_ms: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    computed_tokens: int | None = None
+    generated_tokens: int | None = None
+    requests_finished: int | None = None
+    preemptions: int | None = None
+    running_1e2: int | None = None
+    waiting_1e2: int | None = None
+    kv_use_1e4: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShare:
+    """The part of a device one epoch (or `telemetry.OTHER`) had over the duration."""
+
+    device_id: int
+    epoch_id: int
+    ts: int
+    duration_ms: int
+    share_1e6: int
+    busy_ms: int
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSample:
+    """Observations that fell into one bucket; `bucket` indexes the upper bounds of its set."""
+
+    epoch_id: int
+    metric: str
+    ts: int
+    bucket_set_id: int
+    bucket: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterState:
+    """Last value seen of a counter and the start of the process that counts it."""
+
+    owner_id: int
+    series: str
+    value: int
+    process_start_ms: int | None
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Whether a metric can be read from its owner, and if not, why and what would change that."""
+
+    owner_id: int
+    metric: str
+    status: str
+    reason: str | None = None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, told once; repeats within an hour raise its count."""
+
+    kind: str
+    message: str
+    subject_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Everything one tick stores, in one transaction."""
+
+    ts: int
+    host: HostRow
+    devices: tuple[DeviceRow, ...] = ()
+    engines: tuple[EngineRow, ...] = ()
+    deployments: tuple[DeploymentRow, ...] = ()
+    epochs: tuple[EpochRow, ...] = ()
+    samples: tuple[Any, ...] = ()
+    """Any of the `*Sample` and `DeviceShare` values."""
+    bucket_sets: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    counters: tuple[CounterState, ...] = ()
+    forgotten: tuple[tuple[int, str], ...] = ()
+    """(owner_id, series) of counters whose process is gone."""
+    capabilities: tuple[Capability, ...] = ()
+    events: tuple[Event, ...] = ()

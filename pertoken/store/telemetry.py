@@ -1,0 +1,297 @@
+"""Telemetry tables: the agent writes them, everyone else only reads.
+
+Keys are `(device_id, ts)` and `(epoch_id, ts)`; `ts` is integer epoch seconds aligned to the tick; ids are
+deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares are scaled integers. A value that
+was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never averages.
+
+One row covers the `duration_ms` since the row before it; `observed_ms` is the part of that really watched (less
+after the agent was away). Counters are stored as what they grew by over the duration.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, SmallInteger, Table, Text
+
+NAMING = {
+    "pk": "pk_%(table_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+}
+metadata = MetaData(schema="telemetry", naming_convention=NAMING)
+
+
+def _table(name: str, *columns: Column[int] | Column[str] | Column[bool]) -> Table:
+    return Table(name, metadata, *columns, sqlite_with_rowid=False)
+
+
+def _key(name: str) -> Column[int]:
+    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+
+
+def _int(name: str, *, required: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=not required)
+
+
+def _text(name: str, *, required: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=not required)
+
+
+# -- what there is ---------------------------------------------------------------------------------------------
+
+host = _table(
+    "host",
+    _key("host_id"),
+    _text("name", required=True),
+    _text("machine_id"),
+    _text("boot_id"),
+    _text("os"),
+    _text("cpu_name"),
+    _int("cpu_count"),
+    _int("memory_bytes"),
+    _text("agent_version", required=True),
+    _int("interval_s", required=True),
+    _int("first_ts", required=True),
+    _int("last_ts", required=True),
+)
+device = _table(
+    "device",
+    _key("device_id"),
+    _int("host_id", required=True),
+    _text("kind", required=True),  # gpu | cpu
+    _text("uuid", required=True),
+    _text("vendor"),
+    _text("name", required=True),
+    _int("slot"),
+    _int("memory_bytes"),
+    _int("power_limit_mw"),
+    _text("driver_version"),
+    _text("pci_bus_id"),
+    _int("first_ts", required=True),
+    _int("last_ts", required=True),
+)
+engine = _table(
+    "engine",
+    _key("engine_id"),
+    _int("host_id", required=True),
+    _text("kind", required=True),
+    _text("base_url", required=True),
+    _int("port"),
+    _int("pid"),
+    _int("process_start_ms"),
+    _text("version"),
+    _text("found_by", required=True),  # process | setting
+    _int("first_ts", required=True),
+    _int("last_ts", required=True),
+)
+deployment = _table(
+    "deployment",
+    _key("deployment_id"),
+    _int("engine_id", required=True),
+    _int("host_id", required=True),
+    _text("served_model", required=True),
+    _text("model_path"),
+    _text("model_facts"),  # JSON: what the engine itself says of the model's shape
+    _int("first_ts", required=True),
+    _int("last_ts", required=True),
+)
+epoch = _table(
+    "epoch",
+    _key("epoch_id"),
+    _int("deployment_id", required=True),
+    _int("start_ts", required=True),
+    _int("end_ts"),
+    _text("engine_version"),
+    _text("knobs", required=True),  # JSON object; a knob nobody could see is absent
+)
+epoch_device = _table("epoch_device", _key("epoch_id"), _key("device_id"))
+
+# -- ticks -----------------------------------------------------------------------------------------------------
+
+_SPAN = ("duration_ms", "observed_ms")
+
+
+def _span() -> tuple[Column[int], Column[int]]:
+    return _int("duration_ms", required=True), _int("observed_ms", required=True)
+
+
+device_sample = _table(
+    "device_sample",
+    _key("device_id"),
+    _key("ts"),
+    *_span(),
+    _int("util_1e4"),
+    _int("memory_used_bytes"),
+    _int("power_mw"),
+    _int("energy_counter_mj"),
+    _int("energy_integral_mj"),
+    _int("sm_clock_mhz"),
+    _int("memory_clock_mhz"),
+    _int("temperature_c"),
+    _int("throttle_reasons"),  # NVML's bit mask
+)
+host_sample = _table(
+    "host_sample",
+    _key("host_id"),
+    _key("ts"),
+    *_span(),
+    _int("cpu_util_1e4"),
+    _int("load_1e2"),
+    _int("memory_used_bytes"),
+    _int("network_rx_bytes"),
+    _int("network_tx_bytes"),
+)
+agent_sample = _table(
+    "agent_sample",
+    _key("host_id"),
+    _key("ts"),
+    *_span(),
+    _int("cpu_ms"),
+    _int("rss_bytes"),
+    _int("tick_ms"),
+    _int("missed_ticks"),
+    _int("driver_calls"),
+)
+deployment_sample = _table(
+    "deployment_sample",
+    _key("epoch_id"),
+    _key("ts"),
+    *_span(),
+    Column("complete", Boolean, nullable=False),  # False: tokens were counted that nobody could see
+    _int("busy_ms"),
+    _int("prompt_tokens"),
+    _int("cached_tokens"),
+    _int("computed_tokens"),
+    _int("generated_tokens"),
+    _int("requests_finished"),
+    _int("preemptions"),
+    _int("running_1e2"),
+    _int("waiting_1e2"),
+    _int("kv_use_1e4"),
+)
+OTHER = 0
+"""`epoch_id` of foreign work in `device_share`."""
+device_share = _table(
+    "device_share",
+    _key("device_id"),
+    _key("epoch_id"),
+    _key("ts"),
+    _int("duration_ms", required=True),
+    _int("share_1e6", required=True),
+    _int("busy_ms", required=True),  # of the duration, while this epoch was busy
+    Column("provenance", SmallInteger, nullable=False),
+)
+histogram_set = _table("histogram_set", _key("bucket_set_id"), _text("upper_bounds", required=True))
+histogram_sample = _table(
+    "histogram_sample",
+    _key("epoch_id"),
+    Column("metric", Text, primary_key=True),
+    _key("ts"),
+    _key("bucket_set_id"),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
+    _int("count", required=True),
+)
+
+# -- the agent's memory ----------------------------------------------------------------------------------------
+
+counter_state = _table(
+    "counter_state",
+    _key("owner_id"),  # device_id or engine_id
+    Column("series", Text, primary_key=True),
+    _int("value", required=True),
+    _int("process_start_ms"),  # of the process (or boot) that counts; another one counts from 0
+    _int("ts", required=True),
+)
+capability = _table(
+    "capability",
+    _key("owner_id"),  # device_id, engine_id or host_id
+    Column("metric", Text, primary_key=True),
+    _text("status", required=True),  # ok | unsupported | denied | missing | failing
+    _text("reason"),
+    _text("remedy"),
+    _int("since_ts", required=True),
+)
+event = _table(
+    "event",
+    _key("event_id"),
+    _int("host_id", required=True),
+    _int("ts", required=True),
+    _int("last_ts", required=True),
+    _int("count", required=True),
+    _text("kind", required=True),
+    _int("subject_id"),
+    _text("message", required=True),
+)
+dirty = _table(
+    "dirty",
+    Column("rollup", Text, primary_key=True),  # name of the roll-up table
+    _key("owner_id"),
+    _key("ts"),  # start of the bucket
+)
+
+# -- roll-ups --------------------------------------------------------------------------------------------------
+
+
+def _rollup(name: str, keys: tuple[str, ...], *columns: Column[int] | Column[str]) -> dict[int, Table]:
+    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds."""
+    tables = {}
+    for seconds, suffix in ((60, "1m"), (3600, "1h")):
+        copies = [column.copy() for column in columns]
+        tables[seconds] = _table(
+            f"{name}_{suffix}",
+            *(Column("metric", Text, primary_key=True) if key == "metric" else _key(key) for key in keys),
+            *copies,
+            _int("revision", required=True),
+        )
+    return tables
+
+
+def _sum_and_n(*names: str) -> list[Column[int]]:
+    return [column for name in names for column in (_int(f"{name}_sum"), _int(f"{name}_n", required=True))]
+
+
+device_rollup = _rollup(
+    "device",
+    ("device_id", "ts"),
+    *_span(),
+    _int("samples", required=True),
+    *_sum_and_n("util_1e4", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c"),
+    _int("energy_counter_mj"),
+    _int("energy_integral_mj"),
+    _int("throttled_n", required=True),
+)
+host_rollup = _rollup(
+    "host",
+    ("host_id", "ts"),
+    *_span(),
+    _int("samples", required=True),
+    *_sum_and_n("cpu_util_1e4", "load_1e2", "memory_used_bytes"),
+    _int("network_rx_bytes"),
+    _int("network_tx_bytes"),
+)
+deployment_rollup = _rollup(
+    "deployment",
+    ("epoch_id", "ts"),
+    *_span(),
+    _int("samples", required=True),
+    _int("incomplete_n", required=True),
+    _int("busy_ms"),
+    _int("prompt_tokens"),
+    _int("cached_tokens"),
+    _int("computed_tokens"),
+    _int("generated_tokens"),
+    _int("requests_finished"),
+    _int("preemptions"),
+    *_sum_and_n("running_1e2", "waiting_1e2", "kv_use_1e4"),
+)
+share_rollup = _rollup(
+    "share",
+    ("device_id", "epoch_id", "ts"),
+    _int("share_us", required=True),  # device time held, microseconds: sum of share x duration
+    _int("busy_us", required=True),  # of that, while the epoch was busy
+    _int("provenance", required=True),  # the worst of the bucket
+)
+histogram_rollup = _rollup(
+    "histogram",
+    ("epoch_id", "metric", "ts", "bucket_set_id", "bucket"),
+    _int("count", required=True),
+)

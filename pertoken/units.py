@@ -1,0 +1,87 @@
+"""Units used across pertoken, their conversions and how they are written for people.
+
+Money is integer nano-dollars (1e-9 USD), so that sums are exact. Shares and ratios are stored as scaled
+integers. Everything else carries its unit in its name: `power_w`, `energy_j`, `memory_bytes`, `ts` (epoch
+seconds, UTC).
+"""
+
+import re
+
+NANO_USD = 1_000_000_000
+"""Nano-dollars in a dollar."""
+MTOK = 1_000_000
+"""Tokens in an Mtok."""
+HOUR_MS = 3_600_000
+"""Milliseconds in an hour."""
+RATIO = 10_000
+"""A stored ratio of 1 (fields named `*_1e4`)."""
+SHARE = 1_000_000
+"""A stored share of 1 (fields named `*_1e6`)."""
+HOURS_PER_MONTH = 730
+"""Hours a month is taken to have when money per hour is shown per month."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds in `10s`, `1.5m`, `24h`, `30d`, `2w` or a bare number of seconds.
+
+    Raises ValueError naming the text and the accepted forms.
+    """
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration: write it like 10s, 5m, 24h or 30d")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest usual form: `45s`, `12m`, `3h`, `2d`."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def format_usd(nano_usd: int | float | None, unknown: str = "–") -> str:
+    """Dollars with three significant digits below 100, else thousands separators: `$0.0123`, `$1,234`."""
+    if nano_usd is None:
+        return unknown
+    usd = nano_usd / NANO_USD
+    sign, usd = ("-" if usd < 0 else ""), abs(usd)
+    if usd == 0:
+        return "$0"
+    if usd >= 100:
+        return f"{sign}${usd:,.0f}"
+    if usd >= 1:
+        return f"{sign}${usd:.2f}"
+    digits = 3
+    while digits < 9 and usd < 10 ** (2 - digits):
+        digits += 1
+    return f"{sign}${usd:.{digits}f}"
+
+
+def format_count(value: int | float | None, unknown: str = "–") -> str:
+    """A count with an SI suffix and at most three significant digits: `950`, `12.3k`, `4.56M`."""
+    if value is None:
+        return unknown
+    for suffix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return _three(value / size) + suffix
+    return _three(value)
+
+
+def format_bytes(value: int | float | None, unknown: str = "–") -> str:
+    """Bytes in binary units: `79.6 GiB`."""
+    if value is None:
+        return unknown
+    for suffix, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(value) >= size:
+            return f"{_three(value / size)} {suffix}"
+    return f"{value:.0f} B"
+
+
+def _three(value: float) -> str:
+    if value == int(value) and abs(value) < 1000:
+        return f"{value:.0f}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
