@@ -45,7 +45,7 @@ SERIES: dict[str, SeriesSpec] = {
 """Every series a rule may read, by name."""
 
 
-class NotMeasured(Exception):  # noqa: N818 - reads as what it is in a rule
+class NotMeasured(Exception):
     """A rule read a series that was not measured; the advisor reports the rule as blocked, with the remedy."""
 
     def __init__(self, series: str, remedy: str) -> None:
