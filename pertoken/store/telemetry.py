@@ -4,8 +4,8 @@ Keys are `(device_id, ts)` and `(epoch_id, ts)`; `ts` is integer epoch seconds a
 deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares are scaled integers. A value that
 was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never averages.
 
-One row covers the `duration_ms` since the row before it; `observed_ms` is the part of that really watched (less
-after the agent was away). Counters are stored as what they grew by over the duration.
+One row covers the `duration_ms` that end at its `ts`, back to the row before; `observed_ms` is the part of that
+really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
 """
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, SmallInteger, Table, Text
@@ -286,8 +286,8 @@ deployment_rollup = _rollup(
 share_rollup = _rollup(
     "share",
     ("device_id", "epoch_id", "ts"),
-    _int("share_us", required=True),  # device time held, microseconds: sum of share x duration
-    _int("busy_us", required=True),  # of that, while the epoch was busy
+    _int("held_ns", required=True),  # device time held: sum of share x duration, exact
+    _int("busy_ns", required=True),  # of that, while the epoch was busy
     _int("provenance", required=True),  # the worst of the bucket
 )
 histogram_rollup = _rollup(

@@ -1,0 +1,14 @@
+"""`python -m pertoken.migrations GROUP DB`: upgrade in a process of its own, so that an agent never loads Alembic."""
+
+import sys
+
+from pertoken.errors import PertokenError
+from pertoken.migrations import upgrade
+from pertoken.store.place import place
+
+if __name__ == "__main__":
+    group, db = sys.argv[1:]
+    try:
+        upgrade(place(db), group)
+    except PertokenError as error:
+        sys.exit(str(error))

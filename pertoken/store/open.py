@@ -1,0 +1,170 @@
+"""Opening a database: readers never write, telemetry has one writer, and a newer schema is refused."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
+from sqlalchemy.pool import NullPool
+
+from pertoken.errors import StoreError
+from pertoken.store.place import Place
+
+REVISIONS = {"telemetry": ("0001",), "advice": ("0001",)}
+"""Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
+
+_UNQUALIFIED = {"schema_translate_map": {"telemetry": None, "advice": None}}
+
+
+def reading(place: Place, group: str) -> Engine:
+    """An engine that can only read one group. Nothing is opened yet."""
+    return _postgres(place, read_only=True) if place.url else _sqlite(place, group, "ro")
+
+
+def writing(place: Place, group: str) -> Engine:
+    """An engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
+    return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc")
+
+
+def _sqlite(place: Place, group: str, mode: str) -> Engine:
+    file = place.file(group).resolve()
+
+    def connect() -> sqlite3.Connection:
+        # A short wait: writers of advice take turns in milliseconds, and telemetry has only one.
+        connection = sqlite3.connect(
+            f"file:{_quoted(str(file))}?mode={mode}", uri=True, timeout=5, check_same_thread=False
+        )
+        connection.isolation_level = None  # transactions are begun by us, so that a read is one snapshot
+        if mode != "ro":
+            if group == "telemetry":
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA journal_size_limit=16777216")
+            connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=_UNQUALIFIED)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
+def _postgres(place: Place, *, read_only: bool) -> Engine:
+    if place.url is None:
+        raise ValueError(f"{place} is not a server")
+    try:
+        engine = create_engine(place.url, hide_parameters=True, pool_pre_ping=True, poolclass=NullPool)
+    except ModuleNotFoundError:
+        raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
+    return engine.execution_options(postgresql_readonly=True) if read_only else engine
+
+
+@contextmanager
+def explained(place: Place) -> Iterator[None]:
+    """Turn a driver's error into one line that says which database and what to do; never shows a password."""
+    try:
+        yield
+    except (OperationalError, ProgrammingError, DatabaseError) as error:
+        reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
+        raise StoreError(f"{place}: {reason}") from error
+    except sqlite3.Error as error:
+        raise StoreError(f"{place}: {error}") from error
+
+
+def revision(engine: Engine, group: str) -> str | None:
+    """The schema revision a group is at; None if it was never set up."""
+    sqlite = engine.dialect.name == "sqlite"
+    table = "alembic_version" if sqlite else f"{group}.alembic_version"
+    with engine.connect() as connection:
+        if sqlite:
+            there = connection.execute(text("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'")).scalar()
+        else:
+            there = connection.execute(text("SELECT to_regclass(:name)"), {"name": table}).scalar()
+        if not there:
+            return None
+        found: str | None = connection.execute(text(f"SELECT version_num FROM {table}")).scalar()
+        return found
+
+
+def check_revision(found: str | None, group: str, place: Place) -> None:
+    """Refuse a schema this pertoken does not read.
+
+    Raises StoreError: set up by nobody, older (upgrade it), or written by a newer pertoken.
+    """
+    known = REVISIONS[group]
+    if found == known[-1]:
+        return
+    if found is None:
+        raise StoreError(f"{place}: holds no {group} yet; `pertoken agent --db {place}` starts recording")
+    if found in known:
+        raise StoreError(f"{place}: its {group} is of an older pertoken; run `pertoken db upgrade --db {place}`")
+    raise StoreError(
+        f"{place}: its {group} was written by a newer pertoken (schema {found}; this one knows {known[-1]}); "
+        "upgrade pertoken here"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An opened database for reading. `advice` is None where none was ever written."""
+
+    place: Place
+    telemetry: Engine
+    advice: Engine | None
+
+    @contextmanager
+    def read(self, group: str = "telemetry") -> Iterator[Connection]:
+        """One snapshot of one group. Raises StoreError if it cannot be read."""
+        engine = self.telemetry if group == "telemetry" else self.advice
+        if engine is None:
+            raise StoreError(f"{self.place}: holds no advice yet")
+        with explained(self.place), engine.connect() as connection, connection.begin():
+            yield connection
+
+
+def open_store(place: Place) -> Store:
+    """Open a database for reading.
+
+    Raises StoreError if there is no telemetry, or it is of another version, or it cannot be read.
+    """
+    if not place.exists("telemetry"):
+        raise StoreError(f"{place}: holds no telemetry.db; start one with `pertoken agent --db {place}`")
+    telemetry = reading(place, "telemetry")
+    with explained(place):
+        check_revision(revision(telemetry, "telemetry"), "telemetry", place)
+    return Store(place, telemetry, open_advice(place))
+
+
+def open_advice(place: Place) -> Engine | None:
+    """An engine reading the advice of a place; None where none was ever written."""
+    if not place.exists("advice"):
+        return None
+    engine = reading(place, "advice")
+    with explained(place):
+        found = revision(engine, "advice")
+        if found is None:
+            return None
+        check_revision(found, "advice", place)
+    return engine
+
+
+def upsert(connection: Connection, table: Any) -> Any:
+    """An INSERT of the connection's dialect, which has `on_conflict_do_update`."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+        return sqlite_insert(table)
+    from sqlalchemy.dialects.postgresql import insert as postgres_insert
+
+    return postgres_insert(table)

@@ -1,0 +1,117 @@
+"""Where a database is: a folder with two SQLite files, or a PostgreSQL server with two schemas."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from pertoken.config import APP, SERVICE_FOLDER
+from pertoken.errors import BadInput, StoreError
+
+GROUPS = ("telemetry", "advice")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database by its folder or its URL; `advice_folder` only differs where advice lives apart."""
+
+    folder: Path | None = None
+    advice_folder: Path | None = None
+    url: URL | None = None
+
+    def __str__(self) -> str:
+        """How it is shown: never with a password."""
+        return self.url.render_as_string(hide_password=True) if self.url else str(self.folder)
+
+    def file(self, group: str) -> Path:
+        """The SQLite file of one group. Raises ValueError for a PostgreSQL place."""
+        if self.folder is None:
+            raise ValueError(f"{self} has no files")
+        folder = self.advice_folder if group == "advice" and self.advice_folder else self.folder
+        return folder / f"{group}.db"
+
+    def exists(self, group: str) -> bool:
+        """Whether there is something to open (a server is taken to exist until it is asked)."""
+        return self.url is not None or self.file(group).is_file()
+
+
+def place(db: str | None = None, advice: str | None = None) -> Place:
+    """The place `--db` names, else the service's folder if it can be read, else this person's data folder.
+
+    Raises BadInput for a URL that is neither a folder nor PostgreSQL.
+    """
+    advice_folder = Path(advice).expanduser() if advice else None
+    if db is None:
+        folder = SERVICE_FOLDER if os.access(SERVICE_FOLDER / "telemetry.db", os.R_OK) else person_folder()
+        return Place(folder=folder, advice_folder=advice_folder)
+    if "://" not in db:
+        folder = Path(db).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"--db {db}: is a file; name the folder that holds (or is to hold) telemetry.db")
+        return Place(folder=folder, advice_folder=advice_folder)
+    try:
+        url = make_url(db)
+    except (ArgumentError, ValueError):
+        raise BadInput("--db: not a database URL: write it like postgresql://user@host/database") from None
+    if url.get_backend_name() != "postgresql":
+        raise BadInput(f"--db: {url.get_backend_name()} is not supported: name a folder or a postgresql:// URL")
+    return Place(url=url.set(drivername="postgresql+psycopg"))
+
+
+def person_folder() -> Path:
+    """This person's data folder (a service's, where systemd names one)."""
+    import platformdirs
+
+    service = os.environ.get("STATE_DIRECTORY")
+    return Path(service) if service else Path(platformdirs.user_data_dir(APP))
+
+
+class AgentLock:
+    """Held by the one agent that writes a folder; freed by the kernel however that agent ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "agent.lock"
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock and note this process in it. Raises StoreError naming the agent that has it."""
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise StoreError(
+                f"{self._file.parent}: cannot be written: {error.strerror}; choose another --db"
+            ) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise StoreError(
+                f"an agent (pid {self.owner() or 'unknown'}) already writes {self._file.parent}; "
+                "`pertoken top` shows what it sees"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let it go; harmless when it is not held."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def owner(self) -> int | None:
+        """Pid of the agent that runs on this folder now, None if none does."""
+        try:
+            with self._file.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    text = file.read().strip()
+                    return int(text) if text.isdigit() else None
+        except OSError:
+            return None
+        return None

@@ -1,0 +1,140 @@
+"""Roll-ups: dirty buckets are recomputed whole from the rows below them, so that doing it twice changes nothing.
+
+A minute is computed from ticks, an hour from minutes. Recomputing a minute marks its hour dirty in the same
+transaction. A bucket that changed gets a higher revision.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Table, bindparam, case, cast, delete, func, literal_column, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from pertoken.store import telemetry as t
+from pertoken.store.open import upsert
+
+MINUTE, HOUR = 60, 3600
+
+
+@dataclass(frozen=True, slots=True)
+class _Rollup:
+    """How one pair of roll-up tables is made from its samples."""
+
+    name: str
+    samples: Table
+    tables: Mapping[int, Table]
+    owner: str
+    special: Mapping[str, ColumnElement[Any]]
+    """Minute columns that are not the plain sum (or count) of a sample's column."""
+
+
+_ONE: Any = literal_column("1")
+ROLLUPS = (
+    _Rollup(
+        "device",
+        t.device_sample,
+        t.device_rollup,
+        "device_id",
+        {
+            "samples": func.count(),
+            # Bit 1 is "idle"; anything else slowed the clocks.
+            "throttled_n": func.count(case((t.device_sample.c.throttle_reasons.bitwise_and(~1) != 0, _ONE))),
+        },
+    ),
+    _Rollup("host", t.host_sample, t.host_rollup, "host_id", {"samples": func.count()}),
+    _Rollup(
+        "deployment",
+        t.deployment_sample,
+        t.deployment_rollup,
+        "epoch_id",
+        {
+            "samples": func.count(),
+            "incomplete_n": func.count(case((t.deployment_sample.c.complete.is_(False), _ONE))),
+        },
+    ),
+    _Rollup(
+        "share",
+        t.device_share,
+        t.share_rollup,
+        "device_id",
+        {
+            "held_ns": func.sum(t.device_share.c.share_1e6 * t.device_share.c.duration_ms),
+            "busy_ns": func.sum(t.device_share.c.share_1e6 * t.device_share.c.busy_ms),
+            "provenance": func.max(t.device_share.c.provenance),
+        },
+    ),
+    _Rollup("histogram", t.histogram_sample, t.histogram_rollup, "epoch_id", {}),
+)
+
+
+def roll_up(connection: Connection) -> int:
+    """Recompute every dirty bucket, minutes first, each level in one transaction; returns how many."""
+    done = 0
+    for seconds in (MINUTE, HOUR):
+        with connection.begin():
+            for each in ROLLUPS:
+                done += _recompute(connection, each, seconds)
+    return done
+
+
+def _recompute(connection: Connection, rollup: _Rollup, seconds: int) -> int:
+    target = rollup.tables[seconds]
+    marks = connection.execute(select(t.dirty.c.owner_id, t.dirty.c.ts).where(t.dirty.c.rollup == target.name)).all()
+    if not marks:
+        return 0
+    buckets = [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in marks]
+    connection.execute(_statement(connection, rollup, seconds), buckets)
+    connection.execute(delete(t.dirty).where(t.dirty.c.rollup == target.name))
+    if seconds == MINUTE:
+        hours = {(owner_id, ts // HOUR * HOUR) for owner_id, ts in marks}
+        connection.execute(
+            upsert(connection, t.dirty).on_conflict_do_nothing(),
+            [{"rollup": rollup.tables[HOUR].name, "owner_id": owner, "ts": ts} for owner, ts in sorted(hours)],
+        )
+    return len(marks)
+
+
+def _statement(connection: Connection, rollup: _Rollup, seconds: int) -> Any:
+    """INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
+    target = rollup.tables[seconds]
+    source = rollup.samples if seconds == MINUTE else rollup.tables[MINUTE]
+    keys = [column.name for column in target.primary_key]
+    columns: dict[str, Any] = {}
+    for column in target.columns:
+        if column.name == "ts":
+            columns[column.name] = cast(bindparam("b_start"), BigInteger)
+        elif column.name in keys:
+            columns[column.name] = source.c[column.name]
+        elif column.name == "revision":
+            columns[column.name] = cast(literal_column("1"), BigInteger)
+        else:
+            columns[column.name] = cast(_aggregate(rollup, column.name, source, seconds), BigInteger)
+    # Ticks are named by their end, so a minute holds (start, end]; minutes by their start, so an hour [start, end).
+    start: Any = bindparam("b_start")
+    end: Any = bindparam("b_end")
+    ts = source.c.ts
+    inside = (ts > start) & (ts <= end) if seconds == MINUTE else (ts >= start) & (ts < end)
+    rows = (
+        select(*(expression.label(name) for name, expression in columns.items()))
+        .where(source.c[rollup.owner] == bindparam("b_owner"), inside)
+        .group_by(*(source.c[name] for name in keys if name != "ts"))
+    )
+    statement = upsert(connection, target).from_select(list(columns), rows)
+    return statement.on_conflict_do_update(
+        index_elements=keys,
+        set_={
+            **{name: statement.excluded[name] for name in columns if name not in keys},
+            "revision": target.c.revision + 1,
+        },
+    )
+
+
+def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> Any:
+    if seconds == HOUR:
+        return func.max(source.c[name]) if name == "provenance" else func.sum(source.c[name])
+    if name in rollup.special:
+        return rollup.special[name]
+    if name.endswith("_n"):
+        return func.count(source.c[name.removesuffix("_n")])
+    return func.sum(source.c[name.removesuffix("_sum")])

@@ -1,0 +1,241 @@
+"""Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
+
+from collections import defaultdict
+from dataclasses import asdict, fields
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from pertoken.provenance import Provenance
+from pertoken.store import rows
+from pertoken.store import telemetry as t
+from pertoken.store.ids import stable_id
+from pertoken.store.open import explained, upsert, writing
+from pertoken.store.place import Place
+from pertoken.store.rollup import roll_up
+
+_SAMPLES: dict[type, tuple[Table, str | None, str | None]] = {
+    rows.DeviceSample: (t.device_sample, "device", "device_id"),
+    rows.HostSample: (t.host_sample, "host", "host_id"),
+    rows.AgentSample: (t.agent_sample, None, None),
+    rows.DeploymentSample: (t.deployment_sample, "deployment", "epoch_id"),
+    rows.DeviceShare: (t.device_share, "share", "device_id"),
+    rows.HistogramSample: (t.histogram_sample, "histogram", "epoch_id"),
+}
+"""Value type -> its table, the roll-up it makes dirty, and that roll-up's owner."""
+
+
+def bucket(ts: int, seconds: int) -> int:
+    """Start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
+    return (ts - 1) // seconds * seconds
+
+
+class Writer:
+    """The one writer of a folder's telemetry. All calls come from the thread that opened it."""
+
+    def __init__(self, place: Place) -> None:
+        """Open `place` for writing. Raises StoreError if it cannot be opened."""
+        self.place = place
+        with explained(place):
+            self._connection = writing(place, "telemetry").connect()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close, leaving a file that others can read without a writer beside it (no WAL)."""
+        if self._connection.closed:
+            return
+        if self._connection.dialect.name == "sqlite":
+            raw = self._connection.connection.driver_connection
+            if raw is not None:
+                # A reader in the middle of a read keeps WAL on; the next clean stop turns it off.
+                raw.execute("PRAGMA busy_timeout=500")
+                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                raw.execute("PRAGMA journal_mode=DELETE")
+        self._connection.close()
+
+    def commit(self, tick: rows.Tick) -> None:
+        """Store a tick whole or not at all. Raises StoreError, with nothing of it stored."""
+        with explained(self.place), self._connection.begin():
+            self._identities(tick)
+            self._samples(tick)
+            self._memory(tick)
+
+    def roll_up(self) -> int:
+        """Bring roll-ups up to date with every row stored; returns the buckets recomputed."""
+        with explained(self.place):
+            return roll_up(self._connection)
+
+    def counters(self) -> tuple[rows.CounterState, ...]:
+        """The last state of every counter."""
+        with explained(self.place), self._connection.begin():
+            found = self._connection.execute(select(t.counter_state)).mappings()
+            return tuple(rows.CounterState(**row) for row in found)
+
+    def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
+        """Epochs of this host that have not ended, newest last."""
+        with explained(self.place), self._connection.begin():
+            connection = self._connection
+            found = connection.execute(
+                select(t.epoch)
+                .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+                .where(t.deployment.c.host_id == host_id, t.epoch.c.end_ts.is_(None))
+                .order_by(t.epoch.c.start_ts)
+            ).mappings()
+            devices = defaultdict(list)
+            for epoch_id, device_id in connection.execute(select(t.epoch_device)):
+                devices[epoch_id].append(device_id)
+            return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in found)
+
+    def last_ts(self, host_id: int) -> int | None:
+        """`ts` of this host's newest row; None for a new host."""
+        with explained(self.place), self._connection.begin():
+            found: int | None = self._connection.execute(
+                select(t.host_sample.c.ts)
+                .where(t.host_sample.c.host_id == host_id)
+                .order_by(t.host_sample.c.ts.desc())
+                .limit(1)
+            ).scalar()
+            return found
+
+    def known_devices(self, host_id: int) -> tuple[rows.DeviceRow, ...]:
+        """Devices ever seen on this host."""
+        names = [each.name for each in fields(rows.DeviceRow)]
+        with explained(self.place), self._connection.begin():
+            found = self._connection.execute(
+                select(*(t.device.c[name] for name in names)).where(t.device.c.host_id == host_id)
+            ).mappings()
+            return tuple(rows.DeviceRow(**row) for row in found)
+
+    def _identities(self, tick: rows.Tick) -> None:
+        for table, values in (
+            (t.host, (tick.host,)),
+            (t.device, tick.devices),
+            (t.engine, tick.engines),
+            (t.deployment, tick.deployments),
+        ):
+            _upsert_seen(self._connection, table, [asdict(value) for value in values], tick.ts)
+        for epoch in tick.epochs:
+            columns = asdict(epoch)
+            devices = columns.pop("device_ids")
+            # A stretch begins where the one before it ends; the same epoch may learn a knob it could not see.
+            self._connection.execute(
+                update(t.epoch)
+                .where(
+                    t.epoch.c.deployment_id == epoch.deployment_id,
+                    t.epoch.c.end_ts.is_(None),
+                    t.epoch.c.epoch_id != epoch.epoch_id,
+                )
+                .values(end_ts=epoch.start_ts)
+            )
+            statement = upsert(self._connection, t.epoch).values(columns)
+            self._connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["epoch_id"],
+                    set_={name: statement.excluded[name] for name in ("end_ts", "engine_version", "knobs")},
+                )
+            )
+            self._connection.execute(delete(t.epoch_device).where(t.epoch_device.c.epoch_id == epoch.epoch_id))
+            if devices:
+                self._connection.execute(
+                    insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": each} for each in devices]
+                )
+
+    def _samples(self, tick: rows.Tick) -> None:
+        by_type = defaultdict(list)
+        dirty: set[tuple[str, int, int]] = set()
+        for sample in tick.samples:
+            by_type[type(sample)].append(_columns(sample))
+            _, rollup, owner = _SAMPLES[type(sample)]
+            if rollup is not None and owner is not None:
+                dirty.add((f"{rollup}_1m", getattr(sample, owner), bucket(sample.ts, 60)))
+        for kind, values in by_type.items():
+            self._connection.execute(insert(_SAMPLES[kind][0]), values)
+        _add_missing(
+            self._connection,
+            t.histogram_set,
+            [
+                {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
+                for key, bounds in tick.bucket_sets.items()
+            ],
+        )
+        _add_missing(
+            self._connection,
+            t.dirty,
+            [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)],
+        )
+
+    def _memory(self, tick: rows.Tick) -> None:
+        for owner_id, series in tick.forgotten:
+            self._connection.execute(
+                delete(t.counter_state).where(
+                    t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
+                )
+            )
+        _replace(self._connection, t.counter_state, [asdict(each) for each in tick.counters])
+        _replace(
+            self._connection, t.capability, [{**asdict(each), "since_ts": tick.ts} for each in tick.capabilities]
+        )
+        for each in tick.events:
+            subject = each.subject_id or tick.host.host_id
+            event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
+            statement = upsert(self._connection, t.event).values(
+                event_id=event_id,
+                host_id=tick.host.host_id,
+                ts=tick.ts,
+                last_ts=tick.ts,
+                count=1,
+                kind=each.kind,
+                subject_id=each.subject_id,
+                message=each.message,
+            )
+            self._connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["event_id"], set_={"last_ts": tick.ts, "count": t.event.c.count + 1}
+                )
+            )
+
+
+def _columns(sample: Any) -> dict[str, Any]:
+    # asdict() copies deeply and costs more than the rest of the write; samples are flat.
+    return {
+        name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
+        for name in sample.__slots__
+    }
+
+
+def _upsert_seen(connection: Connection, table: Table, values: list[dict[str, Any]], ts: int) -> None:
+    if not values:
+        return
+    key = next(iter(table.primary_key)).name
+    statement = upsert(connection, table)
+    changed = {name: statement.excluded[name] for name in values[0] if name != key}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=[key], set_={**changed, "last_ts": ts}),
+        [{**value, "first_ts": ts, "last_ts": ts} for value in values],
+    )
+
+
+def _replace(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
+    if not values:
+        return
+    keys = [column.name for column in table.primary_key]
+    statement = upsert(connection, table)
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=keys, set_={name: statement.excluded[name] for name in values[0] if name not in keys}
+        ),
+        values,
+    )
+
+
+def _add_missing(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
+    if values:
+        connection.execute(upsert(connection, table).on_conflict_do_nothing(), values)
