@@ -1,0 +1,46 @@
+"""What a person should start, set or switch on next, in whole sentences, most useful first."""
+
+from collections.abc import Sequence
+
+from pertoken.costs.lines import DeploymentLine, DeviceLine, HostLine, MissingMetric
+from pertoken.units import format_duration
+
+STALE_TICKS = 3
+"""Ticks without a row after which something is called stale."""
+
+
+def hints(
+    hosts: Sequence[HostLine],
+    devices: Sequence[DeviceLine],
+    deployments: Sequence[DeploymentLine],
+    missing: Sequence[MissingMetric],
+) -> tuple[str, ...]:
+    """Hints for a fleet as it stands; none when there is nothing to do."""
+    found: list[str] = []
+    if not hosts:
+        found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
+    for host in hosts:
+        if host.age_s is None or host.age_s > STALE_TICKS * host.interval_s:
+            age = "nothing yet" if host.age_s is None else f"nothing for {format_duration(host.age_s)}"
+            found.append(f"The agent on {host.name} has stored {age}: is it running? Start it with `pertoken agent`.")
+    if hosts and not deployments:
+        found.append(
+            "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
+            "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`."
+        )
+    for line in deployments:
+        if line.fault:
+            found.append(f"{line.model} cannot be read: {line.fault}")
+    needed = {name for line in deployments for name in line.devices}
+    for device in devices:
+        label = f"{device.name} #{device.slot}" if device.slot is not None else device.name
+        if device.nano_usd_per_hour is None and (device.kind == "gpu" or label in needed):
+            selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'
+            found.append(
+                f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
+                f"`pertoken prices set DOLLARS --for {selector}`."
+            )
+    for gap in missing:
+        if gap.status in ("denied", "missing") and gap.remedy:
+            found.append(f"{gap.owner}: {gap.metric} is not measured ({gap.reason}). {gap.remedy}")
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,77 @@
+"""Who pays for which device-hour: the identity of the bill, exact in integer nano-dollars.
+
+For every device and bucket: paid = sum over deployments of (busy + idle-while-reserved) + other + unallocated.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pertoken.store.telemetry import OTHER
+from pertoken.units import HOUR_MS
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """One device over one bucket: how long it was there, and who held it for how long (nanoseconds)."""
+
+    device_id: int
+    ts: int
+    duration_ms: int
+    held_ns: Mapping[int, int] = field(default_factory=dict)
+    """By epoch id; `OTHER` is foreign work."""
+    busy_ns: Mapping[int, int] = field(default_factory=dict)
+    """Of the held time, while the epoch was busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The dollars of one device and bucket, nano-USD."""
+
+    paid: int
+    busy: Mapping[int, int]
+    idle: Mapping[int, int]
+    other: int
+    unallocated: int
+
+
+def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
+    """Split what a device cost in a bucket among its holders. Parts are integers that sum exactly to `paid`."""
+    paid = divide(time.duration_ms * nano_usd_per_hour, HOUR_MS)
+    epochs = [epoch for epoch in time.held_ns if epoch != OTHER]
+    busy = [min(time.busy_ns.get(epoch, 0), time.held_ns[epoch]) for epoch in epochs]
+    idle = [time.held_ns[epoch] - used for epoch, used in zip(epochs, busy, strict=True)]
+    other = time.held_ns.get(OTHER, 0)
+    free = max(0, time.duration_ms * _NS_PER_MS - sum(busy) - sum(idle) - other)
+    parts = apportion(paid, [*busy, *idle, other, free])
+    n = len(epochs)
+    return Allocation(
+        paid=paid,
+        busy=dict(zip(epochs, parts[:n], strict=True)),
+        idle=dict(zip(epochs, parts[n : 2 * n], strict=True)),
+        other=parts[-2],
+        unallocated=parts[-1],
+    )
+
+
+def divide(numerator: int, denominator: int) -> int:
+    """Integer quotient rounded to nearest, halves up."""
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Integers in proportion to `weights` that sum exactly to `total` (largest remainders get the rest).
+
+    All weights 0 puts everything on the last one. Raises ValueError for a negative weight or no weight at all.
+    """
+    if not weights or min(weights) < 0:
+        raise ValueError("weights must be there and not negative")
+    whole = sum(weights)
+    if whole == 0:
+        return [*[0] * (len(weights) - 1), total]
+    parts = [total * weight // whole for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
+    for i in by_remainder[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

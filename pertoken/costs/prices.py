@@ -1,0 +1,56 @@
+"""What a device-hour costs, and since when: effective-dated, so that a new price never changes past costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A configured price. `selector` is `cpu`, `gpu`, part of a device's name, or a device's UUID."""
+
+    selector: str
+    nano_usd_per_device_hour: int
+    from_ts: int
+    """In force from this instant on; 0: since ever."""
+    set_ts: int = 0
+    set_by: str = ""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What a price is looked up for."""
+
+    kind: str
+    name: str
+    uuid: str
+
+
+class PriceBook:
+    """All prices ever set. The most exact selector in force wins, then the one in force since latest."""
+
+    def __init__(self, prices: Iterable[Price]) -> None:
+        self.prices = tuple(sorted(prices, key=lambda price: (price.from_ts, price.set_ts)))
+
+    def at(self, device: Priced, ts: int) -> Price | None:
+        """The price of a device at an instant; None if nobody set one."""
+        best: tuple[int, Price] | None = None
+        for price in self.prices:
+            rank = _rank(price.selector, device)
+            if rank and price.from_ts <= ts and (best is None or rank >= best[0]):
+                best = rank, price
+        return best[1] if best else None
+
+    def changes(self) -> tuple[int, ...]:
+        """Every instant at which some price came into force."""
+        return tuple(sorted({price.from_ts for price in self.prices if price.from_ts}))
+
+
+def _rank(selector: str, device: Priced) -> int:
+    """How exactly a selector names a device: 0 not at all; a longer part of the name beats a shorter one."""
+    selector = selector.lower()
+    if selector == device.uuid.lower():
+        return 1_000_000
+    if selector == device.kind:
+        return 1
+    return 1 + len(selector) if selector in device.name.lower() else 0

@@ -1,0 +1,350 @@
+"""What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.costs.hints import hints
+from pertoken.costs.ledger import Allocation, DeviceTime, allocate
+from pertoken.costs.lines import (
+    Bill,
+    DeploymentLine,
+    DeviceLine,
+    EventLine,
+    FleetReport,
+    HostLine,
+    MissingMetric,
+)
+from pertoken.costs.prices import Price, PriceBook, Priced
+from pertoken.costs.quantiles import quantile
+from pertoken.store import book, read
+from pertoken.store.open import Store
+from pertoken.store.telemetry import OTHER
+from pertoken.units import MTOK
+
+NOW_S = 60
+"""Live figures are over the newest minute or so: whole minute buckets that end within it."""
+_SLICES = (60, 120, 300, 600, 900, 1800, 3600, 10_800, 21_600, 86_400)
+_MOST_SLICES = 30
+
+
+def price_book(store: Store) -> PriceBook:
+    """All prices people set; empty where there is no advice yet."""
+    if store.advice is None:
+        return PriceBook(())
+    with store.read("advice") as connection:
+        return PriceBook(
+            Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note)
+            for row in book.prices(connection)
+        )
+
+
+@dataclass(slots=True)
+class _Money:
+    """Dollars summed over buckets."""
+
+    paid: int = 0
+    busy: int = 0
+    idle: int = 0
+    other: int = 0
+    unallocated: int = 0
+    by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    unpriced_devices: set[int] = field(default_factory=set)
+    unpriced_epochs: set[int] = field(default_factory=set)
+    priced: bool = False
+
+    def add(self, part: Allocation) -> None:
+        self.priced = True
+        self.paid += part.paid
+        self.busy += sum(part.busy.values())
+        self.idle += sum(part.idle.values())
+        self.other += part.other
+        self.unallocated += part.unallocated
+        for epoch, nano in [*part.busy.items(), *part.idle.items()]:
+            self.by_epoch[epoch] += nano
+
+    def bill(self) -> Bill | None:
+        return Bill(self.paid, self.busy, self.idle, self.other, self.unallocated) if self.priced else None
+
+
+def allocations(
+    connection: Connection, segments: tuple[read.Segment, ...], devices: Mapping[int, Priced], prices: PriceBook
+) -> _Money:
+    """The bill of all devices over some segments, and what of it each epoch carries."""
+    money = _Money()
+    for segment in segments:
+        held: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        busy: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        for row in read.share_buckets(connection, segment):
+            held[row.device_id, row.ts][row.epoch_id] = row.held_ns
+            busy[row.device_id, row.ts][row.epoch_id] = row.busy_ns
+        for row in read.device_buckets(connection, segment):
+            key = row.device_id, row.ts
+            price = prices.at(devices[row.device_id], row.ts)
+            if price is None:
+                money.unpriced_devices.add(row.device_id)
+                money.unpriced_epochs.update(held[key])
+                continue
+            time = DeviceTime(row.device_id, row.ts, row.duration_ms, held[key], busy[key])
+            money.add(allocate(time, price.nano_usd_per_device_hour))
+    return money
+
+
+def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
+    """Everything the fleet screen and the summary show of the last `window_s` seconds.
+
+    Raises StoreError if the database cannot be read.
+    """
+    prices = price_book(store)
+    with store.read() as connection:
+        return _Reporter(connection, str(store.place), prices, window_s, now_ts).report()
+
+
+class _Reporter:
+    """One report: what was read once, and the lines made of it."""
+
+    def __init__(self, connection: Connection, source: str, prices: PriceBook, window_s: int, now_ts: int) -> None:
+        self.source, self.prices, self.window_s, self.now = source, prices, window_s, now_ts
+        start = now_ts - window_s
+        self.hosts = read.hosts(connection)
+        self.devices = read.devices(connection, start)
+        self.priced = {row.device_id: Priced(row.kind, row.name, row.uuid) for row in self.devices}
+        self.device_names = {row.device_id: _device_name(row) for row in self.devices}
+        self.epochs = read.epochs(connection, start)
+        self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs}
+        self.current = {row.deployment_id: row for row in self.epochs}
+        self.epoch_devices = read.epoch_devices(connection)
+        self.segments = read.segments(start, now_ts, prices.changes())
+        self.money = allocations(connection, self.segments, self.priced, prices)
+        self.newest = read.newest(connection)
+        last = max(self.newest.values(), default=now_ts)
+        recent = (last - 1) // 60 * 60 + 60 - 2 * NOW_S, last + 1
+        self.recent_devices = {row.device_id: row for row in read.device_totals(connection, *recent)}
+        self.recent_hosts = {row.host_id: row for row in read.host_totals(connection, *recent)}
+        self.recent = self._by_deployment(read.deployment_totals(connection, read.Segment(60, *recent)))
+        self.recent_shares = read.share_buckets(connection, read.Segment(60, *recent))
+        self.totals = self._by_deployment(
+            [row for each in self.segments for row in read.deployment_totals(connection, each)]
+        )
+        self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
+        for each in self.segments:
+            self._add_histograms(read.histograms(connection, each))
+        self.slice_s = next((s for s in _SLICES if window_s <= s * _MOST_SLICES), _SLICES[-1])
+        self.slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
+        self.agents = {row.host_id: read.newest_agent_sample(connection, row.host_id) for row in self.hosts}
+        self.gaps = read.missing(connection)
+        self.events = read.events(connection, start)
+
+    def report(self) -> FleetReport:
+        deployments = tuple(self._deployment(row) for row in self.current.values())
+        devices = tuple(self._device(row) for row in self.devices)
+        hosts = tuple(self._host(row) for row in self.hosts)
+        missing = tuple(self._missing(row) for row in self.gaps)
+        costed = [line for line in deployments if line.nano_usd is not None]
+        tokens = sum((line.prompt_tokens or 0) + (line.generated_tokens or 0) for line in costed)
+        rates = [line.generated_tok_s_now for line in deployments if line.generated_tok_s_now is not None]
+        watts = [line.power_w for line in devices if line.power_w is not None]
+        unpriced = tuple(self.device_names[each] for each in sorted(self.money.unpriced_devices))
+        return FleetReport(
+            now_ts=self.now,
+            window_s=self.window_s,
+            source=self.source,
+            hosts=hosts,
+            devices=devices,
+            deployments=deployments,
+            bill=self.money.bill(),
+            unpriced_devices=unpriced,
+            nano_usd_per_mtok=_per_mtok(sum(line.nano_usd or 0 for line in costed), tokens) if costed else None,
+            generated_tok_s_now=sum(rates) if rates else None,
+            power_w=sum(watts) if watts else None,
+            missing=missing,
+            events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in self.events),
+            hints=hints(hosts, devices, deployments, missing),
+        )
+
+    def _by_deployment(self, rows: read.Rows) -> dict[int, dict[str, Any]]:
+        """Sums over the epochs of each deployment; a column that is NULL in all of them stays None."""
+        found: dict[int, dict[str, Any]] = defaultdict(dict)
+        for row in rows:
+            deployment = self.of_epoch.get(row.epoch_id)
+            if deployment is None:
+                continue
+            sums = found[deployment]
+            for name, value in row._mapping.items():
+                if name not in ("epoch_id", "ts") and value is not None:
+                    sums[name] = sums.get(name, 0) + value
+        return found
+
+    def _add_histograms(self, rows: read.Rows) -> None:
+        for row in rows:
+            deployment = self.of_epoch.get(row.epoch_id)
+            if deployment is None:
+                continue
+            bounds = tuple(float(bound) for bound in row.upper_bounds.split(",") if bound)
+            counts = self.histograms[deployment, row.metric].setdefault(bounds, [0] * (len(bounds) + 1))
+            counts[row.bucket] += row.total
+
+    def _host(self, row: Any) -> HostLine:
+        recent = self.recent_hosts.get(row.host_id)
+        agent = self.agents[row.host_id]
+        return HostLine(
+            host_id=row.host_id,
+            name=row.name,
+            cpu_util=_mean(recent, "cpu_util_1e4", 1e4),
+            load=_mean(recent, "load_1e2", 1e2),
+            memory_used_bytes=_whole(_mean(recent, "memory_used_bytes", 1)),
+            memory_bytes=row.memory_bytes,
+            agent_cpu_share=agent.cpu_ms / agent.duration_ms
+            if agent and agent.cpu_ms is not None and agent.duration_ms
+            else None,
+            agent_rss_bytes=agent.rss_bytes if agent else None,
+            age_s=self._age(row.host_id),
+            interval_s=row.interval_s,
+        )
+
+    def _device(self, row: Any) -> DeviceLine:
+        recent = self.recent_devices.get(row.device_id)
+        price = self.prices.at(self.priced[row.device_id], self.now)
+        held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
+        names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
+        return DeviceLine(
+            device_id=row.device_id,
+            host=row.host_name,
+            kind=row.kind,
+            name=row.name,
+            slot=row.slot,
+            util=_mean(recent, "util_1e4", 1e4),
+            power_w=_mean(recent, "power_mw", 1e3),
+            memory_used_bytes=_whole(_mean(recent, "memory_used_bytes", 1)),
+            memory_bytes=row.memory_bytes,
+            nano_usd_per_hour=price.nano_usd_per_device_hour if price else None,
+            held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
+            age_s=self.now - row.last_ts,
+        )
+
+    def _deployment(self, row: Any) -> DeploymentLine:
+        totals, recent = self.totals.get(row.deployment_id, {}), self.recent.get(row.deployment_id, {})
+        own = [epoch for epoch, deployment in self.of_epoch.items() if deployment == row.deployment_id]
+        nano = None
+        if any(epoch in self.money.by_epoch for epoch in own) and not self.money.unpriced_epochs.intersection(own):
+            nano = sum(self.money.by_epoch.get(epoch, 0) for epoch in own)
+        prompt, generated = totals.get("prompt_tokens"), totals.get("generated_tokens")
+        tokens = prompt + generated if prompt is not None and generated is not None else None
+        observed = totals.get("observed_ms", 0)
+        since = max(self.now - self.window_s, min(e.start_ts for e in self.epochs if e.epoch_id in own))
+        fault = next(
+            (gap for gap in self.gaps if gap.owner_id == row.engine_id and gap.metric == "metrics_page"), None
+        )
+        return DeploymentLine(
+            deployment_id=row.deployment_id,
+            model=row.served_model,
+            engine=row.engine_kind,
+            host=row.host_name,
+            devices=tuple(self.device_names[each] for each in self.epoch_devices.get(row.epoch_id, ())),
+            generated_tok_s_now=_rate(recent, "generated_tokens"),
+            prompt_tok_s_now=_rate(recent, "prompt_tokens"),
+            running_now=_ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
+            waiting_now=_ratio(recent.get("waiting_1e2_sum"), recent.get("waiting_1e2_n"), 1e2),
+            generated_tokens=generated,
+            prompt_tokens=prompt,
+            cached_tokens=totals.get("cached_tokens"),
+            busy=_ratio(totals.get("busy_ms"), totals.get("duration_ms"), 1),
+            power_w=self._power(own),
+            nano_usd=nano,
+            nano_usd_per_mtok=_per_mtok(nano, tokens),
+            nano_usd_per_generated_mtok=_per_mtok(nano, generated),
+            nano_usd_per_hour=self._per_hour(own),
+            ttft_p95_s=self._quantile(row.deployment_id, "ttft_s", 0.95),
+            tpot_p50_s=self._quantile(row.deployment_id, "tpot_s", 0.5),
+            spark=self._spark(own),
+            incomplete=bool(totals.get("incomplete_n")),
+            coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
+            age_s=self.now - row.last_ts,
+            fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
+        )
+
+    def _power(self, epochs: list[int]) -> float | None:
+        """Watts of its devices now, by its share of them; None unless all of them are read."""
+        watts = 0.0
+        held = self._held(epochs)
+        for device_id, share in held.items():
+            power = _mean(self.recent_devices.get(device_id), "power_mw", 1e3)
+            if power is None:
+                return None
+            watts += power * share
+        return watts if held else None
+
+    def _per_hour(self, epochs: list[int]) -> int | None:
+        held = self._held(epochs)
+        nano = 0.0
+        for device_id, share in held.items():
+            price = self.prices.at(self.priced[device_id], self.now)
+            if price is None:
+                return None
+            nano += price.nano_usd_per_device_hour * share
+        return round(nano) if held else None
+
+    def _held(self, epochs: list[int]) -> dict[int, float]:
+        """Its share of each device it held lately, 0 to 1."""
+        held: dict[int, float] = defaultdict(float)
+        for share in self.recent_shares:
+            device = self.recent_devices.get(share.device_id)
+            if share.epoch_id in epochs and device is not None and device.duration_ms:
+                held[share.device_id] += share.held_ns / 1e6 / device.duration_ms
+        return held
+
+    def _quantile(self, deployment_id: int, metric: str, q: float) -> float | None:
+        return quantile(self.histograms.get((deployment_id, metric), {}), q)
+
+    def _spark(self, epochs: list[int]) -> tuple[float | None, ...]:
+        first = (self.now - self.window_s) // self.slice_s * self.slice_s
+        n = -(-(self.now - first) // self.slice_s)
+        tokens: list[int | None] = [None] * n
+        time = [0] * n
+        for row in self.slices:
+            i = (row.slice_ts - first) // self.slice_s
+            if row.epoch_id in epochs and 0 <= i < n and row.generated_tokens is not None:
+                tokens[i] = (tokens[i] or 0) + row.generated_tokens
+                time[i] += row.duration_ms
+        return tuple(
+            count * 1000 / ms if count is not None and ms else None for count, ms in zip(tokens, time, strict=True)
+        )
+
+    def _missing(self, row: Any) -> MissingMetric:
+        owner = self.device_names.get(row.owner_id)
+        owner = owner or next((h.name for h in self.hosts if h.host_id == row.owner_id), None)
+        owner = owner or next((e.base_url for e in self.epochs if e.engine_id == row.owner_id), "engine")
+        return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy)
+
+    def _age(self, host_id: int) -> int | None:
+        ts = self.newest.get(host_id)
+        return None if ts is None else self.now - ts
+
+
+def _device_name(row: Any) -> str:
+    return f"{row.name} #{row.slot}" if row.slot is not None else str(row.name)
+
+
+def _mean(row: Any | None, name: str, scale: float) -> float | None:
+    if row is None:
+        return None
+    return _ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), scale)
+
+
+def _ratio(numerator: int | None, denominator: int | None, scale: float) -> float | None:
+    return numerator / denominator / scale if numerator is not None and denominator else None
+
+
+def _rate(sums: Mapping[str, Any], name: str) -> float | None:
+    return sums[name] * 1000 / sums["duration_ms"] if sums.get(name) is not None and sums.get("duration_ms") else None
+
+
+def _per_mtok(nano_usd: int | None, tokens: int | None) -> int | None:
+    return round(nano_usd * MTOK / tokens) if nano_usd is not None and tokens else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

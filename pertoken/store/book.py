@@ -1,0 +1,85 @@
+"""The advice side of the store: prices people set, and recommendations with every move they made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, insert, select, update
+
+from pertoken.errors import StoreError
+from pertoken.store import advice as a
+from pertoken.store.ids import stable_id
+from pertoken.store.open import check_revision, explained, revision, writing
+from pertoken.store.place import Place
+from pertoken.store.read import Rows
+
+
+class Book:
+    """Advice opened for writing, in short transactions; rows carry versions, so that no one's change is lost."""
+
+    def __init__(self, place: Place) -> None:
+        """Raises StoreError if its schema is not this pertoken's or it cannot be opened."""
+        self.place = place
+        self._engine: Engine = writing(place, "advice")
+        with explained(place):
+            check_revision(revision(self._engine, "advice"), "advice", place)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction. Raises StoreError if it cannot be done."""
+        with explained(self.place), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+
+def prices(connection: Connection) -> Rows:
+    """Every price ever set, oldest first."""
+    return connection.execute(select(a.price).order_by(a.price.c.from_ts, a.price.c.set_ts)).all()
+
+
+def add_price(connection: Connection, **values: Any) -> int:
+    """Note a price; the same selector, start and moment of setting is the same price."""
+    price_id = stable_id("price", values["selector"], values["from_ts"], values["set_ts"])
+    connection.execute(insert(a.price).values(price_id=price_id, **values))
+    return price_id
+
+
+def recommendations(connection: Connection) -> Rows:
+    """Every recommendation as it stands."""
+    return connection.execute(select(a.recommendation)).all()
+
+
+def put_recommendation(
+    connection: Connection, values: dict[str, Any], *, read_version: int, who: str, why: str
+) -> None:
+    """Insert a recommendation (read_version 0) or replace the version that was read, and note the move.
+
+    Raises StoreError if somebody else changed it in between.
+    """
+    ts, state = values["updated_ts"], values["state"]
+    key = values["recommendation_id"]
+    before = None
+    if read_version:
+        before = connection.execute(
+            select(a.recommendation.c.state).where(a.recommendation.c.recommendation_id == key)
+        ).scalar()
+        changed = connection.execute(
+            update(a.recommendation)
+            .where(a.recommendation.c.recommendation_id == key, a.recommendation.c.version == read_version)
+            .values(**{**values, "version": read_version + 1})
+        )
+        if changed.rowcount != 1:
+            raise StoreError(f"{values['title']}: was changed by someone else meanwhile; look again")
+    else:
+        connection.execute(insert(a.recommendation).values(**{**values, "version": 1}))
+    if before != state:
+        connection.execute(
+            insert(a.recommendation_event).values(
+                recommendation_id=key,
+                version=read_version + 1,
+                ts=ts,
+                from_state=before,
+                to_state=state,
+                who=who,
+                why=why,
+            )
+        )

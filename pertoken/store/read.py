@@ -1,0 +1,214 @@
+"""Questions about telemetry, one statement each, answered from roll-ups. Rows are plain named tuples."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Table, and_, case, cast, func, or_, select
+
+from pertoken.store import telemetry as t
+from pertoken.store.rollup import HOUR, MINUTE
+
+Rows = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Buckets of one length with start <= ts < end."""
+
+    seconds: int
+    start: int
+    end: int
+
+
+def segments(start: int, end: int, fine: Collection[int] = ()) -> tuple[Segment, ...]:
+    """Cover [start, end) with whole hours where possible and minutes elsewhere, without overlap.
+
+    `fine` holds instants whose hour must be read by the minute (a price changed in it).
+    """
+    start, end = start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
+    split = {ts // HOUR * HOUR for ts in fine if ts % HOUR}
+    found: list[Segment] = []
+    ts = start
+    while ts < end:
+        whole = ts % HOUR == 0 and ts + HOUR <= end and ts not in split
+        seconds = HOUR if whole else MINUTE
+        until = ts + HOUR if whole else min(end, ts // HOUR * HOUR + HOUR)
+        if found and found[-1].seconds == seconds:
+            found[-1] = Segment(seconds, found[-1].start, until)
+        else:
+            found.append(Segment(seconds, ts, until))
+        ts = until
+    return tuple(found)
+
+
+def _sum(column: Any) -> Any:
+    # PostgreSQL sums bigint as numeric, which would come back as Decimal.
+    return cast(func.sum(column), BigInteger)
+
+
+def _within(table: Table, segment: Segment) -> Any:
+    return and_(table.c.ts >= segment.start, table.c.ts < segment.end)
+
+
+def hosts(connection: Connection) -> Rows:
+    """Every host, by name."""
+    return connection.execute(select(t.host).order_by(t.host.c.name)).all()
+
+
+def devices(connection: Connection, start: int) -> Rows:
+    """Devices seen since `start` with their host's name, GPUs first, by slot."""
+    return connection.execute(
+        select(t.device, t.host.c.name.label("host_name"))
+        .join(t.host, t.host.c.host_id == t.device.c.host_id)
+        .where(t.device.c.last_ts >= start)
+        .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid)
+    ).all()
+
+
+def epochs(connection: Connection, start: int) -> Rows:
+    """Epochs that served since `start`, with their deployment, engine and host; newest last."""
+    return connection.execute(
+        select(
+            t.epoch,
+            t.deployment.c.served_model,
+            t.deployment.c.model_path,
+            t.deployment.c.model_facts,
+            t.deployment.c.last_ts,
+            t.engine.c.engine_id,
+            t.engine.c.kind.label("engine_kind"),
+            t.engine.c.base_url,
+            t.host.c.host_id,
+            t.host.c.name.label("host_name"),
+            t.host.c.interval_s,
+        )
+        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+        .join(t.host, t.host.c.host_id == t.deployment.c.host_id)
+        .where(t.deployment.c.last_ts >= start, or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
+        .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
+    ).all()
+
+
+def epoch_devices(connection: Connection) -> dict[int, tuple[int, ...]]:
+    """Devices of each epoch."""
+    found: dict[int, tuple[int, ...]] = {}
+    for epoch_id, device_id in connection.execute(select(t.epoch_device).order_by(t.epoch_device.c.device_id)):
+        found[epoch_id] = (*found.get(epoch_id, ()), device_id)
+    return found
+
+
+def device_totals(connection: Connection, start: int, end: int) -> Rows:
+    """Sums over [start, end) for each device, by the minute."""
+    return _totals(connection, t.device_rollup[MINUTE], ("device_id",), start, end)
+
+
+def host_totals(connection: Connection, start: int, end: int) -> Rows:
+    """Sums over [start, end) for each host, by the minute."""
+    return _totals(connection, t.host_rollup[MINUTE], ("host_id",), start, end)
+
+
+def _totals(connection: Connection, table: Table, keys: tuple[str, ...], start: int, end: int) -> Rows:
+    sums = [
+        _sum(column).label(column.name) for column in table.columns if column.name not in (*keys, "ts", "revision")
+    ]
+    return connection.execute(
+        select(*(table.c[key] for key in keys), func.max(table.c.ts).label("ts"), *sums)
+        .where(table.c.ts >= start, table.c.ts < end)
+        .group_by(*(table.c[key] for key in keys))
+    ).all()
+
+
+def device_buckets(connection: Connection, segment: Segment) -> Rows:
+    """Device roll-ups of a segment."""
+    table = t.device_rollup[segment.seconds]
+    return connection.execute(select(table).where(_within(table, segment))).all()
+
+
+def share_buckets(connection: Connection, segment: Segment) -> Rows:
+    """Who held which device in the buckets of a segment."""
+    table = t.share_rollup[segment.seconds]
+    return connection.execute(select(table).where(_within(table, segment))).all()
+
+
+def deployment_buckets(connection: Connection, segment: Segment, epoch_id: int | None = None) -> Rows:
+    """Deployment roll-ups of a segment, by epoch and time."""
+    table = t.deployment_rollup[segment.seconds]
+    query = select(table).where(_within(table, segment)).order_by(table.c.epoch_id, table.c.ts)
+    return connection.execute(query if epoch_id is None else query.where(table.c.epoch_id == epoch_id)).all()
+
+
+def deployment_totals(connection: Connection, segment: Segment) -> Rows:
+    """Sums over a segment for each epoch."""
+    return _totals(connection, t.deployment_rollup[segment.seconds], ("epoch_id",), segment.start, segment.end)
+
+
+def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
+    """(epoch_id, slice, generated tokens, observed ms) for slices of `slice_s` counted from the epoch of time."""
+    table = t.deployment_rollup[HOUR if slice_s % HOUR == 0 else MINUTE]
+    which = (table.c.ts - table.c.ts % slice_s).label("slice_ts")
+    return connection.execute(
+        select(
+            table.c.epoch_id,
+            which,
+            _sum(table.c.generated_tokens).label("generated_tokens"),
+            _sum(table.c.duration_ms).label("duration_ms"),
+        )
+        .where(table.c.ts >= start, table.c.ts < end)
+        .group_by(table.c.epoch_id, which)
+    ).all()
+
+
+def histograms(connection: Connection, segment: Segment) -> Rows:
+    """Bucket counts over a segment: (epoch_id, metric, upper_bounds, bucket, count)."""
+    table = t.histogram_rollup[segment.seconds]
+    return connection.execute(
+        select(
+            table.c.epoch_id,
+            table.c.metric,
+            t.histogram_set.c.upper_bounds,
+            table.c.bucket,
+            _sum(table.c["count"]).label("total"),
+        )
+        .join(t.histogram_set, t.histogram_set.c.bucket_set_id == table.c.bucket_set_id)
+        .where(_within(table, segment))
+        .group_by(table.c.epoch_id, table.c.metric, t.histogram_set.c.upper_bounds, table.c.bucket)
+    ).all()
+
+
+def newest(connection: Connection) -> dict[int, int]:
+    """`ts` of the newest row of each host."""
+    query = select(t.host_sample.c.host_id, func.max(t.host_sample.c.ts)).group_by(t.host_sample.c.host_id)
+    return {host_id: ts for host_id, ts in connection.execute(query)}
+
+
+def newest_agent_sample(connection: Connection, host_id: int) -> Any | None:
+    """What the agent of a host cost at its newest tick."""
+    return connection.execute(
+        select(t.agent_sample)
+        .where(t.agent_sample.c.host_id == host_id)
+        .order_by(t.agent_sample.c.ts.desc())
+        .limit(1)
+    ).first()
+
+
+def missing(connection: Connection) -> Rows:
+    """Metrics that cannot be read, with owner, reason and remedy."""
+    return connection.execute(
+        select(t.capability)
+        .where(t.capability.c.status != "ok")
+        .order_by(t.capability.c.owner_id, t.capability.c.metric)
+    ).all()
+
+
+def events(connection: Connection, since: int, limit: int = 50) -> Rows:
+    """Newest events first."""
+    return connection.execute(
+        select(t.event).where(t.event.c.last_ts >= since).order_by(t.event.c.last_ts.desc()).limit(limit)
+    ).all()
+
+
+def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
+    """`ts` of the oldest and the newest host row."""
+    first, last = connection.execute(select(func.min(t.host_sample.c.ts), func.max(t.host_sample.c.ts))).one()
+    return first, last
