@@ -127,7 +127,7 @@ class Settings:
     source: Path | None = field(default=None, metadata={"section": None})
 
     @classmethod
-    def keys(cls) -> "list[Setting]":
+    def table(cls) -> "list[Setting]":
         """Every setting with its names, in the order of the file."""
         return [Setting.of(each) for each in fields(cls) if each.metadata["section"] is not None]
 
@@ -192,7 +192,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     elif named:
         raise BadInput(f"{file}: no such settings file (`pertoken config init` writes one)")
 
-    keys = Settings.keys()
+    keys = Settings.table()
     _refuse_unknown(table, keys, file)
     values: dict[str, Any] = {"source": file if found else None}
     for key in keys:

@@ -235,9 +235,7 @@ class _Reporter:
         tokens = prompt + generated if prompt is not None and generated is not None else None
         observed = totals.get("observed_ms", 0)
         since = max(self.now - self.window_s, min(e.start_ts for e in self.epochs if e.epoch_id in own))
-        fault = next(
-            (gap for gap in self.gaps if gap.owner_id == row.engine_id and gap.metric == "metrics_page"), None
-        )
+        fault = next((gap for gap in self.gaps if gap.owner_id == row.engine_id and gap.metric == "metrics_page"), None)
         return DeploymentLine(
             deployment_id=row.deployment_id,
             model=row.served_model,
@@ -251,7 +249,7 @@ class _Reporter:
             generated_tokens=generated,
             prompt_tokens=prompt,
             cached_tokens=totals.get("cached_tokens"),
-            busy=_ratio(totals.get("busy_ms"), totals.get("duration_ms"), 1),
+            busy=_ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
             power_w=self._power(own),
             nano_usd=nano,
             nano_usd_per_mtok=_per_mtok(nano, tokens),

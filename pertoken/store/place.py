@@ -82,9 +82,7 @@ class AgentLock:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
             fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
-            raise StoreError(
-                f"{self._file.parent}: cannot be written: {error.strerror}; choose another --db"
-            ) from None
+            raise StoreError(f"{self._file.parent}: cannot be written: {error.strerror}; choose another --db") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

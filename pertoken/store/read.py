@@ -109,9 +109,7 @@ def host_totals(connection: Connection, start: int, end: int) -> Rows:
 
 
 def _totals(connection: Connection, table: Table, keys: tuple[str, ...], start: int, end: int) -> Rows:
-    sums = [
-        _sum(column).label(column.name) for column in table.columns if column.name not in (*keys, "ts", "revision")
-    ]
+    sums = [_sum(column).label(column.name) for column in table.columns if column.name not in (*keys, "ts", "revision")]
     return connection.execute(
         select(*(table.c[key] for key in keys), func.max(table.c.ts).label("ts"), *sums)
         .where(table.c.ts >= start, table.c.ts < end)
@@ -185,10 +183,7 @@ def newest(connection: Connection) -> dict[int, int]:
 def newest_agent_sample(connection: Connection, host_id: int) -> Any | None:
     """What the agent of a host cost at its newest tick."""
     return connection.execute(
-        select(t.agent_sample)
-        .where(t.agent_sample.c.host_id == host_id)
-        .order_by(t.agent_sample.c.ts.desc())
-        .limit(1)
+        select(t.agent_sample).where(t.agent_sample.c.host_id == host_id).order_by(t.agent_sample.c.ts.desc()).limit(1)
     ).first()
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from pertoken.provenance import Provenance
 from pertoken.store import rows
@@ -105,14 +105,38 @@ class Writer:
             ).scalar()
             return found
 
-    def known_devices(self, host_id: int) -> tuple[rows.DeviceRow, ...]:
-        """Devices ever seen on this host."""
-        names = [each.name for each in fields(rows.DeviceRow)]
+    def known_owners(self, host_id: int) -> frozenset[int]:
+        """This host, its devices and its deployments, as far as they were ever stored."""
         with explained(self.place), self._connection.begin():
-            found = self._connection.execute(
-                select(*(t.device.c[name] for name in names)).where(t.device.c.host_id == host_id)
-            ).mappings()
-            return tuple(rows.DeviceRow(**row) for row in found)
+            return frozenset(
+                self._connection.execute(
+                    select(t.host.c.host_id)
+                    .where(t.host.c.host_id == host_id)
+                    .union_all(
+                        select(t.device.c.device_id).where(t.device.c.host_id == host_id),
+                        select(t.deployment.c.deployment_id).where(t.deployment.c.host_id == host_id),
+                    )
+                ).scalars()
+            )
+
+    def capabilities(self) -> tuple[rows.Capability, ...]:
+        """What could and could not be read when that was last noted."""
+        names = [each.name for each in fields(rows.Capability)]
+        with explained(self.place), self._connection.begin():
+            found = self._connection.execute(select(*(t.capability.c[name] for name in names))).mappings()
+            return tuple(rows.Capability(**row) for row in found)
+
+    def delete_before(self, table: Table, ts: int, step_s: int) -> int:
+        """Delete a table's rows before `ts`, oldest first, `step_s` seconds of them in one transaction."""
+        deleted = 0
+        with explained(self.place):
+            while True:
+                with self._connection.begin():
+                    oldest = self._connection.execute(select(func.min(table.c.ts))).scalar()
+                    if oldest is None or oldest >= ts:
+                        return deleted
+                    until = min(ts, oldest + step_s)
+                    deleted += self._connection.execute(delete(table).where(table.c.ts < until)).rowcount
 
     def _identities(self, tick: rows.Tick) -> None:
         for table, values in (
@@ -180,9 +204,7 @@ class Writer:
                 )
             )
         _replace(self._connection, t.counter_state, [asdict(each) for each in tick.counters])
-        _replace(
-            self._connection, t.capability, [{**asdict(each), "since_ts": tick.ts} for each in tick.capabilities]
-        )
+        _replace(self._connection, t.capability, [{**asdict(each), "since_ts": tick.ts} for each in tick.capabilities])
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
             event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)

@@ -1,0 +1,5 @@
+"""`python -m pertoken`."""
+
+from pertoken.cli import main
+
+main()

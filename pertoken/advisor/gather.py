@@ -1,0 +1,252 @@
+"""Evidence for rules: what was measured on each deployment and device over the window, from roll-ups."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.catalog.market import Market
+from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.quantiles import quantile
+from pertoken.costs.report import price_book
+from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, Model
+from pertoken.evidence import Evidence, Series
+from pertoken.provenance import Provenance
+from pertoken.store import read
+from pertoken.store.open import Store
+from pertoken.units import HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Everything one advice run looks at."""
+
+    fleet: Fleet
+    seen: Mapping[int, Evidence]
+    """By deployment id."""
+    price_nano_usd_per_hour: Mapping[int, int | None]
+    """By device id, in force now."""
+    names: Mapping[int, str]
+    """Devices and deployments as people call them."""
+
+
+def gather(store: Store, market: Market, window_s: int, now_ts: int) -> Gathered:
+    """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
+
+    Raises StoreError if the database cannot be read.
+    """
+    prices = price_book(store)
+    with store.read() as connection:
+        return _Gatherer(connection, market, prices, now_ts - window_s, now_ts).gathered()
+
+
+class _Gatherer:
+    """One reading of the window."""
+
+    def __init__(self, connection: Connection, market: Market, prices: PriceBook, start: int, now_ts: int) -> None:
+        self.market, self.prices, self.now = market, prices, now_ts
+        minutes = read.Segment(60, start // 60 * 60, now_ts + 60)
+        self.devices = read.devices(connection, start)
+        self.epochs = {row.deployment_id: row for row in read.epochs(connection, start)}
+        self.epoch_devices = read.epoch_devices(connection)
+        self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
+        self.share_minutes = read.share_buckets(connection, minutes)
+        self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")
+        self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
+        for segment in read.segments(start, now_ts):
+            for row in read.histograms(connection, segment):
+                bounds = tuple(float(bound) for bound in row.upper_bounds.split(",") if bound)
+                counts = self.histograms[row.epoch_id, row.metric].setdefault(bounds, [0] * (len(bounds) + 1))
+                counts[row.bucket] += row.total
+        self.missing = read.missing(connection)
+
+    def gathered(self) -> Gathered:
+        replicas = Counter(row.served_model for row in self.epochs.values())
+        price = {row.device_id: self._price(row) for row in self.devices}
+        deployments = [self._deployment(row, replicas, price) for row in self.epochs.values()]
+        seen = {row.deployment_id: self._evidence(row) for row in self.epochs.values()}
+        names = {row.device_id: f"{row.name} #{row.slot}" if row.slot is not None else row.name for row in self.devices}
+        names |= {each.deployment_id: each.served_model for each in deployments}
+        return Gathered(Fleet(tuple(deployments), tuple(self._device(row) for row in self.devices)), seen, price, names)
+
+    def _price(self, row: Any) -> int | None:
+        found = self.prices.at(Priced(row.kind, row.name, row.uuid), self.now)
+        return found.nano_usd_per_device_hour if found else None
+
+    def _deployment(self, row: Any, replicas: Mapping[str, int], price: Mapping[int, int | None]) -> Deployment:
+        knobs = {name: value for name, value in json.loads(row.knobs).items() if name in KNOBS}
+        device_ids = self.epoch_devices.get(row.epoch_id, ())
+        names = {device.name for device in self.devices if device.device_id in device_ids}
+        accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
+        costs = [price.get(each) for each in device_ids]
+        return Deployment(
+            model=self._model(row),
+            engine=row.engine_kind,
+            accelerator=accelerator.name if accelerator else None,
+            **knobs,
+            deployment_id=row.deployment_id,
+            epoch_id=row.epoch_id,
+            host=row.host_name,
+            served_model=row.served_model,
+            engine_version=row.engine_version,
+            replicas=replicas[row.served_model],
+            device_ids=device_ids,
+            usd_per_hour_nano=sum(each for each in costs if each is not None) if costs and None not in costs else None,
+        )
+
+    def _model(self, row: Any) -> Model:
+        """Its shape by the catalog, completed by what the engine itself reports."""
+        found = self.market.model(row.model_path or "") or self.market.model(row.served_model)
+        facts = json.loads(row.model_facts) if row.model_facts else {}
+        model = found or Model(row.served_model)
+        told = {name: value for name, value in facts.items() if getattr(model, name, 0) is None}
+        return replace(model, **told)
+
+    def _device(self, row: Any) -> FleetDevice:
+        minutes = self.device_minutes.get(row.device_id, [])
+        held: dict[int, int] = defaultdict(int)
+        for share in self.share_minutes:
+            if share.device_id == row.device_id:
+                held[share.ts] += share.held_ns
+        series = {
+            "held": _series(
+                [held[m.ts] / 1e6 / m.duration_ms for m in minutes if m.duration_ms],
+                [m.duration_ms for m in minutes if m.duration_ms],
+                Provenance.REPORTED,
+            ),
+            "device_util": _gauge(minutes, "util_1e4", 1e4),
+            "power_w": _gauge(minutes, "power_mw", 1e3),
+            "device_memory": _gauge(minutes, "memory_used_bytes", 1),
+            "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
+        }
+        accelerator = self.market.accelerator(row.name)
+        return FleetDevice(
+            device_id=row.device_id,
+            name=f"{row.name} #{row.slot}" if row.slot is not None else row.name,
+            host=row.host_name,
+            accelerator=accelerator.name if accelerator else None,
+            seen=Evidence(_known(series), self._remedies(row.device_id)),
+            deployment_ids=tuple(
+                each.deployment_id
+                for each in self.epochs.values()
+                if row.device_id in self.epoch_devices.get(each.epoch_id, ())
+            ),
+        )
+
+    def _evidence(self, row: Any) -> Evidence:
+        minutes = [m for m in self.minutes.get(row.epoch_id, []) if m.observed_ms]
+        busy = [m for m in minutes if m.busy_ms]
+        devices = self.epoch_devices.get(row.epoch_id, ())
+        series = {
+            "prompt_tok_s": _rate(minutes, "prompt_tokens", "duration_ms"),
+            "computed_tok_s": _rate(minutes, "computed_tokens", "duration_ms"),
+            "generated_tok_s": _rate(minutes, "generated_tokens", "duration_ms"),
+            "busy_generated_tok_s": _rate(busy, "generated_tokens", "busy_ms"),
+            "cached_share": _ratio(minutes, "cached_tokens", "prompt_tokens", Provenance.COUNTER),
+            "busy": _ratio(minutes, "busy_ms", "observed_ms", Provenance.INTEGRAL),
+            "running": _gauge(busy, "running_1e2", 1e2),
+            "waiting": _gauge(minutes, "waiting_1e2", 1e2),
+            "kv_use": _gauge(busy, "kv_use_1e4", 1e4),
+            "preemptions": _rate(minutes, "preemptions", "duration_ms", per_ms=HOUR_MS),
+            "device_util": self._devices(devices, "util_1e4", 1e4, mean=True),
+            "power_w": self._devices(devices, "power_mw", 1e3),
+            "device_memory": self._devices(devices, "memory_used_bytes", 1),
+            "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
+        }
+        for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
+            series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
+        return Evidence(_known(series), self._remedies(row.engine_id))
+
+    def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:
+        """Sum (or mean) over the deployment's devices of each minute in which all of them were read."""
+        values: dict[int, list[float]] = defaultdict(list)
+        for device_id in ids:
+            for m in self.device_minutes.get(device_id, []):
+                if getattr(m, f"{name}_n"):
+                    values[m.ts].append(getattr(m, f"{name}_sum") / getattr(m, f"{name}_n") / scale)
+        full = [sum(each) / (len(each) if mean else 1) for each in values.values() if len(each) == len(ids)]
+        return _series(full, [1] * len(full), Provenance.REPORTED)
+
+    def _remedies(self, owner_id: int) -> dict[str, str]:
+        """What would switch a missing series on, where the agent noted it."""
+        return {
+            _SERIES_OF[gap.metric]: f"{gap.reason}. {gap.remedy}"
+            for gap in self.missing
+            if gap.owner_id == owner_id and gap.metric in _SERIES_OF and gap.remedy
+        }
+
+
+_SERIES_OF = {"power_mw": "power_w", "util_1e4": "device_util", "memory_used_bytes": "device_memory"}
+
+
+def _by(rows: read.Rows, key: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[getattr(row, key)].append(row)
+    return found
+
+
+def _known(series: Mapping[str, Series | None]) -> dict[str, Series]:
+    return {name: each for name, each in series.items() if each is not None}
+
+
+def _series(values: Sequence[float], weights: Sequence[float], provenance: Provenance) -> Series | None:
+    """Weighted mean and weighted quantiles of minutes; None without any."""
+    total = sum(weights)
+    if not values or total <= 0:
+        return None
+    ordered = sorted(zip(values, weights, strict=True))
+    mean = sum(value * weight for value, weight in ordered) / total
+
+    def at(q: float) -> float:
+        reached = 0.0
+        for value, weight in ordered:
+            reached += weight
+            if reached >= q * total:
+                return value
+        return ordered[-1][0]
+
+    return Series(mean, at(0.5), at(0.95), ordered[-1][0], len(values), provenance)
+
+
+def _single(value: float, provenance: Provenance) -> Series:
+    return Series(value, value, value, value, 1, provenance)
+
+
+def _quotients(minutes: Sequence[Any], above: str, below: str, scale: float, provenance: Provenance) -> Series | None:
+    pairs = [
+        (getattr(m, above) / getattr(m, below) * scale, getattr(m, below))
+        for m in minutes
+        if getattr(m, above) is not None and getattr(m, below)
+    ]
+    return _series([value for value, _ in pairs], [weight for _, weight in pairs], provenance)
+
+
+def _rate(minutes: Sequence[Any], tokens: str, time: str, per_ms: float = 1000) -> Series | None:
+    return _quotients(minutes, tokens, time, per_ms, Provenance.COUNTER)
+
+
+def _ratio(minutes: Sequence[Any], above: str, below: str, provenance: Provenance) -> Series | None:
+    return _quotients(minutes, above, below, 1, provenance)
+
+
+def _gauge(minutes: Sequence[Any], name: str, scale: float) -> Series | None:
+    return _quotients(minutes, f"{name}_sum", f"{name}_n", 1 / scale, Provenance.REPORTED)
+
+
+def _histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:
+    at: Callable[[float], float | None] = lambda q: quantile(buckets, q)  # noqa: E731
+    p50, p95, most = at(0.5), at(0.95), at(1.0)
+    if p50 is None or p95 is None or most is None:
+        return None
+    n, total = 0, 0.0
+    for bounds, counts in buckets.items():
+        edges = (0.0, *bounds)
+        for i, count in enumerate(counts):
+            # The middle of the bucket; the open last one counts as its lower edge.
+            middle = (edges[i] + edges[i + 1]) / 2 if i + 1 < len(edges) else edges[-1]
+            n, total = n + count, total + count * middle
+    return Series(total / n, p50, p95, most, n, Provenance.COUNTER)

@@ -1,0 +1,285 @@
+"""From readings to rows: what changed since the tick before, as one `Tick`, and what to remember for the next.
+
+Pure: clocks, readings and the memory of the tick before come in, values go out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pertoken import __version__
+from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings
+from pertoken.agent.device_rows import (
+    DeviceStep,
+    device_step,
+    host_id_of,
+    host_row,
+    host_sample,
+    vanished,
+)
+from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_step, gone_step
+from pertoken.agent.epochs import follow
+from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.readings import EngineReading, Gap, ProbeReading
+from pertoken.store.rows import AgentSample, Capability, CounterState, DeviceShare, EpochRow, Event, Tick
+from pertoken.store.telemetry import OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the agent itself used since the tick before, its sampler included."""
+
+    cpu_ms: int
+    rss_bytes: int
+    tick_ms: int
+    missed_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """All that was read for one tick."""
+
+    probe: ProbeReading
+    engines: tuple[EngineReading, ...] = ()
+    cpu_time_ms: Mapping[int, int] | None = None
+    """CPU time so far of each engine's processes, by engine id; None where it was not needed."""
+    gaps: tuple[Gap, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, Memory]:
+    """One tick and the memory to keep if the store takes it.
+
+    `cost` None makes the first one: it lays the baseline (identities, counters never seen before) and no samples.
+    """
+    baseline = cost is None
+    probe = readings.probe
+    host_id = host_id_of(probe)
+    devices = [
+        device_step(memory, reading, host_id, moment, baseline)
+        for reading in (*probe.devices, *vanished(memory, probe))
+    ]
+    engines = [engine_step(memory, reading, host_id, moment, baseline) for reading in readings.engines]
+    here = {step.engine.engine_id for step in engines}
+    engines += [
+        gone_step(engine_id, before, memory, host_id, moment)
+        for engine_id, before in memory.engines.items()
+        if engine_id not in here
+    ]
+    gpu = _gpu_holdings(memory, devices, engines)
+    holdings = gpu | _cpu_holdings(memory, devices, engines, gpu, readings.cpu_time_ms)
+    epochs = _epochs(memory, engines, holdings, moment.ts)
+
+    samples: list[object] = []
+    if cost is not None:
+        samples += [step.sample for step in devices]
+        samples += [host_sample(memory, probe, moment), _agent_sample(memory, probe, cost, moment)]
+        for step in engines:
+            if step.deployment and step.deployment.deployment_id in epochs:
+                epoch_id = epochs[step.deployment.deployment_id].epoch_id
+                samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
+        samples += _shares(devices, engines, holdings, epochs, moment.ts)
+    capabilities = _capabilities(memory, readings, host_id, devices, engines)
+    moved = [*(step.states for step in devices), *(step.states for step in engines)]
+    told = [readings.events, *(step.events for step in devices), *(step.events for step in engines)]
+    tick = Tick(
+        ts=moment.ts,
+        host=host_row(probe, __version__, moment),
+        devices=tuple(step.row for step in devices),
+        engines=tuple(step.engine for step in engines),
+        deployments=tuple(step.deployment for step in engines if step.deployment),
+        epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
+        samples=tuple(samples),
+        bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _, _ in step.buckets},
+        counters=tuple(state for states in moved for state in states if _moved(memory, state)),
+        forgotten=tuple((step.engine.engine_id, series) for step in engines for series in step.forgotten),
+        capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each),
+        events=tuple(event for each in told for event in each),
+    )
+    return tick, _kept(memory, readings, tick, moment, engines, epochs, capabilities, gpu, baseline)
+
+
+def _gpu_holdings(
+    memory: Memory, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
+) -> dict[int, tuple[Holding, ...]]:
+    """Who holds each GPU: by its processes where they were listed this time, else as they were last."""
+    engine_of_pid = {
+        pid: step.engine.engine_id for step in engines if _runs(step) for pid in step.reading.endpoint.pids
+    }
+    found = {}
+    for step in devices:
+        if step.reading.kind != "gpu":
+            continue
+        device_id = step.row.device_id
+        listed = step.reading.processes
+        known = gpu_holdings(listed, engine_of_pid) if listed is not None else memory.gpu_holdings.get(device_id, ())
+        found[device_id] = known
+    return found
+
+
+def _cpu_holdings(
+    memory: Memory,
+    devices: Sequence[DeviceStep],
+    engines: Sequence[EngineStep],
+    gpu: Mapping[int, tuple[Holding, ...]],
+    cpu_time_ms: Mapping[int, int] | None,
+) -> dict[int, tuple[Holding, ...]]:
+    """Engines of this host that hold no GPU compute on its CPUs; said only if every GPU could be asked."""
+    cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
+    asked = all(
+        step.reading.processes is not None or step.row.device_id in memory.gpu_holdings
+        for step in devices
+        if step.reading.kind == "gpu"
+    )
+    if cpu is None or not asked:
+        return {}
+    on_gpu = {holding.owner for held in gpu.values() for holding in held}
+    local = [
+        step.engine.engine_id
+        for step in engines
+        if _runs(step) and step.reading.endpoint.pids and step.engine.engine_id not in on_gpu
+    ]
+    now, before = cpu_time_ms or {}, memory.cpu_time_ms
+    used = {each: max(0, now[each] - before[each]) if each in now and each in before else None for each in local}
+    return {cpu: cpu_holdings(used)}
+
+
+def _moved(memory: Memory, state: CounterState) -> bool:
+    # A vLLM page has hundreds of buckets that stand still; only what moved is written again.
+    before = memory.counters.get(state.owner_id, {}).get(state.series)
+    return before is None or (before.value, before.process_start_ms) != (state.value, state.process_start_ms)
+
+
+def _runs(step: EngineStep) -> bool:
+    """Whether its processes are there (its page may fail all the same)."""
+    return step.usable or not any(event.kind == "engine_stopped" for event in step.events)
+
+
+def _epochs(
+    memory: Memory, engines: Sequence[EngineStep], holdings: Mapping[int, tuple[Holding, ...]], ts: int
+) -> dict[int, EpochRow]:
+    """The epoch of each deployment: carried on, completed or begun."""
+    epochs = {}
+    for step in engines:
+        if step.deployment is None:
+            continue
+        deployment_id = step.deployment.deployment_id
+        previous = memory.epochs.get(deployment_id)
+        if not step.usable:
+            if previous is not None:
+                epochs[deployment_id] = previous
+            continue
+        device_ids = sorted(
+            device for device, held in holdings.items() for each in held if each.owner == step.engine.engine_id
+        )
+        epochs[deployment_id] = follow(
+            previous,
+            deployment_id=deployment_id,
+            knobs=step.reading.knobs,
+            engine_version=step.reading.version,
+            device_ids=tuple(device_ids),
+            restarted=step.restarted,
+            ts=ts,
+        )
+    return epochs
+
+
+def _shares(
+    devices: Sequence[DeviceStep],
+    engines: Sequence[EngineStep],
+    holdings: Mapping[int, tuple[Holding, ...]],
+    epochs: Mapping[int, EpochRow],
+    ts: int,
+) -> list[DeviceShare]:
+    """Rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
+    step_of = {step.engine.engine_id: step for step in engines}
+    rows: dict[tuple[int, int], DeviceShare] = {}
+    for device in devices:
+        device_id, duration = device.row.device_id, device.sample.duration_ms
+        for holding in holdings.get(device_id, ()):
+            step = step_of.get(holding.owner)
+            epoch = epochs.get(step.deployment.deployment_id) if step and step.deployment else None
+            busy = min(step.busy_ms, duration) if step and epoch else 0
+            epoch_id = epoch.epoch_id if epoch else OTHER
+            row = DeviceShare(device_id, epoch_id, ts, duration, holding.share_1e6, busy, holding.provenance)
+            same = rows.get((device_id, epoch_id))
+            rows[device_id, epoch_id] = replace(row, share_1e6=row.share_1e6 + same.share_1e6) if same else row
+    return list(rows.values())
+
+
+def _agent_sample(memory: Memory, probe: ProbeReading, cost: Cost, moment: Moment) -> AgentSample:
+    span = memory.span(host_id_of(probe), moment)
+    return AgentSample(
+        host_id=host_id_of(probe),
+        ts=moment.ts,
+        duration_ms=span.observed_ms,
+        observed_ms=span.observed_ms,
+        cpu_ms=cost.cpu_ms + probe.cpu_ms,
+        rss_bytes=cost.rss_bytes + probe.rss_bytes,
+        tick_ms=cost.tick_ms,
+        missed_ticks=cost.missed_ticks,
+        driver_calls=probe.driver_calls,
+    )
+
+
+def _capabilities(
+    memory: Memory,
+    readings: Readings,
+    host_id: int,
+    devices: Sequence[DeviceStep],
+    engines: Sequence[EngineStep],
+) -> dict[tuple[int, str], Capability]:
+    """What cannot be read now and why; what could not be and now can turns `ok`."""
+    owners: list[tuple[int, Iterable[Gap]]] = [(host_id, (*readings.probe.gaps, *readings.gaps))]
+    owners += [(step.row.device_id, step.gaps) for step in devices]
+    owners += [(step.engine.engine_id, step.gaps) for step in engines]
+    found = {
+        (owner, gap.metric): Capability(owner, gap.metric, gap.status, gap.reason, gap.remedy)
+        for owner, gaps in owners
+        for gap in gaps
+    }
+    asked = {owner for owner, _ in owners}
+    for key, capability in memory.capabilities.items():
+        if key not in found:
+            found[key] = replace(capability, status="ok", reason=None, remedy=None) if key[0] in asked else capability
+    return found
+
+
+def _kept(
+    memory: Memory,
+    readings: Readings,
+    tick: Tick,
+    moment: Moment,
+    engines: Sequence[EngineStep],
+    epochs: Mapping[int, EpochRow],
+    capabilities: Mapping[tuple[int, str], Capability],
+    gpu: Mapping[int, tuple[Holding, ...]],
+    baseline: bool,
+) -> Memory:
+    counters = {owner: dict(states) for owner, states in memory.counters.items()}
+    for owner, series in tick.forgotten:
+        del counters[owner][series]
+    for state in tick.counters:
+        counters.setdefault(state.owner_id, {})[state.series] = state
+    row_ends = dict(memory.row_ends)
+    owners = [tick.host.host_id, *(each.device_id for each in tick.devices)]
+    owners += [each.deployment_id for each in tick.deployments]
+    for owner in owners:
+        # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
+        if not baseline:
+            row_ends[owner] = moment.monotonic_ms
+        elif owner in memory.known_owners:
+            row_ends[owner] = moment.monotonic_ms - memory.away_ms
+    usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
+    running = {step.engine.engine_id for step in engines if _runs(step)}
+    return replace(
+        memory,
+        monotonic_ms=moment.monotonic_ms,
+        row_ends=row_ends,
+        probe=readings.probe,
+        counters=counters,
+        epochs={**memory.epochs, **epochs},
+        capabilities=capabilities,
+        engines={key: each for key, each in {**memory.engines, **usable}.items() if key in running},
+        gpu_holdings=gpu,
+        cpu_time_ms=dict(readings.cpu_time_ms or {}),
+    )

@@ -1,0 +1,267 @@
+"""The agent as a running program: the lock, the schedule, signals, and an orderly end."""
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import psutil
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.device_rows import host_id_of
+from pertoken.agent.engine_rows import engine_id_of
+from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.readings import Endpoint, ProbeReading
+from pertoken.agent.sampling import Sampler, SamplerStalled
+from pertoken.agent.scrape import Limits
+from pertoken.agent.ticks import tick_time
+from pertoken.agent.watch import Watch, cpu_time_ms
+from pertoken.config import Settings
+from pertoken.errors import BadInput, PertokenError, StoreError
+from pertoken.parent import when_parent_ends
+from pertoken.store.open import REVISIONS, revision, writing
+from pertoken.store.place import AgentLock, Place, place
+from pertoken.store.rows import CounterState, Event
+from pertoken.store.write import Writer
+
+log = logging.getLogger("pertoken.agent")
+
+PROCESS_LIST_S = 10
+"""Least time between two process lists: the one slow call of a driver."""
+LOOK_S = 15
+"""Time between two looks for inference servers."""
+ROLL_UP_S = 10
+"""Least time between two roll-ups."""
+
+
+def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
+    """Run the agent until SIGTERM or SIGINT (or, `with_parent`, until standard input ends).
+
+    `settings` is called at the start and at SIGHUP. Raises StoreError if the folder is taken, cannot be written or
+    is of a newer schema; BadInput for a database that is not a folder.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    first = settings()
+    where = place(first.db, first.advice)
+    if where.folder is None:
+        raise BadInput("the agent writes to a folder of this host; a server is filled by shipping")
+    lock = AgentLock(where.folder)
+    lock.acquire()
+    try:
+        _migrate(where)
+        Agent(where, settings, first).run(with_parent)
+    finally:
+        lock.release()
+
+
+def _migrate(where: Place) -> None:
+    """Bring the telemetry to our schema in a short-lived process, so that Alembic never stays in this one."""
+    if where.exists("telemetry") and revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
+        return
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken.migrations", "telemetry", str(where.folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise StoreError(done.stderr.strip() or f"{where}: its schema could not be upgraded")
+
+
+class Agent:
+    """One agent on one folder. Ticks, roll-ups and the connection belong to one thread of the scheduler."""
+
+    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings) -> None:
+        self._where, self._reread, self._settings = where, settings, first
+        self._stop = threading.Event()
+        self._sampler = Sampler()
+        self._writer = Writer(where)
+        self._watch = self._new_watch(first)
+        self._self = psutil.Process()
+        self._memory = Memory(watching_since_ms=_wall_ms())
+        self._last_ts: int | None = None
+        self._ticks_since_list = 0
+        self._seen: tuple[Endpoint, ...] = ()
+        self._cpu_ms = self._own_cpu_ms()
+        self._tick_ms = 0
+        self._faults: dict[str, int] = {}
+        self._scheduler = BackgroundScheduler(
+            executors={"store": ThreadPoolExecutor(1), "look": ThreadPoolExecutor(1)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
+        )
+
+    def run(self, with_parent: bool) -> None:
+        """Lay the baseline, tick until told to stop, and leave a folder that others can read."""
+        again = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        signal.signal(signal.SIGHUP, lambda *_: again.set())
+        if with_parent:
+            when_parent_ends(self._stop.set)
+        try:
+            self._watch.look()
+            self._begin()
+            self._schedule()
+            self._scheduler.start()
+            log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
+            while not self._stop.wait(1.0):
+                if again.is_set():
+                    again.clear()
+                    self._apply(self._reread)
+        finally:
+            if self._scheduler.running:
+                self._scheduler.shutdown(wait=True)
+            self._watch.close()
+            self._sampler.close()
+            self._writer.roll_up()
+            self._writer.close()
+            log.info("stopped, with the last tick stored")
+
+    def _new_watch(self, settings: Settings) -> Watch:
+        limits = Limits(settings.agent_scrape_timeout, int(settings.agent_page_limit_mb * 1_000_000))
+        return Watch(settings.agent_engines, settings.agent_discover, limits)
+
+    def _schedule(self) -> None:
+        interval = self._settings.agent_interval
+        start = datetime.fromtimestamp((time.time() // interval + 1) * interval, UTC)
+        add = self._scheduler.add_job
+        add(
+            self._tick,
+            "interval",
+            seconds=interval,
+            start_date=start,
+            id="tick",
+            executor="store",
+            replace_existing=True,
+        )
+        later = datetime.now(UTC) + timedelta(seconds=LOOK_S)
+        add(self._look, "interval", seconds=LOOK_S, start_date=later, id="look", executor="look", replace_existing=True)
+
+    def _apply(self, reread: Callable[[], Settings]) -> None:
+        """Take new settings; wrong ones are told and the old ones stay."""
+        try:
+            settings = reread()
+        except PertokenError as error:
+            log.error("settings not taken: %s", error)
+            return
+        watch, self._watch = self._watch, self._new_watch(settings)
+        self._settings = settings
+        self._watch.look()
+        watch.close()
+        self._schedule()
+        log.info("settings reread: recording every %d s", settings.agent_interval)
+
+    def _begin(self) -> None:
+        """The baseline: what is there, and counters never seen before."""
+        probe = self._probe(processes=True)
+        if probe is None:
+            raise PertokenError("the sampler did not answer; its own message is above")
+        host_id = host_id_of(probe)
+        self._last_ts = self._writer.last_ts(host_id)
+        now_ms = _wall_ms()
+        states: dict[int, dict[str, CounterState]] = {}
+        for state in self._writer.counters():
+            states.setdefault(state.owner_id, {})[state.series] = state
+        away_ms = 0
+        if self._last_ts is not None:
+            away_ms = max(0, min(now_ms - self._last_ts * 1000, now_ms - probe.host.boot_ms))
+        self._memory = Memory(
+            watching_since_ms=self._last_ts * 1000 if self._last_ts is not None else now_ms,
+            away_ms=away_ms,
+            counters=states,
+            known_owners=self._writer.known_owners(host_id),
+            epochs={epoch.deployment_id: epoch for epoch in self._writer.open_epochs(host_id)},
+            capabilities={(each.owner_id, each.metric): each for each in self._writer.capabilities()},
+        )
+        readings = self._readings(probe)
+        moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
+        tick, memory = assemble(self._memory, readings, moment, cost=None)
+        self._writer.commit(tick)
+        self._memory = memory
+
+    def _tick(self) -> None:
+        """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost."""
+        started = time.monotonic()
+        try:
+            when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
+            listing = self._ticks_since_list * self._settings.agent_interval >= PROCESS_LIST_S
+            probe = self._probe(processes=listing or self._engines_changed())
+            if probe is None:
+                return
+            self._ticks_since_list = 0 if probe and listing else self._ticks_since_list + 1
+            events = [Event("clock_behind", "the clock was stepped back; rows go on from the last one")]
+            readings = self._readings(probe, tuple(events) if when.clock_behind else ())
+            cpu_ms = self._own_cpu_ms()
+            cost = Cost(cpu_ms - self._cpu_ms, self._self.memory_info().rss, self._tick_ms, when.missed)
+            tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
+            self._writer.commit(tick)
+            self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
+            if when.ts % max(ROLL_UP_S, self._settings.agent_interval) == 0:
+                self._writer.roll_up()
+            self._well("tick")
+        except PertokenError as error:
+            self._fault("tick", str(error))
+        except Exception:
+            log.exception("a tick failed")
+        finally:
+            self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def _look(self) -> None:
+        try:
+            self._watch.look()
+        except Exception:
+            log.exception("looking for inference servers failed")
+
+    def _probe(self, *, processes: bool) -> ProbeReading | None:
+        try:
+            reading = self._sampler.read(processes=processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
+        except SamplerStalled as error:
+            self._fault("sampler", str(error))
+            return None
+        self._well("sampler")
+        return reading
+
+    def _engines_changed(self) -> bool:
+        seen = self._watch.endpoints
+        changed, self._seen = seen != self._seen, seen
+        return changed
+
+    def _readings(self, probe: ProbeReading, events: tuple[Event, ...] = ()) -> Readings:
+        engines = self._watch.read()
+        host_id = host_id_of(probe)
+        # Only several engines on the CPUs have to be told apart by their CPU time.
+        times = (
+            {engine_id_of(host_id, each): cpu_time_ms(each.endpoint) for each in engines} if len(engines) > 1 else {}
+        )
+        known = {key: ms for key, ms in times.items() if ms is not None}
+        return Readings(probe, engines, known, self._watch.gaps, events)
+
+    def _moment(self, ts: int) -> Moment:
+        return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self._settings.agent_interval)
+
+    def _own_cpu_ms(self) -> int:
+        times = self._self.cpu_times()
+        return round((times.user + times.system) * 1000)
+
+    def _fault(self, what: str, message: str) -> None:
+        n = self._faults.get(what, 0) + 1
+        self._faults[what] = n
+        if n == 1:
+            log.error("%s: %s", what, message)
+
+    def _well(self, what: str) -> None:
+        n = self._faults.pop(what, 0)
+        if n:
+            log.info("%s: works again after %d faults", what, n)
+
+
+def _wall_ms() -> int:
+    return round(time.time() * 1000)

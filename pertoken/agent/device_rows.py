@@ -1,0 +1,154 @@
+"""Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pertoken.agent import energy
+from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
+from pertoken.store.ids import stable_id
+from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
+
+ENERGY = "energy_mj"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """What one tick knows of one device."""
+
+    row: DeviceRow
+    reading: DeviceReading
+    sample: DeviceSample
+    states: tuple[CounterState, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+def host_id_of(probe: ProbeReading) -> int:
+    """The id of the host a reading is of: by machine-id, else by name."""
+    return stable_id("host", probe.host.machine_id or probe.host.name)
+
+
+def device_id_of(uuid: str) -> int:
+    """The id of a device by its UUID alone: a card moved to another slot stays the same device."""
+    return stable_id("device", uuid)
+
+
+def host_row(probe: ProbeReading, version: str, moment: Moment) -> HostRow:
+    """Identity of the host."""
+    host = probe.host
+    return HostRow(
+        host_id=host_id_of(probe),
+        name=host.name,
+        machine_id=host.machine_id,
+        boot_id=host.boot_id,
+        os=host.os,
+        cpu_name=host.cpu_name,
+        cpu_count=host.cpu_count,
+        memory_bytes=host.memory_bytes,
+        agent_version=version,
+        interval_s=moment.interval_s,
+    )
+
+
+def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSample:
+    """What the host did since the tick before; network counters start at 0 with a boot."""
+    now, before = probe.host, memory.probe.host if memory.probe else None
+    same_boot = before is not None and before.boot_id == now.boot_id
+    span = memory.span(host_id_of(probe), moment)
+    return HostSample(
+        host_id=host_id_of(probe),
+        ts=moment.ts,
+        duration_ms=span.duration_ms,
+        observed_ms=span.observed_ms,
+        cpu_util_1e4=now.cpu_util_1e4,
+        load_1e2=now.load_1e2,
+        memory_used_bytes=now.memory_used_bytes,
+        network_rx_bytes=_grown(before.network_rx_bytes, now.network_rx_bytes) if before and same_boot else None,
+        network_tx_bytes=_grown(before.network_tx_bytes, now.network_tx_bytes) if before and same_boot else None,
+    )
+
+
+def device_step(memory: Memory, reading: DeviceReading, host_id: int, moment: Moment, baseline: bool) -> DeviceStep:
+    """What changed for one device since its row before."""
+    device_id = device_id_of(reading.uuid)
+    row = DeviceRow(
+        device_id=device_id,
+        host_id=host_id,
+        kind=reading.kind,
+        uuid=reading.uuid,
+        vendor=reading.vendor,
+        name=reading.name,
+        slot=reading.slot,
+        memory_bytes=reading.memory_bytes,
+        power_limit_mw=reading.power_limit_mw,
+        driver_version=reading.driver_version,
+        pci_bus_id=reading.pci_bus_id,
+    )
+    span = memory.span(device_id, moment)
+    before = _before(memory, reading.uuid)
+    state = memory.counters.get(device_id, {}).get(ENERGY)
+    used = energy.used(before, reading, state.value if state else None, span.duration_ms)
+    sample = DeviceSample(
+        device_id=device_id,
+        ts=moment.ts,
+        duration_ms=span.duration_ms,
+        observed_ms=span.observed_ms if reading.lost is None else 0,
+        util_1e4=reading.util_1e4,
+        memory_used_bytes=reading.memory_used_bytes,
+        power_mw=reading.power_mw,
+        energy_counter_mj=used.counter_mj,
+        energy_integral_mj=used.integral_mj,
+        sm_clock_mhz=reading.sm_clock_mhz,
+        memory_clock_mhz=reading.memory_clock_mhz,
+        temperature_c=reading.temperature_c,
+        throttle_reasons=reading.throttle_reasons,
+    )
+    events = [Event("energy_reset", f"{reading.name}: {used.reset}", device_id)] if used.reset else []
+    if reading.lost and not (before and before.lost):
+        events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
+    if before and before.lost and not reading.lost:
+        events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
+    # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
+    take = reading.energy_mj is not None and not (baseline and state)
+    return DeviceStep(
+        row,
+        reading,
+        sample,
+        states=(CounterState(device_id, ENERGY, reading.energy_mj or 0, None, moment.ts),) if take else (),
+        gaps=(*reading.gaps, *([Gap("device", "failing", reading.lost)] if reading.lost else [])),
+        events=tuple(events),
+    )
+
+
+def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
+    """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
+    listed = {device.uuid for device in probe.devices}
+    before = memory.probe.devices if memory.probe else ()
+    empty: Mapping[str, None] = dict.fromkeys(
+        (
+            "util_1e4",
+            "memory_used_bytes",
+            "power_mw",
+            "energy_mj",
+            "sm_clock_mhz",
+            "memory_clock_mhz",
+            "temperature_c",
+            "throttle_reasons",
+            "processes",
+        )
+    )
+    return tuple(
+        replace(device, **empty, lost="the driver no longer lists it", gaps=())  # type: ignore[arg-type]
+        for device in before
+        if device.uuid not in listed
+    )
+
+
+def _before(memory: Memory, uuid: str) -> DeviceReading | None:
+    devices = memory.probe.devices if memory.probe else ()
+    return next((device for device in devices if device.uuid == uuid), None)
+
+
+def _grown(before: int, now: int) -> int | None:
+    return now - before if now >= before else None

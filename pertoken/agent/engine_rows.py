@@ -1,0 +1,207 @@
+"""One engine's reading as rows: who it is, what its counters grew by, and what could not be seen."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pertoken.agent import counters
+from pertoken.agent.engines import tokens
+from pertoken.agent.memory import Memory, Moment, Span
+from pertoken.agent.readings import EngineReading, Gap
+from pertoken.store.ids import stable_id
+from pertoken.store.rows import (
+    CounterState,
+    DeploymentRow,
+    DeploymentSample,
+    EngineRow,
+    Event,
+    HistogramSample,
+)
+from pertoken.units import RATIO
+
+PAGE = "metrics_page"
+"""Name under which an engine's fault is kept among the capabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """What one tick knows of one engine. `deployment` is None until its model was read once."""
+
+    engine: EngineRow
+    deployment: DeploymentRow | None
+    reading: EngineReading
+    span: Span
+    usable: bool
+    complete: bool = True
+    restarted: bool = False
+    words: Mapping[str, int | None] = field(default_factory=dict)
+    busy_ms: int = 0
+    buckets: tuple[tuple[str, tuple[float, ...], int, int], ...] = ()
+    """(metric, upper bounds, bucket, count) of what its histograms grew by."""
+    states: tuple[CounterState, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    """Counters of a process that is gone."""
+    gaps: tuple[Gap, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
+        """Its row of this tick; tokens are NULL where the page could not be used."""
+        gauges = self.reading.gauges if self.usable else {}
+        return DeploymentSample(
+            epoch_id=epoch_id,
+            ts=ts,
+            duration_ms=self.span.duration_ms,
+            observed_ms=self.span.observed_ms if self.usable else 0,
+            complete=self.complete,
+            busy_ms=self.busy_ms if self.usable else None,
+            **{name: self.words.get(name) for name in WORDS},
+            running_1e2=_scaled(gauges.get("running"), 100),
+            waiting_1e2=_scaled(gauges.get("waiting"), 100),
+            kv_use_1e4=_scaled(gauges.get("kv_use"), RATIO),
+        )
+
+    def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
+        """Buckets that grew, of the same epoch."""
+        return tuple(
+            HistogramSample(epoch_id, metric, ts, bucket_set_id(bounds), bucket, count)
+            for metric, bounds, bucket, count in self.buckets
+        )
+
+
+WORDS = (
+    "prompt_tokens",
+    "cached_tokens",
+    "computed_tokens",
+    "generated_tokens",
+    "requests_finished",
+    "preemptions",
+)
+
+
+def engine_id_of(host_id: int, reading: EngineReading) -> int:
+    """The id of a server: its host, kind and address."""
+    endpoint = reading.endpoint
+    address = endpoint.port if endpoint.pid and endpoint.port else endpoint.base_url
+    return stable_id("engine", host_id, endpoint.kind, address)
+
+
+def bucket_set_id(bounds: tuple[float, ...]) -> int:
+    """The id of a set of upper bounds."""
+    return stable_id("buckets", *map(repr, bounds))
+
+
+def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Moment, baseline: bool) -> EngineStep:
+    """What changed for one engine since its last usable page.
+
+    With `baseline`, counters already known are left for the first real tick to take.
+    """
+    endpoint = reading.endpoint
+    engine_id = engine_id_of(host_id, reading)
+    before = memory.engines.get(engine_id)
+    usable = reading.fault is None
+    engine = EngineRow(
+        engine_id=engine_id,
+        host_id=host_id,
+        kind=endpoint.kind,
+        base_url=endpoint.base_url,
+        port=endpoint.port,
+        pid=endpoint.pid,
+        process_start_ms=endpoint.process_start_ms,
+        version=reading.version or (before.version if before else None),
+        found_by=endpoint.found_by,
+    )
+    deployment = _deployment(engine, reading, before)
+    if not usable:
+        span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+        gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
+        event = Event(f"engine_{reading.fault_kind}", f"{endpoint.base_url}: {reading.fault}", engine_id)
+        return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), events=(event,))
+    known = memory.counters.get(engine_id, {})
+    if baseline and known:
+        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True)
+    advance = counters.advance(
+        known,
+        {**reading.counters, **counters.bucket_values(reading.histograms)},
+        owner_id=engine_id,
+        process_start_ms=endpoint.process_start_ms,
+        ts=moment.ts,
+        watching_since_ms=memory.watching_since_ms,
+    )
+    if baseline and any(delta is not None for delta in advance.deltas.values()):
+        # It began after we last looked, so it counts from 0: the first real tick takes that.
+        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True)
+    words = tokens(counters.word_totals(advance.deltas))
+    restarted = advance.reset is not None
+    since = endpoint.process_start_ms if restarted else None
+    span = memory.span(deployment.deployment_id, moment, since) if deployment else Span(0, 0)
+    worked = (reading.gauges.get("running") or 0) > 0 or any(
+        words.get(name) for name in ("computed_tokens", "generated_tokens")
+    )
+    return EngineStep(
+        engine,
+        deployment,
+        reading,
+        span,
+        usable=True,
+        complete=advance.complete,
+        restarted=restarted,
+        words=words,
+        busy_ms=span.observed_ms if worked else 0,
+        buckets=tuple(
+            (metric, bounds, bucket, count)
+            for (metric, bounds), counts in counters.bucket_totals(reading.histograms, advance.deltas).items()
+            for bucket, count in enumerate(counts)
+            if count
+        ),
+        states=tuple(advance.states.values()),
+        forgotten=advance.forgotten,
+        events=_events(engine, before, advance.reset),
+    )
+
+
+def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
+    """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
+    endpoint = before.endpoint
+    engine = EngineRow(
+        engine_id,
+        host_id,
+        endpoint.kind,
+        endpoint.base_url,
+        endpoint.port,
+        endpoint.pid,
+        endpoint.process_start_ms,
+        before.version,
+        endpoint.found_by,
+    )
+    deployment = _deployment(engine, before, before)
+    span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+    event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
+    return EngineStep(engine, deployment, before, span, usable=False, complete=False, events=(event,))
+
+
+def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading | None) -> DeploymentRow | None:
+    model = reading.served_model or (before.served_model if before else None)
+    if model is None:
+        return None
+    path = reading.model_path or (before.model_path if before else None)
+    facts = reading.model_facts or (before.model_facts if before else {})
+    return DeploymentRow(
+        deployment_id=stable_id("deployment", engine.engine_id, model),
+        engine_id=engine.engine_id,
+        host_id=engine.host_id,
+        served_model=model,
+        model_path=path,
+        model_facts=json.dumps(facts, sort_keys=True) if facts else None,
+    )
+
+
+def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) -> tuple[Event, ...]:
+    if reset:
+        return (Event("engine_restarted", f"{engine.kind} at {engine.base_url}: {reset}", engine.engine_id),)
+    if before is None:
+        return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
+    return ()
+
+
+def _scaled(value: float | None, scale: int) -> int | None:
+    return None if value is None else round(value * scale)

@@ -1,0 +1,62 @@
+"""Epochs: a stretch in which a deployment's knobs, model, engine version and devices stay the same."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pertoken.store.ids import stable_id
+from pertoken.store.rows import EpochRow
+
+
+def follow(
+    previous: EpochRow | None,
+    *,
+    deployment_id: int,
+    knobs: Mapping[str, object],
+    engine_version: str | None,
+    device_ids: tuple[int, ...],
+    restarted: bool,
+    ts: int,
+) -> EpochRow:
+    """The epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
+
+    What was unknown and becomes known completes the epoch. A restart alone begins none; after one, a knob that is
+    no longer set has changed, while before one it may merely not have answered.
+    """
+    if previous is None:
+        return _begin(deployment_id, knobs, engine_version, device_ids, ts)
+    known = json.loads(previous.knobs)
+    changed = (
+        any(known[name] != knobs[name] for name in known.keys() & knobs.keys())
+        or (restarted and bool(known.keys() - knobs.keys()))
+        or (previous.engine_version and engine_version and previous.engine_version != engine_version)
+        or (previous.device_ids and device_ids and previous.device_ids != device_ids)
+    )
+    if changed:
+        return _begin(deployment_id, knobs, engine_version, device_ids, ts)
+    return replace(
+        previous,
+        knobs=canonical({**known, **knobs}),
+        engine_version=previous.engine_version or engine_version,
+        device_ids=previous.device_ids or device_ids,
+    )
+
+
+def _begin(
+    deployment_id: int, knobs: Mapping[str, object], version: str | None, device_ids: tuple[int, ...], ts: int
+) -> EpochRow:
+    text = canonical(knobs)
+    return EpochRow(
+        epoch_id=stable_id("epoch", deployment_id, ts, text, version or "", *device_ids),
+        deployment_id=deployment_id,
+        start_ts=ts,
+        end_ts=None,
+        engine_version=version,
+        knobs=text,
+        device_ids=device_ids,
+    )
+
+
+def canonical(knobs: Mapping[str, object]) -> str:
+    """Knobs as JSON with sorted keys, unknown ones left out."""
+    return json.dumps({name: value for name, value in sorted(knobs.items()) if value is not None})

@@ -1,0 +1,43 @@
+"""The command line. Commands load what they need when they run, so that `pertoken --help` stays light."""
+
+from typing import Any
+
+import click
+
+from pertoken import __version__
+from pertoken.cli.advise import advise
+from pertoken.cli.agent import agent
+from pertoken.cli.config import config
+from pertoken.cli.db import db
+from pertoken.cli.doctor import doctor
+from pertoken.cli.prices import prices
+from pertoken.cli.top import top
+from pertoken.cli.up import up
+from pertoken.errors import PertokenError
+
+
+class _Commands(click.Group):
+    """Tells our own errors in one line, and keeps the commands in the order a newcomer meets them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PertokenError as error:
+            click.echo(f"pertoken: {error}", err=True)
+            ctx.exit(error.exit_code)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="pertoken")
+def main() -> None:
+    """What your own LLM tokens cost, and what would make them cheaper.
+
+    Start with `pertoken up` on a host that serves a model: it measures, advises and shows both.
+    """
+
+
+for _command in (up, agent, top, advise, prices, doctor, db, config):
+    main.add_command(_command)

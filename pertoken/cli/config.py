@@ -1,0 +1,62 @@
+"""`pertoken config`: the settings file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pertoken.cli.options import config_option, json_option, settings_of
+
+
+@click.group(short_help="Write, check and show the settings.")
+def config() -> None:
+    """Write, check and show the settings. Each is also an environment variable."""
+
+
+@config.command("init", short_help="Write a settings file with every key explained.")
+@config_option
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def init(config_file: str | None, force: bool) -> None:
+    """Write a settings file in which every key is explained and left at its default."""
+    from pertoken.config import default_file
+    from pertoken.config_file import template
+    from pertoken.errors import BadInput
+
+    file = Path(config_file) if config_file else default_file()
+    if file.exists() and not force:
+        raise BadInput(f"{file} exists already; --force overwrites it")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(template())
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
+    click.echo(f"Wrote {file}.")
+
+
+@config.command("check", short_help="Check the settings file and the environment.")
+@config_option
+def check(config_file: str | None) -> None:
+    """Check the settings file and the environment; one line per mistake, exit 2."""
+    settings = settings_of(config_file)
+    click.echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")
+
+
+@config.command("show", short_help="Show every setting and where it comes from.")
+@config_option
+@json_option
+def show(config_file: str | None, as_json: bool) -> None:
+    """Show every setting as it is in force."""
+    import json
+
+    from pertoken.config import Settings
+
+    settings = settings_of(config_file)
+    values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}
+    if as_json:
+        click.echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
+        return
+    click.echo(f"# settings file: {settings.source or 'none'}")
+    for key in Settings.table():
+        value = values[key.name]
+        click.echo(f"{key.name} = {json.dumps(value) if value is not None else '(decided by what is there)'}")

@@ -1,0 +1,113 @@
+"""`pertoken db`: the database itself."""
+
+from __future__ import annotations
+
+import click
+
+from pertoken.cli.options import db_option, json_option, settings_of
+
+
+@click.group(short_help="Upgrade, check, describe and clean a database.")
+def db() -> None:
+    """Upgrade, check, describe and clean a database."""
+
+
+@db.command("upgrade", short_help="Bring a database to this pertoken's schema.")
+@db_option
+def upgrade(config_file: str | None, db: str | None) -> None:
+    """Bring telemetry and advice to this pertoken's schema; whole or not at all."""
+    from pertoken.migrations import upgrade as bring
+    from pertoken.store.place import GROUPS, AgentLock, place
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    lock = AgentLock(where.folder) if where.folder else None
+    if lock:
+        lock.acquire()  # telemetry has one writer: not while an agent runs
+    try:
+        for group in GROUPS:
+            before, now = bring(where, group)
+            what = f"is at {now}" if before == now else f"went from {before or 'nothing'} to {now}"
+            click.echo(f"{where}: {group} {what}.")
+    finally:
+        if lock:
+            lock.release()
+
+
+@db.command("check", short_help="Check schema and integrity.")
+@db_option
+def check(config_file: str | None, db: str | None) -> None:
+    """Check that the schema is this pertoken's and that the files are whole; exit 1 if not."""
+    from pertoken.errors import StoreError
+    from pertoken.store.check import faults
+    from pertoken.store.place import place
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    found = faults(where)
+    for each in found:
+        click.echo(each)
+    if found:
+        raise StoreError(f"{where}: {len(found)} fault{'s' if len(found) > 1 else ''} found")
+    click.echo(f"{where}: schema and integrity are good.")
+
+
+@db.command("info", short_help="Say what a database holds.")
+@db_option
+@json_option
+def info(config_file: str | None, db: str | None, as_json: bool) -> None:
+    """Say what a database holds: rows of each table, time covered, size."""
+    import json
+
+    from pertoken.store.check import contents
+    from pertoken.store.open import open_store
+    from pertoken.store.place import place
+
+    settings = settings_of(config_file, db=db)
+    found = contents(open_store(place(settings.db, settings.advice)))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for name, value in found.items():
+        if isinstance(value, dict):
+            click.echo(f"{name}:")
+            for table, rows in value.items():
+                click.echo(f"  {table:22} {rows:>12,}")
+        else:
+            click.echo(f"{name}: {value}")
+
+
+@db.command("purge", short_help="Delete old telemetry.")
+@click.option("--raw-before", metavar="AGE", default="48h", show_default=True, help="Delete ticks older than this.")
+@click.option("--minutes-before", metavar="AGE", default="30d", show_default=True, help="Delete 1-min roll-ups older.")
+@click.option("--hours-before", metavar="AGE", default="730d", show_default=True, help="Delete 1-h roll-ups older.")
+@db_option
+def purge(config_file: str | None, db: str | None, raw_before: str, minutes_before: str, hours_before: str) -> None:
+    """Delete telemetry by age: ticks, minutes, hours. Roll-ups are brought up to date first, so no total changes."""
+    import time
+
+    from pertoken.errors import BadInput
+    from pertoken.store.place import AgentLock, place
+    from pertoken.store.retention import Ages
+    from pertoken.store.retention import purge as clean
+    from pertoken.store.write import Writer
+    from pertoken.units import parse_duration_s
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    try:
+        ages = Ages(*(int(parse_duration_s(each)) for each in (raw_before, minutes_before, hours_before)))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if where.folder is None:
+        raise BadInput("purge works on a folder")
+    if not where.exists("telemetry"):
+        raise BadInput(f"{where}: holds no telemetry.db")
+    lock = AgentLock(where.folder)
+    lock.acquire()
+    try:
+        with Writer(where) as writer:
+            deleted = clean(writer, ages, int(time.time()))
+    finally:
+        lock.release()
+    click.echo(f"{where}: {deleted:,} rows deleted.")

@@ -1,0 +1,46 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pertoken.config import Settings
+
+Command = Callable[..., Any]
+
+
+def config_option(command: Command) -> Command:
+    """`--config FILE`."""
+    return click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        help="Settings file [default: the platform's].",
+    )(command)
+
+
+def db_option(command: Command) -> Command:
+    """`--db DIR|URL`, with `--config`."""
+    return click.option(
+        "--db",
+        metavar="DIR|URL",
+        help="Database: a folder, or a postgresql:// URL [default: the service's folder, else your own].",
+    )(config_option(command))
+
+
+def json_option(command: Command) -> Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
+
+
+def parent_option(command: Command) -> Command:
+    """Hidden: end when standard input does, however the parent ends."""
+    return click.option("--with-parent", is_flag=True, hidden=True)(command)
+
+
+def settings_of(config_file: str | None, **options: Any) -> Settings:
+    """Settings from file, environment and these options. Raises BadInput."""
+    from pertoken.config import load
+
+    return load(config_file, **options)

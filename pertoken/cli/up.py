@@ -1,0 +1,136 @@
+"""`pertoken up`: agent, advisor and screens for one person at a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import db_option, settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from subprocess import Popen
+
+    from pertoken.store.place import Place
+    from pertoken.tui.source import Source
+
+FIRST_FIGURE_S = 30.0
+"""How long a plain summary waits for the first figures."""
+
+
+@click.command(short_help="Measure, advise and show it all, in one command.")
+@db_option
+@click.option("--interval", "agent_interval", metavar="TIME", help="Time between ticks, e.g. 1s or 10s [default: 10s].")
+@click.option(
+    "--engine", "agent_engines", metavar="URL", multiple=True, help="Base URL of an inference server (repeatable)."
+)
+def up(config_file: str | None, db: str | None, agent_interval: str | None, agent_engines: tuple[str, ...]) -> None:
+    """Start the agent and the advisor, show the screens, and stop both when you leave.
+
+    An agent that already records on this host is shown, not doubled. Without a terminal, a plain summary is printed
+    instead.
+    """
+    import sys
+
+    from pertoken.errors import BadInput
+    from pertoken.store.place import AgentLock, place
+    from pertoken.tui.store_source import StoreSource
+
+    settings = settings_of(config_file, db=db, agent_interval=agent_interval, agent_engines=list(agent_engines) or None)
+    where = place(settings.db, settings.advice)
+    if where.folder is None:
+        raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
+    terminal = sys.stdout.isatty() and sys.stdin.isatty()
+    children: list[Popen[bytes]] = []
+    running = AgentLock(where.folder).owner()
+    common = ["--config", config_file] if config_file else []
+    try:
+        if running is None:
+            options = ["--db", str(where.folder), *common]
+            options += ["--interval", f"{settings.agent_interval}s"]
+            options += [part for url in agent_engines for part in ("--engine", url)]
+            children.append(_child("agent", options, where.folder))
+            _await_database(where, children[0], where.folder)
+        else:
+            click.echo(f"An agent (pid {running}) already records in {where}; showing what it sees.", err=True)
+        children.append(_child("advise", ["--db", str(where.folder), "--every", "1m", *common], where.folder))
+        source = StoreSource(where)
+        if terminal:
+            from pertoken.tui.app import PertokenApp
+
+            PertokenApp(source).run()
+        else:
+            click.echo("There is no terminal here: a plain summary instead of the screens.\n")
+            _await_figures(source)
+            click.echo(plain(source))
+    finally:
+        for child in children:
+            if child.stdin:
+                child.stdin.close()  # its parent is gone: it ends by itself, with its last tick stored
+        for child in children:
+            child.wait(timeout=30)
+
+
+def plain(source: Source) -> str:
+    """The facts of the screens as plain text."""
+    from pertoken.tui.summary import summary
+
+    return summary(source.fleet(3600), source.advice())
+
+
+def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
+    """Start a pertoken process that ends when this one does (its standard input ends), its log in a file."""
+    import subprocess
+    import sys
+
+    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+    with (folder / f"{command}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pertoken", command, *options, "--with-parent"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # ctrl+c is for the screens; children end by their standard input
+        )
+
+
+def _await_database(where: Place, child: Popen[bytes], folder: Path) -> None:
+    """Wait until the agent has laid its tables; if it ends instead, say what it said."""
+    import time
+
+    from pertoken.errors import PertokenError, StoreError
+    from pertoken.store.open import open_store
+
+    click.echo(f"Starting the agent; it records in {where} (log: {folder / 'agent.log'}) ...", err=True)
+    deadline = time.monotonic() + FIRST_FIGURE_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            last = (folder / "agent.log").read_text(errors="replace").strip().splitlines()
+            raise PertokenError(f"the agent ended at once: {last[-1] if last else 'it said nothing'}")
+        try:
+            open_store(where)
+        except StoreError:
+            time.sleep(0.1)
+        else:
+            return
+    raise PertokenError(f"the agent did not lay its tables within {FIRST_FIGURE_S:.0f} s; see {folder / 'agent.log'}")
+
+
+def _await_figures(source: Source) -> None:
+    """Wait for the first stored tick, and for tokens per second if an engine is there; not for ever."""
+    import time
+
+    from pertoken.errors import StoreError
+
+    deadline = time.monotonic() + FIRST_FIGURE_S
+    while time.monotonic() < deadline:
+        try:
+            report = source.fleet(3600)
+        except StoreError:
+            report = None
+        if report and any(host.cpu_util is not None for host in report.hosts):
+            readable = [line for line in report.deployments if not line.fault]
+            if all(line.generated_tok_s_now is not None for line in readable):
+                return
+        time.sleep(0.2)

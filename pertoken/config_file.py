@@ -1,0 +1,44 @@
+"""The settings file as text: every key with its meaning, commented out at its default."""
+
+import ast
+import inspect
+import itertools
+
+from pertoken import config
+from pertoken.config import Settings
+
+
+def meanings() -> dict[str, str]:
+    """What each attribute of `Settings` means: the docstring under it, so that it is written once."""
+    tree = ast.parse(inspect.getsource(config))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
+    found: dict[str, str] = {}
+    for node, after in itertools.pairwise(body):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            found[node.target.id] = " ".join(str(after.value.value).split())
+    return found
+
+
+def template() -> str:
+    """A complete settings file in which nothing is set."""
+    lines = ["# pertoken settings. Each key is also an environment variable, which wins over this file."]
+    section = ""
+    explained = meanings()
+    for key in Settings.table():
+        if key.section != section:
+            section = key.section
+            lines += ["", f"[{section}]"]
+        lines += ["", *(f"# {line}" for line in _wrapped(explained[key.attribute])), f"# ({key.environment})"]
+        lines.append(f"# {key.key} = {key.example}")
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 98)

@@ -1,0 +1,68 @@
+"""What a database holds, and whether it is whole."""
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, select, text
+
+from pertoken.errors import StoreError
+from pertoken.store import advice, telemetry
+from pertoken.store.open import Store, check_revision, explained, reading, revision
+from pertoken.store.place import GROUPS, Place
+from pertoken.store.read import first_and_last
+
+FIXED_WAL_RESET = (3, 51, 3)
+"""First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
+
+
+def faults(place: Place) -> list[str]:
+    """What is wrong with a place, one line each: another schema, or damaged pages."""
+    found: list[str] = []
+    for group in GROUPS:
+        if not place.exists(group):
+            if group == "telemetry":
+                found.append(f"{place}: holds no telemetry.db")
+            continue
+        engine = reading(place, group)
+        try:
+            with explained(place):
+                check_revision(revision(engine, group), group, place)
+                if place.url is None:
+                    with engine.connect() as connection:
+                        for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
+                            if line != "ok":
+                                found.append(f"{place.file(group)}: {line}")
+        except StoreError as error:
+            found.append(str(error))
+    return found
+
+
+def contents(store: Store) -> dict[str, Any]:
+    """Revisions, time covered, size and rows of each table, by name."""
+    found: dict[str, Any] = {"database": str(store.place)}
+    if store.place.url is None:
+        found["sqlite"] = sqlite3.sqlite_version
+        files = [store.place.file(group) for group in GROUPS if store.place.exists(group)]
+        found["bytes"] = sum(file.stat().st_size for file in files)
+    for group, engine, metadata in (
+        ("telemetry", store.telemetry, telemetry.metadata),
+        ("advice", store.advice, advice.metadata),
+    ):
+        if engine is None:
+            continue
+        with explained(store.place):
+            found[f"{group} schema"] = revision(engine, group)
+        with store.read(group) as connection:
+            if group == "telemetry":
+                first, last = first_and_last(connection)
+                found["from"], found["to"] = _when(first), _when(last)
+            found[f"{group} rows"] = {
+                table.name: connection.execute(select(func.count()).select_from(table)).scalar()
+                for table in metadata.sorted_tables
+            }
+    return found
+
+
+def _when(ts: int | None) -> str | None:
+    return None if ts is None else datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
