@@ -231,67 +231,63 @@ dirty = _table(
 # -- roll-ups --------------------------------------------------------------------------------------------------
 
 
-def _rollup(name: str, keys: tuple[str, ...], *columns: Column[int] | Column[str]) -> dict[int, Table]:
+def _rollup(
+    name: str, keys: tuple[str, ...], required: tuple[str, ...], nullable: tuple[str, ...] = ()
+) -> dict[int, Table]:
     """The 1-min and 1-h tables of one roll-up, by bucket length in seconds."""
-    tables = {}
-    for seconds, suffix in ((60, "1m"), (3600, "1h")):
-        copies = [column.copy() for column in columns]
-        tables[seconds] = _table(
+    return {
+        seconds: _table(
             f"{name}_{suffix}",
             *(Column("metric", Text, primary_key=True) if key == "metric" else _key(key) for key in keys),
-            *copies,
-            _int("revision", required=True),
+            *(_int(column, required=True) for column in (*required, "revision")),
+            *(_int(column) for column in nullable),
         )
-    return tables
+        for seconds, suffix in ((60, "1m"), (3600, "1h"))
+    }
 
 
-def _sum_and_n(*names: str) -> list[Column[int]]:
-    return [column for name in names for column in (_int(f"{name}_sum"), _int(f"{name}_n", required=True))]
+def _sums(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}_sum" for name in names)
 
 
+def _counts(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}_n" for name in names)
+
+
+_DEVICE = ("util_1e4", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c")
 device_rollup = _rollup(
     "device",
     ("device_id", "ts"),
-    *_span(),
-    _int("samples", required=True),
-    *_sum_and_n("util_1e4", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c"),
-    _int("energy_counter_mj"),
-    _int("energy_integral_mj"),
-    _int("throttled_n", required=True),
+    required=("duration_ms", "observed_ms", "samples", "throttled_n", *_counts(*_DEVICE)),
+    nullable=(*_sums(*_DEVICE), "energy_counter_mj", "energy_integral_mj"),
 )
+_HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
 host_rollup = _rollup(
     "host",
     ("host_id", "ts"),
-    *_span(),
-    _int("samples", required=True),
-    *_sum_and_n("cpu_util_1e4", "load_1e2", "memory_used_bytes"),
-    _int("network_rx_bytes"),
-    _int("network_tx_bytes"),
+    required=("duration_ms", "observed_ms", "samples", *_counts(*_HOST)),
+    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes"),
 )
+_GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
 deployment_rollup = _rollup(
     "deployment",
     ("epoch_id", "ts"),
-    *_span(),
-    _int("samples", required=True),
-    _int("incomplete_n", required=True),
-    _int("busy_ms"),
-    _int("prompt_tokens"),
-    _int("cached_tokens"),
-    _int("computed_tokens"),
-    _int("generated_tokens"),
-    _int("requests_finished"),
-    _int("preemptions"),
-    *_sum_and_n("running_1e2", "waiting_1e2", "kv_use_1e4"),
+    required=("duration_ms", "observed_ms", "samples", "incomplete_n", *_counts(*_GAUGES)),
+    nullable=(
+        "busy_ms",
+        "prompt_tokens",
+        "cached_tokens",
+        "computed_tokens",
+        "generated_tokens",
+        "requests_finished",
+        "preemptions",
+        *_sums(*_GAUGES),
+    ),
 )
 share_rollup = _rollup(
     "share",
     ("device_id", "epoch_id", "ts"),
-    _int("held_ns", required=True),  # device time held: sum of share x duration, exact
-    _int("busy_ns", required=True),  # of that, while the epoch was busy
-    _int("provenance", required=True),  # the worst of the bucket
+    # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance.
+    required=("held_ns", "busy_ns", "provenance"),
 )
-histogram_rollup = _rollup(
-    "histogram",
-    ("epoch_id", "metric", "ts", "bucket_set_id", "bucket"),
-    _int("count", required=True),
-)
+histogram_rollup = _rollup("histogram", ("epoch_id", "metric", "ts", "bucket_set_id", "bucket"), required=("count",))

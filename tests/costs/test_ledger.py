@@ -1,0 +1,65 @@
+"""The identity of the bill: every nano-dollar paid has exactly one payer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.costs.ledger import DeviceTime, allocate, apportion, divide
+from pertoken.store.telemetry import OTHER
+
+
+def test_an_hour_of_a_device_held_half_idle_is_split_in_halves() -> None:
+    hour = 3_600_000
+    time = DeviceTime(1, 0, hour, held_ns={7: hour * 10**6}, busy_ns={7: hour * 10**6 // 2})
+    part = allocate(time, 2_000_000_000)
+    assert (part.paid, part.busy, part.idle, part.other, part.unallocated) == (
+        2_000_000_000,
+        {7: 1_000_000_000},
+        {7: 1_000_000_000},
+        0,
+        0,
+    )
+
+
+def test_a_device_nobody_holds_is_unallocated_and_foreign_work_is_other() -> None:
+    assert allocate(DeviceTime(1, 0, 60_000), 3_600_000).unallocated == 60_000
+    part = allocate(DeviceTime(1, 0, 60_000, held_ns={OTHER: 30_000 * 10**6}), 3_600_000)
+    assert (part.other, part.unallocated) == (30_000, 30_000)
+
+
+bucket = st.integers(0, 3_600_000).flatmap(
+    lambda ms: st.tuples(
+        st.just(ms),
+        st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1_000_000), st.floats(0, 1.2)), max_size=5),
+    )
+)
+
+
+@given(bucket, st.integers(0, 10**14))
+def test_paid_is_exactly_the_sum_of_its_parts_in_every_bucket(
+    bucket: tuple[int, dict[int, tuple[int, float]]], price: int
+) -> None:
+    ms, holders = bucket
+    whole = sum(share for share, _ in holders.values()) or 1
+    held = {epoch: ms * 1_000_000 * share // max(whole, 1_000_000) for epoch, (share, _) in holders.items()}
+    busy = {epoch: int(held[epoch] * part) for epoch, (_, part) in holders.items()}
+    part = allocate(DeviceTime(1, 0, ms, held, busy), price)
+    assert part.paid == sum(part.busy.values()) + sum(part.idle.values()) + part.other + part.unallocated
+    assert part.paid == divide(ms * price, 3_600_000)
+    assert min([*part.busy.values(), *part.idle.values(), part.other, part.unallocated]) >= 0
+
+
+@given(st.integers(0, 10**18), st.lists(st.integers(0, 10**15), min_size=1, max_size=20))
+def test_apportioned_parts_sum_to_the_total_and_follow_their_weights(total: int, weights: list[int]) -> None:
+    parts = apportion(total, weights)
+    assert sum(parts) == total
+    if any(weights):
+        whole = sum(weights)
+        assert all(abs(part * whole - total * weight) < whole for part, weight in zip(parts, weights, strict=True))
+
+
+def test_apportioning_nothing_to_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="weights"):
+        apportion(1, [])
+    with pytest.raises(ValueError, match="weights"):
+        apportion(1, [1, -1])

@@ -1,0 +1,25 @@
+from pertoken.costs.prices import Price, PriceBook, Priced
+
+H100 = Priced("gpu", "NVIDIA H100 80GB HBM3", "GPU-1")
+CPU = Priced("cpu", "AMD EPYC 9654", "cpu:1")
+
+
+def test_a_new_price_never_changes_past_costs() -> None:
+    book = PriceBook([Price("h100", 2, 0), Price("h100", 3, 600)])
+    assert [book.at(H100, ts).nano_usd_per_device_hour for ts in (0, 599, 600)] == [2, 2, 3]  # type: ignore[union-attr]
+
+
+def test_the_most_exact_selector_wins() -> None:
+    book = PriceBook([Price("gpu", 1, 0), Price("H100", 2, 0), Price("H100 80GB", 3, 0), Price("GPU-1", 4, 100)])
+    assert book.at(H100, 0) == Price("H100 80GB", 3, 0)
+    assert book.at(H100, 100) == Price("GPU-1", 4, 100)
+
+
+def test_no_price_is_unknown_and_never_zero() -> None:
+    assert PriceBook([Price("gpu", 1, 0)]).at(CPU, 0) is None
+    assert PriceBook([Price("cpu", 1, 50)]).at(CPU, 0) is None
+
+
+def test_of_two_prices_from_the_same_instant_the_one_set_later_counts() -> None:
+    book = PriceBook([Price("cpu", 2, 0, set_ts=20), Price("cpu", 1, 0, set_ts=10)])
+    assert book.at(CPU, 0) == Price("cpu", 2, 0, set_ts=20)

@@ -1,0 +1,21 @@
+import pytest
+
+from pertoken.costs.quantiles import quantile
+
+
+def test_quantiles_are_linear_within_their_bucket() -> None:
+    assert quantile({(1.0, 2.0): [10, 10, 0]}, 0.5) == pytest.approx(1.0)
+    assert quantile({(1.0, 2.0): [10, 10, 0]}, 0.75) == pytest.approx(1.5)
+
+
+def test_what_lies_beyond_the_last_bound_is_told_as_that_bound() -> None:
+    assert quantile({(1.0, 2.0): [0, 0, 5]}, 0.95) == 2.0
+
+
+def test_no_observation_has_no_quantile() -> None:
+    assert quantile({}, 0.5) is None
+    assert quantile({(1.0,): [0, 0]}, 0.5) is None
+
+
+def test_two_bucket_sets_are_merged_on_the_union_of_their_bounds() -> None:
+    assert quantile({(1.0,): [10, 0], (0.5,): [10, 0]}, 0.5) == pytest.approx(0.5)

@@ -1,0 +1,113 @@
+"""Roll-ups from random histories equal what the ticks sum to, however late or often they are made."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from pertoken.provenance import Provenance
+from pertoken.store import telemetry as t
+from pertoken.store.place import Place
+from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, HistogramSample
+from pertoken.store.write import Writer, bucket
+from tests.values import HOST, laid, tick
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Place:
+    return laid(tmp_path)
+
+
+def rows(writer: Writer, table: Any) -> list[Any]:
+    with writer._connection.begin():
+        return list(writer._connection.execute(select(table).order_by(*table.primary_key)).all())
+
+
+def device(ts: int, **values: int | None) -> DeviceSample:
+    return DeviceSample(5, ts, 10_000, 10_000, **values)
+
+
+def test_a_row_belongs_to_the_minute_it_covers() -> None:
+    assert [bucket(ts, 60) for ts in (1, 59, 60, 61, 120)] == [0, 0, 0, 60, 60]
+
+
+def test_sums_and_counts_leave_unmeasured_values_out(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, device(10, util_1e4=5000, power_mw=None)))
+        writer.commit(tick(20, device(20, util_1e4=7000, power_mw=300_000, throttle_reasons=4)))
+        writer.commit(tick(30, device(30, throttle_reasons=1)))
+        writer.roll_up()
+        (minute,) = rows(writer, t.device_rollup[60])
+    assert (minute.ts, minute.samples, minute.duration_ms) == (0, 3, 30_000)
+    assert (minute.util_1e4_sum, minute.util_1e4_n) == (12_000, 2)
+    assert (minute.power_mw_sum, minute.power_mw_n) == (300_000, 1)
+    assert (minute.energy_counter_mj, minute.throttled_n) == (None, 1)
+
+
+def test_rolling_up_twice_changes_nothing_and_a_late_row_raises_the_revision(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, device(10, util_1e4=1)))
+        writer.roll_up()
+        first = rows(writer, t.device_rollup[60])
+        assert writer.roll_up() == 0
+        assert rows(writer, t.device_rollup[60]) == first
+        writer.commit(tick(50, device(50, util_1e4=2)))
+        writer.commit(tick(40, device(40, util_1e4=4)))
+        writer.roll_up()
+        (minute,) = rows(writer, t.device_rollup[60])
+        assert (minute.util_1e4_sum, minute.revision) == (7, 2)
+        (hour,) = rows(writer, t.device_rollup[3600])
+        assert (hour.util_1e4_sum, hour.revision) == (7, 2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories_roll_up_to_their_exact_totals(where: Place, seed: int) -> None:
+    chance = random.Random(seed)
+    epochs, ticks = [11, 12], [10 * n for n in range(1, 900)]
+    tokens: dict[tuple[int, int], int] = {}
+    held: dict[tuple[int, int], int] = {}
+    chosen = [ts for ts in ticks if chance.random() < 0.2]
+    chance.shuffle(chosen)
+    with Writer(where) as writer:
+        for ts in chosen:
+            samples: list[object] = []
+            for epoch in epochs:
+                if chance.random() < 0.3:
+                    continue
+                grown = chance.choice([None, 0, chance.randrange(10**6)])
+                share = chance.randrange(500_000)
+                samples += [
+                    DeploymentSample(epoch, ts, 10_000, 10_000, chance.random() < 0.9, generated_tokens=grown),
+                    DeviceShare(5, epoch, ts, 10_000, share, 5_000, Provenance.REPORTED),
+                    HistogramSample(epoch, "ttft_s", ts, 99, chance.randrange(3), 1),
+                ]
+                hour = bucket(ts, 3600), epoch
+                tokens[hour] = tokens.get(hour, 0) + (grown or 0)
+                held[hour] = held.get(hour, 0) + share * 10_000
+            writer.commit(tick(ts, *samples))
+            if chance.random() < 0.1:
+                writer.roll_up()
+        writer.roll_up()
+        for table in (t.deployment_rollup[60], t.deployment_rollup[3600]):
+            found: dict[tuple[int, int], int] = {}
+            for row in rows(writer, table):
+                key = row.ts // 3600 * 3600, row.epoch_id
+                found[key] = found.get(key, 0) + (row.generated_tokens or 0)
+            assert found == tokens
+        assert {(row.ts, row.epoch_id): row.held_ns for row in rows(writer, t.share_rollup[3600])} == held
+        with writer._connection.begin():
+            ask = writer._connection.execute
+            raw = ask(select(func.sum(t.histogram_sample.c["count"]))).scalar()
+            hours = ask(select(func.sum(t.histogram_rollup[3600].c["count"]))).scalar()
+            assert raw == hours
+            assert ask(select(func.count()).select_from(t.dirty)).scalar() == 0
+
+
+def test_host_rows_are_rolled_up_too(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10))
+        writer.roll_up()
+        (minute,) = rows(writer, t.host_rollup[60])
+    assert (minute.host_id, minute.cpu_util_1e4_sum) == (HOST, 2500)

@@ -1,0 +1,31 @@
+"""Small values tests build on: one host with a CPU device, rows of a tick, and folders with tables laid."""
+
+from pathlib import Path
+
+from pertoken.migrations import upgrade
+from pertoken.store.ids import stable_id
+from pertoken.store.place import GROUPS, Place, place
+from pertoken.store.rows import HostRow, HostSample, Tick
+
+HOST = stable_id("host", "machine-1")
+
+
+def laid(folder: Path) -> Place:
+    """A folder with both groups of tables."""
+    where = place(str(folder))
+    for group in GROUPS:
+        upgrade(where, group)
+    return where
+
+
+def host_row(interval_s: int = 10) -> HostRow:
+    return HostRow(HOST, "gpu-1", "machine-1", "boot-1", "Linux", "CPU", 8, 2**36, "0.1.0", interval_s)
+
+
+def tick(ts: int, *samples: object, **more: object) -> Tick:
+    """A tick with a host row and these samples."""
+    return Tick(ts=ts, host=host_row(), samples=(host_sample(ts), *samples), **more)  # type: ignore[arg-type]
+
+
+def host_sample(ts: int) -> HostSample:
+    return HostSample(HOST, ts, 10_000, 10_000, cpu_util_1e4=2500, load_1e2=150, memory_used_bytes=2**30)
