@@ -53,8 +53,6 @@ PARAMETERS = ("seen", "now", "market", "fleet")
 SECTIONS = ("Why it saves", "When it is wrong", "How to apply", "Sources")
 """Sections a rule's docstring must have, in this order."""
 
-Proposal = Deployment | Fleet | "Skip"
-
 
 @dataclass(frozen=True, slots=True)
 class Skip:

@@ -1,0 +1,77 @@
+"""The schema of code, migrations and stored databases is one, on SQLite and on PostgreSQL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from pertoken.errors import StoreError
+from pertoken.migrations import _config, drift, upgrade
+from pertoken.store.open import REVISIONS, open_store, revision, writing
+from pertoken.store.place import GROUPS, Place, place
+from pertoken.store.write import Writer
+from tests.postgres import server_url
+from tests.values import laid, tick
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with server_url(tmp_path_factory.mktemp("postgres")) as url:
+        yield place(url)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_code_knows_every_revision_there_is(tmp_path: Path, group: str) -> None:
+    with _config(place(str(tmp_path)), group) as (config, _):
+        scripts = ScriptDirectory.from_config(config)
+        assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == REVISIONS[group]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_migrated_sqlite_has_no_drift_from_the_code(tmp_path: Path, group: str) -> None:
+    where = place(str(tmp_path / "new"))
+    assert upgrade(where, group) == (None, REVISIONS[group][-1])
+    assert upgrade(where, group) == (REVISIONS[group][-1], REVISIONS[group][-1])
+    assert drift(where, group) is None
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_migrated_postgresql_has_no_drift_from_the_code(postgres: Place, group: str) -> None:
+    assert upgrade(postgres, group) == (None, REVISIONS[group][-1])
+    assert drift(postgres, group) is None
+
+
+def test_postgresql_is_written_rolled_up_and_read_by_the_same_code(postgres: Place) -> None:
+    for group in GROUPS:
+        upgrade(postgres, group)
+    with Writer(postgres) as writer:
+        writer.commit(tick(10))
+        writer.commit(tick(20))
+        assert writer.roll_up() == 2
+    with open_store(postgres).read() as connection:
+        assert connection.execute(text("SELECT cpu_util_1e4_sum FROM telemetry.host_1h")).scalar() == 5000
+
+
+def test_a_database_of_a_newer_pertoken_is_refused_and_left_alone(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    with writing(where, "telemetry").connect() as connection, connection.begin():
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(StoreError, match="written by a newer pertoken"):
+        open_store(where)
+    with pytest.raises(StoreError, match="written by a newer pertoken"):
+        upgrade(where, "telemetry")
+    assert revision(writing(where, "telemetry"), "telemetry") == "9999"
+
+
+def test_a_password_is_never_shown(tmp_path: Path) -> None:
+    where = place("postgresql://someone:hush-hush@127.0.0.1:1/none")
+    with pytest.raises(StoreError) as caught:
+        open_store(where)
+    assert "hush-hush" not in str(caught.value) + str(where)
+
+
+def test_another_database_than_postgresql_is_refused() -> None:
+    with pytest.raises(Exception, match="mysql is not supported"):
+        place("mysql://x@y/z")

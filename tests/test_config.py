@@ -1,0 +1,71 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pertoken import config, config_file
+from pertoken.config import Settings
+from pertoken.errors import BadInput
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "pertoken.toml"
+    file.write_text(text)
+    return file
+
+
+def test_the_environment_wins_over_the_file_and_an_option_over_both(tmp_path: Path) -> None:
+    file = written(tmp_path, '[agent]\ninterval = "5s"\n[advisor]\nsince = "2h"\n')
+    settings = config.load(file, {"PERTOKEN_AGENT_INTERVAL": "15s"}, agent_interval=None)
+    assert (settings.agent_interval, settings.advisor_since) == (15, 7200.0)
+    assert config.load(file, {"PERTOKEN_AGENT_INTERVAL": "15s"}, agent_interval="1s").agent_interval == 1
+
+
+def test_a_file_named_by_the_environment_is_read_and_must_exist(tmp_path: Path) -> None:
+    file = written(tmp_path, 'db = "/srv/tokens"')
+    assert config.load(None, {"PERTOKEN_CONFIG": str(file)}).db == "/srv/tokens"
+    with pytest.raises(BadInput, match="no such settings file"):
+        config.load(tmp_path / "other.toml", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[agent]\ninterval = 0", r"pertoken\.toml: agent\.interval: must be at least 1 s \(got 0\)"),
+        ('[agent]\ninterval = "7s"', r"agent\.interval: must be whole seconds that divide a minute"),
+        ("[agent]\nintervall = 10", r"agent\.intervall: no such setting \(did you mean agent\.interval\?\)"),
+        ("[agents]\ninterval = 10", r"agents: no such setting"),
+        ("agent = 3", r"agent: must be a section, written \[agent\]"),
+        ('[agent]\nengines = ["ftp://x"]', r"agent\.engines: 'ftp://x' is not a base URL"),
+        ("[agent]\ndiscover = 3", r"agent\.discover: must be true or false"),
+        ("[slo]\nttft_ms = -5", r"slo\.ttft_ms: must be a number above 0"),
+        ("db = 3", r"db: must be text"),
+        ("x = [", r"not valid TOML"),
+    ],
+)
+def test_a_bad_setting_is_one_line_naming_key_and_file(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        config.load(written(tmp_path, text), {})
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_bad_environment_variable_is_named() -> None:
+    with pytest.raises(BadInput, match="PERTOKEN_AGENT_INTERVAL: "):
+        config.load(None, {"PERTOKEN_AGENT_INTERVAL": "soon", "PERTOKEN_CONFIG": ""})
+
+
+def test_the_template_sets_nothing_and_names_every_key() -> None:
+    text = config_file.template()
+    assert tomllib.loads(text) in ({}, {section: {} for section in ("agent", "advisor", "market", "slo")})
+    for key in Settings.table():
+        assert key.environment in text
+        assert f"# {key.key} = " in text
+    assert set(config_file.meanings()) >= {key.attribute for key in Settings.table()}
+
+
+def test_every_example_in_the_template_is_a_good_setting(tmp_path: Path) -> None:
+    lines = config_file.template().splitlines()
+    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in lines)
+    settings = config.load(written(tmp_path, uncommented), {})
+    assert settings.agent_engines == ("http://127.0.0.1:8000",)

@@ -1,0 +1,48 @@
+import pytest
+
+from pertoken.units import NANO_USD, format_bytes, format_count, format_duration, format_usd, parse_duration_s
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10s", 10), ("1.5m", 90), ("24h", 86_400), ("30d", 2_592_000), ("250ms", 0.25), ("7", 7)]
+)
+def test_durations_are_read_in_their_usual_forms(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == seconds
+
+
+def test_a_wrong_duration_says_how_to_write_one() -> None:
+    with pytest.raises(ValueError, match="write it like 10s"):
+        parse_duration_s("-3s")
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [
+        (0, "$0"),
+        (1234.4, "$1,234"),
+        (12.345, "$12.35"),
+        (0.5, "$0.500"),
+        (0.0123, "$0.0123"),
+        (0.000_004_56, "$0.00000456"),
+        (-3.2, "-$3.20"),
+    ],
+)
+def test_dollars_keep_three_digits_when_small_and_none_when_large(usd: float, text: str) -> None:
+    assert format_usd(round(usd * NANO_USD)) == text
+
+
+def test_unknown_is_a_dash_and_never_zero() -> None:
+    assert (format_usd(None), format_count(None), format_bytes(None)) == ("–", "–", "–")
+
+
+def test_counts_bytes_and_durations_are_short() -> None:
+    assert [format_count(value) for value in (950, 12_345, 4_560_000, 0.5)] == ["950", "12.3k", "4.56M", "0.50"]
+    assert format_bytes(85_520_809_984) == "79.6 GiB"
+    assert [format_duration(seconds) for seconds in (45, 60, 90, 720, 7200, 172_800)] == [
+        "45s",
+        "1m",
+        "90s",
+        "12m",
+        "2h",
+        "2d",
+    ]
