@@ -1,0 +1,140 @@
+"""What counters grew by between two readings, across restarts of whoever counts and of the agent itself.
+
+A series is `word` or `word{label="value"}`; a histogram bucket is a counter too, as `word{...} le=bound`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pertoken.agent.readings import HistogramReading
+from pertoken.store.rows import CounterState
+
+SAME_START_MS = 20
+"""Two starts of a process this close are one start: kernels tell it in ticks of 10 ms, and it is rounded twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one reading of one owner adds."""
+
+    deltas: dict[str, int | None]
+    """Growth by series of this reading; None where it was counted before anybody watched."""
+    states: dict[str, CounterState]
+    """All that is to be remembered of the owner, vanished series included."""
+    complete: bool
+    """False if something was counted that no reading saw."""
+    reset: str | None = None
+    """Why it is not complete, for people."""
+    missing: tuple[str, ...] = ()
+    """Series of this life of the process that this reading lacks. They keep their state."""
+    forgotten: tuple[str, ...] = ()
+    """Series of an ended life that this reading lacks: their states are to be removed."""
+
+
+def advance(
+    states: Mapping[str, CounterState],
+    values: Mapping[str, int],
+    *,
+    owner_id: int,
+    process_start_ms: int | None,
+    ts: int,
+    watching_since_ms: int,
+) -> Advance:
+    """Growth of every series in `values` (absolute counts) since `states`, all of one owner.
+
+    `process_start_ms`: Unix time at which the counting process started; None if it cannot be seen. `ts`: epoch
+    seconds of the reading. `watching_since_ms`: Unix time since which this host is watched: what an owner counted
+    that started before and was never read is not ours to count.
+
+    - Nothing known of the owner: counts from 0 if its process started since we watch, else only remembers.
+    - Same process: the difference. A series that appears late counts from 0. One that fell was reset: it
+      counts from 0 and the reading is not complete. Only that tells a restart of a process whose start cannot
+      be seen; a series that had grown past its old value by then adds too little, never too much.
+    - Another process: everything counts from 0, and the reading is not complete, since what the old process
+      counted after its last reading is lost.
+    """
+    fell = sorted(name for name, value in values.items() if name in states and value < states[name].value)
+    lives = {state.process_start_ms for state in states.values()} - {None}
+    told = process_start_ms is not None and bool(lives)
+    restarted = told and not any(_same(start, process_start_ms) for start in lives)
+    ours = bool(states) or (process_start_ms is not None and process_start_ms >= watching_since_ms - SAME_START_MS)
+
+    def growth(name: str, value: int) -> int | None:
+        if not ours:
+            return None
+        state = states.get(name)
+        if state is None or restarted or value < state.value:
+            return value
+        ended = told and state.process_start_ms is not None and not _same(state.process_start_ms, process_start_ms)
+        return value if ended else value - state.value
+
+    now = {name: CounterState(owner_id, name, value, process_start_ms, ts) for name, value in values.items()}
+    absent = tuple(sorted(set(states) - set(values)))
+    reset = None
+    if restarted:
+        reset = "its process was restarted: what it counted after the last reading before is lost"
+    elif fell:
+        first = states[fell[0]]
+        reset = f"{fell[0]} fell from {first.value} to {values[fell[0]]}: counted from 0 again"
+    return Advance(
+        deltas={name: growth(name, value) for name, value in values.items()},
+        states=now if restarted else now | {name: states[name] for name in absent},
+        complete=reset is None,
+        reset=reset,
+        missing=() if restarted else absent,
+        forgotten=absent if restarted else (),
+    )
+
+
+def word(series: str) -> str:
+    """The word a series counts: `prompt_tokens` of `prompt_tokens{engine="0"}`."""
+    return series.partition("{")[0].partition(" ")[0]
+
+
+def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Growth by word over all its series, buckets left out; None where no series of the word could be counted."""
+    totals: dict[str, int | None] = {}
+    for series, delta in deltas.items():
+        if not _is_bucket(series):
+            before = totals.setdefault(word(series), None)
+            totals[word(series)] = before if delta is None else (before or 0) + delta
+    return totals
+
+
+def bucket_values(histograms: Mapping[str, HistogramReading]) -> dict[str, int]:
+    """Every bucket of every histogram as a counter of its own."""
+    return {
+        name: count
+        for series, histogram in histograms.items()
+        for name, count in zip(_bucket_names(series, histogram), histogram.counts, strict=True)
+    }
+
+
+def bucket_totals(
+    histograms: Mapping[str, HistogramReading], deltas: Mapping[str, int | None]
+) -> dict[tuple[str, tuple[float, ...]], tuple[int, ...]]:
+    """Observations by (word, upper bounds), one count per bucket, summed over the series of the word.
+
+    Series that could not be counted (delta None) add nothing; a word without any other is left out.
+    """
+    totals: dict[tuple[str, tuple[float, ...]], tuple[int, ...]] = {}
+    for series, histogram in histograms.items():
+        grown = [deltas[name] for name in _bucket_names(series, histogram)]
+        counts = tuple(delta for delta in grown if delta is not None)
+        if len(counts) == len(grown):
+            key = (word(series), histogram.upper_bounds)
+            before = totals.get(key, (0,) * len(counts))
+            totals[key] = tuple(a + b for a, b in zip(before, counts, strict=True))
+    return totals
+
+
+def _same(start_ms: int | None, other_ms: int | None) -> bool:
+    return start_ms is not None and other_ms is not None and abs(start_ms - other_ms) <= SAME_START_MS
+
+
+def _bucket_names(series: str, histogram: HistogramReading) -> list[str]:
+    return [f"{series} le={bound!r}" for bound in (*histogram.upper_bounds, float("inf"))]
+
+
+def _is_bucket(series: str) -> bool:
+    return not series.endswith("}") and " le=" in series

@@ -1,0 +1,164 @@
+"""Prometheus text pages: only the wanted series of a page, or the reason why the page cannot be trusted.
+
+Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands when told so). Every line is
+checked, since a page cut or mixed up anywhere is not a page to bill by; labels and values are read only where
+wanted. Sample names are taken exactly as exposed, so `*_created` gauges never count as their family.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf, isfinite
+
+Labels = tuple[tuple[str, str], ...]
+"""Label names and values, sorted by name."""
+
+
+class PageError(Exception):
+    """The page breaks its format, or holds a value that a counter cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The wanted series of one page, by sample name and labels."""
+
+    samples: dict[str, dict[Labels, float]]
+
+    def gauge(self, name: str) -> dict[Labels, float]:
+        """Finite values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so."""
+        return {labels: value for labels, value in self.samples.get(name, {}).items() if isfinite(value)}
+
+    def counter(self, name: str) -> dict[Labels, int]:
+        """Values of one counter, rounded to whole counts.
+
+        Raises PageError for a negative or non-finite one: leaving that series out would make the sum over the
+        others a wrong number.
+        """
+        return {labels: _count(name, value) for labels, value in self.samples.get(name, {}).items()}
+
+    def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
+        """Upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
+
+        Raises PageError for a set of buckets without +Inf or whose cumulative counts fall.
+        """
+        bucket = f"{name}_bucket"
+        cumulative: dict[Labels, dict[float, int]] = {}
+        for labels, count in self.counter(bucket).items():
+            bound = _bound(bucket, labels)
+            series = cumulative.setdefault(tuple(pair for pair in labels if pair[0] != "le"), {})
+            if series.setdefault(bound, count) != count:
+                raise PageError(f"{bucket}: two counts for le={bound!r}")
+        return {labels: _split(bucket, counts) for labels, counts in cumulative.items()}
+
+
+def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -> Page:
+    """The samples of `body` whose names are in `wanted`.
+
+    Raises PageError, with the line, for anything that is not a whole, well-formed page; also for a wanted series
+    given twice with different values.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise PageError(f"byte {error.start} is not UTF-8") from None
+    samples: dict[str, dict[Labels, float]] = {}
+    for number, match in _samples(text, eof_required):
+        name, braces, value = match["name"], match["braces"], match["value"]
+        if name is None:
+            name, braces = _quoted_name(braces, number)
+        if name not in wanted:
+            continue
+        labels = _labels(braces, number) if braces else ()
+        series = samples.setdefault(name, {})
+        amount = float(value)
+        before = series.setdefault(labels, amount)
+        if before != amount and not (before != before and amount != amount):
+            raise PageError(f"line {number}: {name} is given twice with these labels, as {before:g} and {amount:g}")
+    return Page(samples)
+
+
+_BRACES = r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}'
+_NUMBER = r"[+-]?(?:(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?|[iI]nf(?:inity)?|[nN]a[nN])"
+_SAMPLE = re.compile(
+    rf"[ \t]*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)?[ \t]*(?P<braces>{_BRACES})?"
+    rf"(?:(?<=\}})|(?<=[ \t]))[ \t]*(?P<value>{_NUMBER})"
+    rf"(?:[ \t]+-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)?"  # a timestamp
+    rf"(?:[ \t]+\#[ \t]*{_BRACES}[ \t]+{_NUMBER}(?:[ \t]+{_NUMBER})?)?[ \t]*"  # an exemplar
+)
+_STRING = r'"((?:[^"\\]|\\.)*)"'
+_LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
+_QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
+_ESCAPE = re.compile(r"\\(.)")
+
+
+def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, re.Match[str]]]:
+    ended = False
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if ended and line:
+            raise PageError(f"line {number}: text after # EOF")
+        if line.startswith("#"):
+            ended = line == "# EOF"
+            continue
+        if not line.strip():
+            continue
+        if number == len(lines):
+            raise PageError(f"line {number}: the page ends within a line")
+        match = _SAMPLE.fullmatch(line)
+        if match is None or (match["name"] is None and match["braces"] is None):
+            raise PageError(f"line {number}: not a sample: {line[:80]!r}")
+        yield number, match
+    if not ended and (eof_required or lines[-1]):
+        raise PageError(f"line {len(lines)}: the page ends before its end")
+
+
+def _labels(braces: str, number: int) -> Labels:
+    inside = braces[1:-1].rstrip(" \t")
+    pairs: dict[str, str] = {}
+    at = 0
+    while at < len(inside):
+        match = _LABEL.match(inside, at)
+        name = match and (match[1] if match[2] is None else _unescaped(match[2]))
+        if match is None or name is None or name in pairs:
+            raise PageError(f"line {number}: bad labels {braces[:80]!r}")
+        pairs[name] = _unescaped(match[3])
+        at = match.end()
+    return tuple(sorted(pairs.items()))
+
+
+def _quoted_name(braces: str, number: int) -> tuple[str, str]:
+    match = _QUOTED_NAME.match(braces[1:-1])
+    if match is None:
+        raise PageError(f"line {number}: a sample without a name")
+    return _unescaped(match[1]), "{" + braces[1 + match.end() :]
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], text) if "\\" in text else text
+
+
+def _count(name: str, value: float) -> int:
+    if not isfinite(value) or value < 0:
+        raise PageError(f"{name} is {value:g}, which a counter cannot be")
+    return round(value)
+
+
+def _bound(name: str, labels: Labels) -> float:
+    try:
+        bound = float(dict(labels)["le"])
+    except (KeyError, ValueError):
+        raise PageError(f"{name}: a bucket without a numeric le: {dict(labels)}") from None
+    if bound != bound:
+        raise PageError(f"{name}: a bucket with le=NaN")
+    return bound
+
+
+def _split(name: str, cumulative: dict[float, int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    bounds = sorted(cumulative)
+    if bounds[-1] != inf:
+        raise PageError(f"{name}: no +Inf bucket")
+    counts = [0, *(cumulative[bound] for bound in bounds)]
+    if any(low > high for low, high in pairwise(counts)):
+        raise PageError(f"{name}: cumulative counts fall from one bucket to the next")
+    return tuple(bounds[:-1]), tuple(high - low for low, high in pairwise(counts))

@@ -1,0 +1,264 @@
+"""What each engine calls each knob: its command line read into our words, and a change written back as flags.
+
+The facts are in `knobs.toml`; discovery and the advisor read the same table.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One row of the table; `knobs.toml` says what each field means."""
+
+    engine: str
+    knob: str
+    type: str
+    source: str
+    as_of: Any
+    flags: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    off_flags: tuple[str, ...] = ()
+    default: bool | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
+    write: Mapping[str, str] = field(default_factory=dict)
+    unless_flags: tuple[str, ...] = ()
+    unless_model: str | None = None
+    per: str | None = None
+    manual: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """How an engine is told its model or its port."""
+
+    engine: str
+    argument: str
+    source: str
+    as_of: Any
+    flags: tuple[str, ...]
+    after: str | None = None
+    default: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The whole of `knobs.toml`."""
+
+    knobs: tuple[Knob, ...]
+    arguments: tuple[Argument, ...]
+    manual: Mapping[str, str]
+
+    def of(self, engine: str, knob: str | None = None) -> tuple[Knob, ...]:
+        """Rows of one engine, in order; of one knob only, if named."""
+        return tuple(row for row in self.knobs if row.engine == engine and knob in (None, row.knob))
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """How to make a change and how to take it back, for the next start of the server."""
+
+    apply: tuple[str, ...] = ()
+    """`set --flag value` or `remove --flag`."""
+    undo: tuple[str, ...] = ()
+    """The same, back to what it was."""
+    manual: tuple[str, ...] = ()
+    """What no flag expresses, as sentences."""
+
+
+@cache
+def table() -> Table:
+    """The table as shipped."""
+    rows = tomllib.loads(files("pertoken.catalog").joinpath("knobs.toml").read_text())
+    return Table(
+        tuple(Knob(**_frozen(row)) for row in rows["knob"]),
+        tuple(Argument(**_frozen(row)) for row in rows["argument"]),
+        rows["manual"],
+    )
+
+
+def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
+    """Knobs that a server's command line sets, in the words of `Deployment`.
+
+    The last of several settings counts, as in the engines. What the engine decides itself (`auto`, 0, -1), what is
+    not understood and what the command line alone cannot tell is absent.
+    """
+    options = _options(argv)
+    model = model_argument(engine, argv) or ""
+    found: dict[str, object] = {}
+    for row in table().of(engine):
+        if row.knob in found or not _set(options, (*row.flags, *row.off_flags)):
+            continue
+        misled = _set(options, row.unless_flags) or (row.unless_model and re.search(row.unless_model, model))
+        found[row.knob] = None if misled else _read(row, options)
+    for row in table().of(engine):
+        if row.per is not None and found.get(row.knob) is not None:
+            whole, parts = found[row.knob], found.get(row.per)
+            found[row.knob] = whole // parts if isinstance(whole, int) and isinstance(parts, int) else None
+    return {knob: value for knob, value in found.items() if value is not None}
+
+
+def read_word(engine: str, knob: str, text: str) -> str | None:
+    """Our word for what an engine reports of a knob: `torch.bfloat16` -> `bf16`. None if it has no plain one."""
+    return next((row.words[text] for row in table().of(engine, knob) if text in row.words), None)
+
+
+def model_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """The model a command line names: a path or a repository id."""
+    for row in _arguments(engine, "model"):
+        spot = argv.index(row.after) + 1 if row.after in argv else len(argv)
+        if spot < len(argv) and not argv[spot].startswith("-"):
+            return argv[spot]
+        return _last(_options(argv), row.flags)
+    return None
+
+
+def port_argument(engine: str, argv: Sequence[str]) -> int | None:
+    """The port a command line names, else the engine's default; None if what it names is no port."""
+    for row in _arguments(engine, "port"):
+        options = _options(argv)
+        return _whole(_last(options, row.flags) or "") if _set(options, row.flags) else row.default
+    return None
+
+
+def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
+    """Flags for `{knob: (old, new)}` when the server is restarted, their undo, and what no flag expresses.
+
+    An old value of None was not set by a flag, so its undo is to remove the new flag.
+    """
+    apply: list[str] = []
+    undo: list[str] = []
+    manual: list[str] = []
+    for knob, (old, new) in changes.items():
+        rows = table().of(engine, knob)
+        values = {"old": _shown(old), "new": _shown(new)}
+        if knob in table().manual:
+            manual.append(table().manual[knob].format(**values))
+        elif any(value is not None and _writer(rows, value) is None for value in (old, new)):
+            text = next((row.manual for row in rows if row.manual), None)
+            without = f"change {knob} from {{old}} to {{new}}: no flag of {engine} is known for it"
+            manual.append((text or without).format(**values))
+        else:
+            apply.append(_move(rows, old, new))
+            undo.append(_move(rows, new, old))
+            manual += [row.note.format(**values) for row in rows if row.note]
+    return Commands(tuple(apply), tuple(undo), tuple(manual))
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+_Options = Mapping[str, tuple[int, str]]
+"""Place and value (the text after `=`, else the next argument) of each flag's last appearance."""
+
+
+def _options(argv: Sequence[str]) -> _Options:
+    options: dict[str, tuple[int, str]] = {}
+    for place, argument in enumerate(argv):
+        if argument.startswith("-"):
+            flag, inline, value = argument.partition("=")
+            following = argv[place + 1] if place + 1 < len(argv) else ""
+            # Both engines take --max_num_seqs for --max-num-seqs.
+            name = flag.replace("_", "-") if flag.startswith("--") else flag
+            options[name] = (place, value if inline else following)
+    return options
+
+
+def _set(options: _Options, flags: Sequence[str]) -> bool:
+    return any(flag in options for flag in flags)
+
+
+def _last(options: _Options, flags: Sequence[str]) -> str | None:
+    return max((options[flag] for flag in flags if flag in options), default=(0, None))[1]
+
+
+def _read(row: Knob, options: _Options) -> object:
+    if row.type == "bool":
+        places = {flag: options[flag][0] for flag in (*row.flags, *row.off_flags) if flag in options}
+        return max(places, key=lambda flag: places[flag]) in row.flags
+    value = _READERS[row.type](row, _last(options, row.flags) or "")
+    if row.also and value != _READERS[row.type](row, _last(options, row.also) or ""):
+        return None
+    return value
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) and int(text) > 0 else None
+
+
+def _count(text: str) -> int | None:
+    if match := re.fullmatch(r"([0-9]{1,15})([kmgtKMGT])", text):
+        return _whole(match[1]) and int(match[1]) * UNITS[match[2]]
+    if match := re.fullmatch(r"([0-9]{1,15}\.[0-9]{1,9})([kmgt])", text):
+        return round(float(match[1]) * UNITS[match[2]]) or None
+    return _whole(text)
+
+
+def _part(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"0?\.[0-9]+|[01](\.[0-9]*)?", text) and 0 < float(text) <= 1 else None
+
+
+_READERS: Mapping[str, Callable[[Knob, str], object]] = {
+    "int": lambda row, text: _whole(text),
+    "count": lambda row, text: _count(text),
+    "float": lambda row, text: _part(text),
+    "word": lambda row, text: row.words.get(text),
+}
+
+
+def _arguments(engine: str, argument: str) -> tuple[Argument, ...]:
+    return tuple(row for row in table().arguments if (row.engine, row.argument) == (engine, argument))
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def _writer(rows: Sequence[Knob], value: object) -> int | None:
+    """Place of the row that can write this value."""
+    return next((place for place, row in enumerate(rows) if _flags(row, value) is not None), None)
+
+
+def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
+    """(flag, text after it) to write; None if this row has no flag for the value."""
+    if not row.flags or row.per is not None:
+        return None
+    if row.type == "bool":
+        return (((row.flags if value else row.off_flags)[0], ""),)
+    if row.type == "word":
+        if value not in row.write:
+            return None
+        text = row.write[str(value)]
+    else:
+        text = _shown(value)
+    return tuple((flag, f" {text}") for flag in (row.flags[0], *row.also[:1]))
+
+
+def _move(rows: Sequence[Knob], old: object, new: object) -> str:
+    """The flags that lead from one value to another; a row overrides those after it as long as its flag is set."""
+    from_row = None if old is None else _writer(rows, old)
+    to_row = None if new is None else _writer(rows, new)
+    uncovered = to_row is None or (from_row is not None and from_row < to_row)
+    at_default = from_row is not None and rows[from_row].type == "bool" and rows[from_row].default is new
+    if from_row is not None and (uncovered or at_default):
+        return "remove " + " ".join(flag for flag, _ in _flags(rows[from_row], old) or ())
+    assert to_row is not None
+    return "set " + " ".join(f"{flag}{text}" for flag, text in _flags(rows[to_row], new) or ())
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "what it is now"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(getattr(value, "name", value))
+
+
+def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}

@@ -1,0 +1,187 @@
+from dataclasses import asdict
+
+import pytest
+
+from pertoken.catalog.knobs import Commands, commands, model_argument, port_argument, read_argv, read_word, table
+from pertoken.deployment import KNOBS, Model
+
+VLLM = ("python", "/opt/venv/bin/vllm", "serve", "meta-llama/Llama-3.1-70B-Instruct")
+LLAMA = ("/usr/bin/llama-server", "-m", "/models/tiny.gguf")
+
+
+def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
+    assert {row.knob for row in table().knobs} <= set(KNOBS)
+    assert set(table().manual) <= set(KNOBS)
+    assert all(row.source and row.as_of for row in table().knobs)
+    assert all(row.source and row.as_of for row in table().arguments)
+    for knob in table().knobs:
+        assert knob.type in ("int", "count", "float", "bool", "word")
+        assert knob.flags or knob.manual
+        assert (knob.type == "word") == bool(knob.words)
+        assert knob.type != "bool" or (knob.off_flags and knob.default is not None)
+
+
+def test_what_is_written_is_read_back() -> None:
+    values = {"int": 4, "count": 4096, "float": 0.85}
+    for row in table().knobs:
+        if row.type in values and row.per is None:
+            written = commands(row.engine, {row.knob: (None, values[row.type])}).apply[0]
+            assert read_argv(row.engine, written.split()[1:]) == {row.knob: values[row.type]}, row
+        for word in row.write:
+            written = commands(row.engine, {row.knob: (None, word)}).apply[0]
+            assert read_argv(row.engine, written.split()[1:]) == {row.knob: word}
+        if row.type == "bool":
+            for value in (True, False):
+                written = commands(row.engine, {row.knob: (None, value)}).apply[0]
+                assert read_argv(row.engine, written.split()[1:]) == {row.knob: value}
+
+
+def test_vllm_flags_are_read_in_every_spelling() -> None:
+    argv = (
+        *VLLM, "-tp", "4", "--pipeline_parallel_size=2", "--data-parallel-size", "1", "--dtype", "bfloat16",
+        "--max-num-seqs=64", "--max_num_batched_tokens", "8k", "--max-model-len", "25.6k",
+        "--gpu-memory-utilization", ".92", "--enforce-eager", "--no-enable-prefix-caching", "--kv-cache-dtype",
+        "fp8_e4m3",
+    )  # fmt: skip
+    assert read_argv("vllm", argv) == {
+        "tp": 4,
+        "pp": 2,
+        "dp": 1,
+        "weight_dtype": "bf16",
+        "kv_dtype": "fp8",
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 8000,
+        "max_model_len": 25600,
+        "gpu_memory_utilization": 0.92,
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+    }
+
+
+def test_quantization_says_more_of_the_weights_than_dtype() -> None:
+    assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "-q", "fp8")) == {"weight_dtype": "fp8"}
+    assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "--quantization", "compressed-tensors")) == {}
+
+
+def test_dtype_says_nothing_of_the_weights_of_a_quantized_checkpoint() -> None:
+    assert read_argv("vllm", ("vllm", "serve", "org/Llama-3.1-70B-FP8", "--dtype", "bfloat16")) == {}
+    assert read_argv("vllm", ("vllm", "serve", "org/Qwen-AWQ", "--dtype", "half")) == {}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--dtype", "auto"),
+        ("--kv-cache-dtype", "auto"),
+        ("--max-model-len", "-1"),
+        ("--max-num-seqs", "many"),
+        ("--max-num-seqs", "0"),
+        ("--max-num-seqs",),
+        ("--gpu-memory-utilization", "1.5"),
+        ("--max-num-seqs", "64", "--max-num-seqs", "auto"),
+    ],
+)
+def test_what_the_engine_decides_or_nobody_understands_is_absent(flags: tuple[str, ...]) -> None:
+    assert read_argv("vllm", (*VLLM, *flags)) == {}
+
+
+def test_the_last_of_several_settings_counts() -> None:
+    argv = (*VLLM, "-tp", "4", "--tensor-parallel-size", "8", "--enforce-eager", "--no-enforce-eager")
+    assert read_argv("vllm", argv) == {"tp": 8, "enforce_eager": False}
+
+
+def test_llama_cpp_context_is_divided_among_its_slots() -> None:
+    assert read_argv("llama.cpp", (*LLAMA, "-np", "4", "-c", "4096", "-b", "512")) == {
+        "max_num_seqs": 4,
+        "max_model_len": 1024,
+        "max_num_batched_tokens": 512,
+    }
+    assert read_argv("llama.cpp", (*LLAMA, "-np", "4", "-c", "4096", "-kvu")) == {"max_num_seqs": 4}
+    assert read_argv("llama.cpp", (*LLAMA, "-c", "4096")) == {}
+
+
+def test_llama_cpp_cache_types_must_agree() -> None:
+    assert read_argv("llama.cpp", (*LLAMA, "-ctk", "q8_0", "-ctv", "q8_0")) == {"kv_dtype": "int8"}
+    assert read_argv("llama.cpp", (*LLAMA, "-ctk", "q8_0")) == {}
+
+
+def test_the_model_and_the_port_are_found() -> None:
+    assert model_argument("vllm", VLLM) == "meta-llama/Llama-3.1-70B-Instruct"
+    assert model_argument("vllm", ("vllm", "serve", "--model", "m")) == "m"
+    assert model_argument("vllm", ("python", "-m", "vllm.entrypoints.openai.api_server", "--model=m")) == "m"
+    assert model_argument("vllm", ("vllm", "serve")) is None
+    assert model_argument("llama.cpp", LLAMA) == "/models/tiny.gguf"
+    assert port_argument("vllm", VLLM) == 8000
+    assert port_argument("vllm", (*VLLM, "--port", "18000")) == 18000
+    assert port_argument("vllm", (*VLLM, "--port", "no")) is None
+    assert port_argument("llama.cpp", LLAMA) == 8080
+    assert port_argument("sglang", ()) is None
+    assert model_argument("sglang", ()) is None
+
+
+def test_reported_words_become_ours() -> None:
+    assert read_word("vllm", "weight_dtype", "torch.bfloat16") == "bf16"
+    assert read_word("llama.cpp", "weight_dtype", "Q4_K - Medium") == "int4"
+    assert read_word("llama.cpp", "weight_dtype", "Q6_K") is None
+
+
+def test_changes_become_flags_and_their_undo() -> None:
+    changes = {
+        "tp": (2, 1),
+        "weight_dtype": ("bf16", "fp8"),
+        "max_num_seqs": (None, 256),
+        "enforce_eager": (True, False),
+        "enable_prefix_caching": (False, True),
+        "gpu_memory_utilization": (0.9, 0.95),
+    }
+    assert commands("vllm", changes) == Commands(
+        apply=(
+            "set --tensor-parallel-size 1",
+            "set --quantization fp8",
+            "set --max-num-seqs 256",
+            "remove --enforce-eager",
+            "remove --no-enable-prefix-caching",
+            "set --gpu-memory-utilization 0.95",
+        ),
+        undo=(
+            "set --tensor-parallel-size 2",
+            "remove --quantization",
+            "remove --max-num-seqs",
+            "set --enforce-eager",
+            "set --no-enable-prefix-caching",
+            "set --gpu-memory-utilization 0.9",
+        ),
+    )
+
+
+def test_a_second_flag_that_must_agree_is_written_too() -> None:
+    written = commands("llama.cpp", {"kv_dtype": (None, "int8")})
+    assert written.apply == ("set --cache-type-k q8_0 --cache-type-v q8_0",)
+    assert written.undo == ("remove --cache-type-k --cache-type-v",)
+
+
+def test_more_slots_of_llama_cpp_need_more_context() -> None:
+    written = commands("llama.cpp", {"max_num_seqs": (4, 8)})
+    assert (written.apply, written.undo) == (("set --parallel 8",), ("set --parallel 4",))
+    assert "from 4 to 8" in written.manual[0]
+
+
+def test_what_no_flag_expresses_becomes_a_sentence() -> None:
+    changes = {
+        "accelerator": ("H100-SXM", "H200-SXM"),
+        "purchase": (None, "spot"),
+        "model": (Model("big"), Model("small")),
+        "weight_dtype": ("bf16", "int4"),
+        "tp": (1, 2),
+    }
+    written = commands("llama.cpp", changes)
+    assert written.apply == written.undo == ()
+    assert written.manual == (
+        "run the server on H200-SXM instead of H100-SXM",
+        "pay for its devices as spot instead of what it is now",
+        "serve small instead of big",
+        "serve a GGUF file of the model with int4 weights: llama.cpp takes the weight type from the file",
+        "change tp from 1 to 2: no flag of llama.cpp is known for it",
+    )
+    assert commands("vllm", {"weight_dtype": ("int4", "fp8")}).apply == ()
+    assert asdict(commands("vllm", {})) == asdict(Commands())
