@@ -1,0 +1,140 @@
+import csv
+from datetime import date
+from importlib.resources import files
+
+import pytest
+
+from pertoken.catalog.market import load_market
+from pertoken.units import NANO_USD
+
+MARKET = load_market()
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with files("pertoken.catalog").joinpath(name).open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.mark.parametrize("name", ["accelerators.csv", "prices.csv", "models.csv"])
+def test_every_row_names_its_source_and_a_date_that_is_not_ahead(name: str) -> None:
+    for row in rows(name):
+        assert row["source"].strip(), row
+        assert date(2020, 1, 1) <= date.fromisoformat(row["as_of"]) <= date(2026, 11, 21), row
+
+
+def test_no_row_has_more_or_fewer_cells_than_columns() -> None:
+    for name in ("accelerators.csv", "prices.csv", "models.csv"):
+        assert all(None not in row and None not in row.values() for row in rows(name))
+
+
+def test_every_offer_is_of_a_listed_accelerator_and_none_is_listed_twice() -> None:
+    names = {each.name for each in MARKET.accelerators}
+    keys = [(o.provider, o.instance_type, o.region, o.purchase) for o in MARKET.all_offers]
+    assert {offer.accelerator for offer in MARKET.all_offers} <= names
+    assert len(keys) == len(set(keys))
+
+
+def test_prices_are_per_device_hour_and_in_a_plausible_range() -> None:
+    assert all(NANO_USD // 10 < o.nano_usd_per_device_hour < 20 * NANO_USD for o in MARKET.all_offers)
+    assert {o.purchase for o in MARKET.all_offers} == {"on_demand", "spot", "capacity_block"}
+
+
+def test_spot_is_below_on_demand_wherever_both_are_listed_for_one_instance() -> None:
+    prices = {(o.provider, o.instance_type, o.region, o.purchase): o for o in MARKET.all_offers}
+    both = [key for key in prices if key[3] == "spot" and (*key[:3], "on_demand") in prices]
+    assert len(both) > 50
+    for key in both:
+        on_demand = prices[*key[:3], "on_demand"]
+        assert prices[key].nano_usd_per_device_hour < on_demand.nano_usd_per_device_hour, key
+
+
+def test_accelerators_have_units_that_make_sense() -> None:
+    for each in MARKET.accelerators:
+        assert 14e9 < each.memory_bytes < 320e9, each.name
+        assert 3e11 <= each.memory_bytes_per_s <= 8e12, each.name
+        assert 6e13 < each.fp16_flops < 3e15, each.name
+        assert each.fp8_flops is None or each.fp8_flops >= each.fp16_flops, each.name
+        assert each.fp4_flops is None or (each.fp8_flops or 0) < each.fp4_flops, each.name
+
+
+def test_no_two_accelerators_are_reported_under_one_name() -> None:
+    names = [name.casefold() for each in MARKET.accelerators for name in each.reported_names]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB SXM4"),
+        ("AMD_Instinct_MI300X_OAM", "MI300X"),
+        ("H200 SXM", "H200 SXM"),
+    ],
+)
+def test_an_accelerator_is_found_by_what_its_driver_reports(reported: str, name: str) -> None:
+    found = MARKET.accelerator(reported)
+    assert found is not None and found.name == name
+
+
+@pytest.mark.parametrize("reported", [None, "", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA Quadro 9000"])
+def test_a_slice_or_an_unlisted_device_is_not_taken_for_a_whole_one(reported: str | None) -> None:
+    assert MARKET.accelerator(reported) is None
+
+
+def test_the_driver_s_memory_is_used_and_not_the_one_it_is_sold_with() -> None:
+    h100 = MARKET.accelerator("NVIDIA H100 80GB HBM3")
+    assert h100 is not None and h100.memory_bytes == 81_559 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("served", "name"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "meta-llama/Llama-3.3-70B"),
+        ("/models/Meta-Llama-3.1-8B-Instruct-FP8/", "meta-llama/Llama-3.1-8B"),
+        ("/srv/Qwen2.5-7B-Instruct-Q4_K_M.gguf", "Qwen/Qwen2.5-7B"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen/Qwen3-30B-A3B"),
+    ],
+)
+def test_a_model_is_found_by_name_alias_path_and_quantized_copy(served: str, name: str) -> None:
+    found = MARKET.model(served)
+    assert found is not None and found.name == name and found.known
+
+
+def test_an_unknown_model_has_no_shape() -> None:
+    assert MARKET.model("acme/secret-70B") is None
+
+
+def test_mixture_models_carry_their_experts_and_dense_ones_do_not() -> None:
+    for row in rows("models.csv"):
+        model = MARKET.model(row["name"])
+        assert model is not None and model.known
+        assert (model.params_active != model.params_total) == (model.n_experts is not None), row["name"]
+
+
+def test_smaller_models_are_of_the_same_family() -> None:
+    llama, qwen = MARKET.model("Llama-3.3-70B"), MARKET.model("Qwen/Qwen3-0.6B")
+    assert llama is not None and qwen is not None
+    assert [each.name for each in MARKET.smaller_models(llama)][:1] == ["meta-llama/Llama-3.1-8B"]
+    assert MARKET.smaller_models(qwen) == ()
+
+
+def test_offers_can_be_limited_to_a_provider_and_region() -> None:
+    market = load_market(provider="AWS", region="us-east-1")
+    assert {(o.provider, o.region) for o in market.all_offers} == {("aws", "us-east-1")}
+    assert load_market(provider="lambda", region="us-east-1").offers("H100 SXM5")
+
+
+def test_offers_are_cheapest_first_and_compared_within_one_provider_and_region() -> None:
+    offers = MARKET.offers("H100 SXM5")
+    assert [o.nano_usd_per_device_hour for o in offers] == sorted(o.nano_usd_per_device_hour for o in offers)
+    pairs = MARKET.pairs(("H100 SXM5", "on_demand"), ("H200 SXM", "on_demand"))
+    assert all((p.here.provider, p.here.region) == (p.there.provider, p.there.region) for p in pairs)
+    aws = next(p for p in pairs if (p.here.provider, p.here.region) == ("aws", "us-east-1"))
+    assert aws.here.nano_usd_per_device_hour == 6_880_000_000
+    assert aws.ratio == pytest.approx(63.296 / 55.04)
+
+
+def test_an_offer_knows_its_age() -> None:
+    offer = MARKET.offers("L40S")[0]
+    assert offer.age_days(offer.as_of) == 0
+    assert offer.age_days(date(2026, 11, 21)) > MARKET.stale_after_days
