@@ -55,7 +55,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     probe = readings.probe
     host_id = host_id_of(probe)
     devices = [
-        device_step(memory, reading, host_id, moment, baseline)
+        device_step(memory, reading, host_id, probe.host.boot_ms, moment, baseline)
         for reading in (*probe.devices, *vanished(memory, probe))
     ]
     engines = [engine_step(memory, reading, host_id, moment, baseline) for reading in readings.engines]
@@ -79,8 +79,8 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
         samples += _shares(devices, engines, holdings, epochs, moment.ts)
     capabilities = _capabilities(memory, readings, host_id, devices, engines)
-    moved = [*(step.states for step in devices), *(step.states for step in engines)]
-    told = [readings.events, *(step.events for step in devices), *(step.events for step in engines)]
+    states = [*(step.states for step in devices), *(step.states for step in engines)]
+    events = [readings.events, *(step.events for step in devices), *(step.events for step in engines)]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, __version__, moment),
@@ -90,10 +90,10 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
         samples=tuple(samples),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _, _ in step.buckets},
-        counters=tuple(state for states in moved for state in states if _moved(memory, state)),
+        counters=tuple(state for each in states for state in each if _moved(memory, state)),
         forgotten=tuple((step.engine.engine_id, series) for step in engines for series in step.forgotten),
         capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each),
-        events=tuple(event for each in told for event in each),
+        events=tuple(event for each in events for event in each),
     )
     return tick, _kept(memory, readings, tick, moment, engines, epochs, capabilities, gpu, baseline)
 

@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pertoken.agent import energy
-from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.energy import EnergyStep, energy_step
+from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
 ENERGY = "energy_mj"
+"""Series of a device's energy counter."""
+SAME_BOOT_MS = 5000
+"""Boot times this close are one boot: they are told as now minus uptime, and clocks are slewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,10 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
     )
 
 
-def device_step(memory: Memory, reading: DeviceReading, host_id: int, moment: Moment, baseline: bool) -> DeviceStep:
-    """What changed for one device since its row before."""
+def device_step(
+    memory: Memory, reading: DeviceReading, host_id: int, boot_ms: int, moment: Moment, baseline: bool
+) -> DeviceStep:
+    """What changed for one device since its row before. Its energy counter lives as long as the boot."""
     device_id = device_id_of(reading.uuid)
     row = DeviceRow(
         device_id=device_id,
@@ -88,7 +93,7 @@ def device_step(memory: Memory, reading: DeviceReading, host_id: int, moment: Mo
     span = memory.span(device_id, moment)
     before = _before(memory, reading.uuid)
     state = memory.counters.get(device_id, {}).get(ENERGY)
-    used = energy.used(before, reading, state.value if state else None, span.duration_ms)
+    used = _energy(before, reading, state, span, boot_ms, moment)
     sample = DeviceSample(
         device_id=device_id,
         ts=moment.ts,
@@ -104,7 +109,7 @@ def device_step(memory: Memory, reading: DeviceReading, host_id: int, moment: Mo
         temperature_c=reading.temperature_c,
         throttle_reasons=reading.throttle_reasons,
     )
-    events = [Event("energy_reset", f"{reading.name}: {used.reset}", device_id)] if used.reset else []
+    events = [Event("energy_counter", f"{reading.name}: {used.note}", device_id)] if used.note else []
     if reading.lost and not (before and before.lost):
         events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
     if before and before.lost and not reading.lost:
@@ -115,7 +120,7 @@ def device_step(memory: Memory, reading: DeviceReading, host_id: int, moment: Mo
         row,
         reading,
         sample,
-        states=(CounterState(device_id, ENERGY, reading.energy_mj or 0, None, moment.ts),) if take else (),
+        states=(CounterState(device_id, ENERGY, reading.energy_mj or 0, boot_ms, moment.ts),) if take else (),
         gaps=(*reading.gaps, *([Gap("device", "failing", reading.lost)] if reading.lost else [])),
         events=tuple(events),
     )
@@ -143,6 +148,27 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
         for device in before
         if device.uuid not in listed
     )
+
+
+def _energy(
+    before: DeviceReading | None,
+    now: DeviceReading,
+    state: CounterState | None,
+    span: Span,
+    boot_ms: int,
+    moment: Moment,
+) -> EnergyStep:
+    """Energy since the row before: by the counter from where it was last read, even before an outage of the device
+    or of the agent; by power only between two readings in a row."""
+    integral = energy_step(before, now, span.duration_ms) if before and span.duration_ms else EnergyStep(None, None)
+    if state is None or abs((state.process_start_ms or boot_ms) - boot_ms) > SAME_BOOT_MS:
+        return EnergyStep(None, integral.integral_mj)
+    elapsed_ms = max(span.duration_ms, (moment.ts - state.ts) * 1000)
+    if elapsed_ms == 0:
+        return EnergyStep(None, None)
+    last = replace(before or now, energy_mj=state.value, power_mw=before.power_mw if before else None)
+    counter = energy_step(last, now, elapsed_ms)
+    return EnergyStep(counter.counter_mj, integral.integral_mj, counter.note)
 
 
 def _before(memory: Memory, uuid: str) -> DeviceReading | None:
