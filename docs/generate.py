@@ -1,0 +1,91 @@
+"""Write the reference pages from the code: `python -m docs.generate`. A test holds the pages against the code."""
+
+import inspect
+from pathlib import Path
+
+import click
+
+from pertoken.advisor.rules import load_rules
+from pertoken.cli import main as cli
+from pertoken.config import Settings
+from pertoken.config_file import meanings
+from pertoken.evidence import SERIES
+from pertoken.rule import SECTIONS, Rule
+from pertoken.store import advice, telemetry
+from pertoken.tui.keys import KEYS
+
+HERE = Path(__file__).parent
+_NOTE = "<!-- Written by `python -m docs.generate`; change the code instead. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {
+        "cli.md": _cli(),
+        "settings.md": _settings(),
+        "rules.md": _rules(),
+        "keys.md": _keys(),
+        "schema.md": _schema(),
+    }
+
+
+def _cli() -> str:
+    parts = [f"# Command line\n\n{_NOTE}"]
+
+    def add(command: click.Command, path: str, parent: click.Context | None) -> None:
+        context = click.Context(command, info_name=path.split()[-1], parent=parent, max_content_width=100)
+        parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
+        for name, each in getattr(command, "commands", {}).items():
+            add(each, f"{path} {name}", context)
+
+    add(cli, "pertoken", None)
+    return "\n".join(parts)
+
+
+def _settings() -> str:
+    explained = meanings()
+    lines = [f"# Settings\n\n{_NOTE}", "| key | environment | default | example | meaning |", "|---|---|---|---|---|"]
+    for key in Settings.table():
+        default = "" if key.default is None else f"`{key.default}`"
+        lines.append(f"| `{key.name}` | `{key.environment}` | {default} | `{key.example}` | {explained[key.attribute]} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rules() -> str:
+    lines = [f"# Built-in rules\n\n{_NOTE}"]
+    rules = [rule for loaded in load_rules() for rule in loaded.rules if loaded.origin.startswith("pertoken ")]
+    for rule in sorted(rules, key=lambda each: each.rule_id):
+        lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}"]
+        lines += [f"### {name}\n\n{rule.sections[name]}\n" for name in SECTIONS]
+    lines += ["## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
+    lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _body(rule: Rule) -> str:
+    text = inspect.getdoc(rule.function) or ""
+    between = text.partition("\n")[2].partition("## ")[0].strip()
+    return f"{between}\n" if between else ""
+
+
+def _keys() -> str:
+    lines = [f"# Keys\n\n{_NOTE}", "| key | does |", "|---|---|"]
+    lines += [f"| `{each.key}` | {each.help} |" for each in KEYS]
+    return "\n".join(lines) + "\n"
+
+
+def _schema() -> str:
+    lines = [f"# Tables\n\n{_NOTE}"]
+    for group, metadata in (("telemetry", telemetry.metadata), ("advice", advice.metadata)):
+        lines.append(f"## {group}\n\n{inspect.getdoc(telemetry if group == 'telemetry' else advice)}\n")
+        for table in metadata.sorted_tables:
+            keys = ", ".join(f"**{column.name}**" for column in table.primary_key)
+            rest = ", ".join(column.name for column in table.columns if not column.primary_key)
+            lines.append(f"- `{table.name}`: {keys}{', ' + rest if rest else ''}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (HERE / name).write_text(text)
