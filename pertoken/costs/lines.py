@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+STALE_TICKS = 3
+"""Ticks without a row after which something is called stale."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bill:
@@ -27,6 +30,8 @@ class MissingMetric:
     status: str
     reason: str
     remedy: str | None
+    owner_id: int
+    """The device, engine or host it is about, since two hosts may have devices of one name."""
 
 
 @dataclass(frozen=True, slots=True)

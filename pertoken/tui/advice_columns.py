@@ -1,0 +1,73 @@
+"""Columns of advice, its order and its totals."""
+
+from collections.abc import Iterable, Sequence
+
+from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.tui.columns import Column
+from pertoken.tui.words import literal, literal_lines, ratio_range, slo_verdict, usd_range
+
+Money = tuple[int, int, int]
+NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
+"""States without a proposal, most surprising first."""
+_UNPRICED = "not priced"
+
+
+def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
+    """What is proposed now: largest bankable first, then largest capacity, then the unpriced."""
+
+    def worth(each: Recommendation) -> tuple[int, int]:
+        return (_likely(each.bankable) or 0, _likely(each.capacity) or 0)
+
+    return sorted((each for each in advice if each.state is State.OPEN), key=worth, reverse=True)
+
+
+def not_evaluated(advice: Iterable[Recommendation]) -> list[Recommendation]:
+    """Rules without a proposal, each with its reason: broken ones first, then blocked, then those that refused."""
+    found = [each for each in advice if each.state in NOT_EVALUATED]
+    return sorted(found, key=lambda each: (NOT_EVALUATED.index(each.state), each.rule_id, each.target))
+
+
+def best_per_target(advice: Sequence[Recommendation], kind: str) -> Money | None:
+    """Sum over targets of the best proposal of each, as (low, likely, high) nano-USD per month; None where none is.
+
+    `kind` is `bankable` or `capacity`. Two changes of one target may exclude each other, so they are not added.
+    """
+    best: dict[object, Money] = {}
+    for each in advice:
+        money: Money | None = getattr(each, kind)
+        target = each.target if each.deployment_id is None else each.deployment_id
+        if money is not None and (target not in best or money[1] > best[target][1]):
+            best[target] = money
+    if not best:
+        return None
+    low, likely, high = (sum(column) for column in zip(*best.values(), strict=True))
+    return low, likely, high
+
+
+OPEN_COLUMNS: tuple[Column[Recommendation], ...] = (
+    Column("change", lambda each: literal(each.title), 0, least=16),
+    Column("bankable $/month", lambda each: _money(each, each.bankable), 1, lambda each: _likely(each.bankable)),
+    Column("capacity $/month", lambda each: _money(each, each.capacity), 2, lambda each: _likely(each.capacity)),
+    Column("target", lambda each: literal(each.target), 3, least=10),
+    Column("SLO", lambda each: slo_verdict(each.slo), 4),
+    Column("throughput", lambda each: ratio_range(each.throughput_ratio), 5, lambda each: _middle(each)),
+)
+NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
+    Column("rule", lambda each: literal(each.rule_id), 1, least=12),
+    Column("state", lambda each: each.state.lower(), 2),
+    Column("reason", lambda each: literal_lines(each.reason or "")[0], 0, least=16),
+    Column("remedy", lambda each: literal_lines(each.remedy or "")[0], 4, least=16),
+    Column("target", lambda each: literal(each.target), 3, least=10),
+)
+
+
+def _money(each: Recommendation, money: Money | None) -> str:
+    return _UNPRICED if money is None and each.unpriced else usd_range(money)
+
+
+def _likely(money: Money | None) -> int | None:
+    return None if money is None else money[1]
+
+
+def _middle(each: Recommendation) -> float | None:
+    return None if each.throughput_ratio is None else each.throughput_ratio[1]

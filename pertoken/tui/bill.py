@@ -1,0 +1,48 @@
+"""The bill of a window in words, and as a bar."""
+
+from pertoken.costs.lines import Bill, FleetReport
+from pertoken.tui.fleet_columns import label
+from pertoken.tui.words import usd_parts
+from pertoken.units import format_duration
+
+PARTS = ("busy", "idle", "other", "unallocated")
+"""In the order they are written; `Bill` says what each is."""
+
+
+def bill_sentence(report: FleetReport) -> str:
+    """`Paid in the last 1h: $8.00 = busy $3.00 + idle $2.00 + ...`, adding up as it is read."""
+    window = format_duration(report.window_s)
+    if report.bill is None:
+        return f"Paid in the last {window}: not known, since no device has a price yet."
+    paid, parts = usd_parts(report.bill.paid, _amounts(report.bill))
+    split = " + ".join(f"{name} {text}" for name, text in zip(PARTS, parts, strict=True))
+    return f"Paid in {window}: {paid} = {split}{_without(report)}"
+
+
+def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:
+    """Cells of a bar of `width` for each of `PARTS`, by largest remainder; all 0 where nothing was paid."""
+    amounts = _amounts(bill)
+    if not bill.paid:
+        return (0,) * len(amounts)
+    cells = [amount * width // bill.paid for amount in amounts]
+    order = sorted(range(len(amounts)), key=lambda i: amounts[i] * width % bill.paid, reverse=True)
+    for i in order[: width - sum(cells)]:
+        cells[i] += 1
+    return tuple(cells)
+
+
+def unpriced(report: FleetReport) -> int:
+    """How many devices lack a price that matters: accelerators, and CPUs that serve a model."""
+    serving = {name for line in report.deployments for name in line.devices}
+    return sum(
+        line.nano_usd_per_hour is None and (line.kind != "cpu" or label(line) in serving) for line in report.devices
+    )
+
+
+def _amounts(bill: Bill) -> tuple[int, int, int, int]:
+    return bill.busy, bill.idle, bill.other, bill.unallocated
+
+
+def _without(report: FleetReport) -> str:
+    n = unpriced(report)
+    return f" (without {n} unpriced device{'s' if n > 1 else ''})" if n else ""

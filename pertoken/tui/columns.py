@@ -1,0 +1,92 @@
+"""Columns of tables: how a line becomes cells, and which columns fit a width."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+
+L = TypeVar("L")
+
+GAP = 2
+"""Cells between two columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[L]):
+    """One column of a table of lines."""
+
+    name: str
+    text: Callable[[L], str]
+    rank: int
+    """Columns of a higher rank go first where the screen is narrow."""
+    order: Callable[[L], float | None] | None = None
+    """Number to sort by, shown at the right; without it the column is text."""
+    least: int | None = None
+    """It may be cut to this many cells."""
+
+
+def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
+    """Width of each column that is shown, by its index. `cells` are rows of all columns.
+
+    Columns with nothing in them are left out; then, until the rest fits in `width`, columns are cut to their least
+    and dropped by rank. One column always stays.
+    """
+    natural = {
+        i: max(cell_len(column.name), *(cell_len(row[i]) for row in cells))
+        for i, column in enumerate(columns)
+        if any(row[i] for row in cells)
+    }
+
+    def least(i: int) -> int:
+        return min(natural[i], columns[i].least or natural[i])
+
+    def total(widths: dict[int, int]) -> int:
+        return sum(widths.values()) + GAP * len(widths)
+
+    while len(natural) > 1 and total({i: least(i) for i in natural}) > width:
+        del natural[max(natural, key=lambda i: columns[i].rank)]
+    shown = dict(natural)
+    while total(shown) > width:
+        able = [i for i in shown if shown[i] > least(i)] or list(shown)
+        widest = max(able, key=lambda i: shown[i])
+        if shown[widest] <= 1:
+            break
+        shown[widest] -= 1
+    return shown
+
+
+def cut(text: str, width: int, right: bool = False) -> str:
+    """Text in exactly `width` cells, its end replaced by an ellipsis where it is longer."""
+    length = cell_len(text)
+    if length > width:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * (width - length) + text if right else text + " " * (width - length)
+
+
+def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> list[L]:
+    """Lines sorted by the column named `by`: numbers from the largest, text from A, unknown last.
+
+    `turned` reverses all but the unknown; without `by` the order is kept.
+    """
+    column = next((each for each in columns if each.name == by), None)
+    if column is None:
+        return list(lines)
+    if column.order is None:
+        return sorted(lines, key=lambda line: column.text(line).casefold(), reverse=turned)
+    order = column.order
+    known = [(value, line) for line in lines if (value := order(line)) is not None]
+    known.sort(key=lambda pair: pair[0], reverse=not turned)
+    return [line for _, line in known] + [line for line in lines if order(line) is None]
+
+
+def matching(lines: Sequence[L], columns: Sequence[Column[L]], words: str) -> list[L]:
+    """Lines whose cells hold every word, in any case; columns that are too narrow to be shown count as well."""
+    wanted = words.casefold().split()
+    if not wanted:
+        return list(lines)
+
+    def text(line: L) -> str:
+        return " ".join(column.text(line) for column in columns).casefold()
+
+    return [line for line in lines if all(word in text(line) for word in wanted)]

@@ -1,0 +1,105 @@
+"""Columns of the fleet: deployments, devices, hosts."""
+
+from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.tui.columns import Column
+from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
+from pertoken.units import format_bytes, format_count, format_usd
+
+Line = DeploymentLine | DeviceLine | HostLine
+SPARK_CELLS = 15
+
+
+def stale(report: FleetReport, line: Line) -> bool:
+    """Whether nothing was heard of a line for longer than its host's ticks explain."""
+    name = line.name if isinstance(line, HostLine) else line.host
+    interval_s = next((host.interval_s for host in report.hosts if host.name == name), 60)
+    return line.age_s is None or line.age_s > STALE_TICKS * interval_s
+
+
+def label(line: DeviceLine) -> str:
+    """A device as deployments name it: `NVIDIA H100 #3`."""
+    return line.name if line.slot is None else f"{line.name} #{line.slot}"
+
+
+def usd_per_mtok(line: DeploymentLine) -> str:
+    """Its price of a million tokens, with a star where unseen tokens make it an upper bound."""
+    return format_usd(line.nano_usd_per_mtok) + ("*" if line.incomplete and line.nano_usd_per_mtok else "")
+
+
+def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
+    """Deployments; state and coverage only show up where they are worth a word."""
+    many_hosts = len({host.name for host in report.hosts} | {line.host for line in report.deployments}) > 1
+    columns: tuple[Column[DeploymentLine], ...] = (
+        Column("model", lambda line: literal(line.model), 0, least=10),
+        Column("state", lambda line: _state(report, line), 2),
+        Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
+        Column(
+            "tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now
+        ),
+        Column("busy", lambda line: percent(line.busy), 4, lambda line: line.busy),
+        Column("run/wait", _queue, 6, lambda line: line.running_now),
+        Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
+        Column("generated", lambda line: sparkline(line.spark, SPARK_CELLS), 8),
+        Column("engine", lambda line: literal(line.engine), 9, least=6),
+        Column("host", lambda line: literal(line.host), 5, least=6),
+        Column("devices", _devices, 10, least=12),
+        Column("seen", lambda line: percent(line.coverage) if line.coverage < 0.95 else "", 11),
+    )
+    return columns if many_hosts else tuple(column for column in columns if column.name != "host")
+
+
+def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
+    """Devices."""
+    many_hosts = len({line.host for line in report.devices}) > 1
+    columns: tuple[Column[DeviceLine], ...] = (
+        Column("device", lambda line: literal(label(line)), 0, least=12),
+        Column("state", lambda line: _age(report, line), 2),
+        Column("util", lambda line: percent(line.util), 3, lambda line: line.util),
+        Column("power", lambda line: watts(line.power_w), 4, lambda line: line.power_w),
+        Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
+        Column("$/hour", lambda line: format_usd(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
+        Column("held by", _held, 5, least=10),
+        Column("host", lambda line: literal(line.host), 7, least=6),
+    )
+    return columns if many_hosts else tuple(column for column in columns if column.name != "host")
+
+
+def host_columns(report: FleetReport) -> tuple[Column[HostLine], ...]:
+    """Hosts."""
+    return (
+        Column("host", lambda line: literal(line.name), 0, least=10),
+        Column("state", lambda line: _age(report, line), 1),
+        Column("CPU", lambda line: percent(line.cpu_util), 2, lambda line: line.cpu_util),
+        Column("load", lambda line: number(line.load), 4, lambda line: line.load),
+        Column("memory", _memory, 3, lambda line: line.memory_used_bytes),
+        Column("agent CPU", lambda line: percent(line.agent_cpu_share), 5, lambda line: line.agent_cpu_share),
+        Column("agent memory", lambda line: format_bytes(line.agent_rss_bytes), 6, lambda line: line.agent_rss_bytes),
+    )
+
+
+def _age(report: FleetReport, line: Line) -> str:
+    return ago(line.age_s) if stale(report, line) else ""
+
+
+def _state(report: FleetReport, line: DeploymentLine) -> str:
+    return ", ".join(filter(None, ("fault" if line.fault else "", _age(report, line))))
+
+
+def _queue(line: DeploymentLine) -> str:
+    if line.running_now is None and line.waiting_now is None:
+        return UNKNOWN
+    return f"{number(line.running_now)}/{number(line.waiting_now)}"
+
+
+def _devices(line: DeploymentLine) -> str:
+    return literal(", ".join(line.devices)) or UNKNOWN
+
+
+def _held(line: DeviceLine) -> str:
+    return literal(", ".join(line.held_by)) or "nothing"
+
+
+def _memory(line: DeviceLine | HostLine) -> str:
+    if line.memory_used_bytes is None and line.memory_bytes is None:
+        return UNKNOWN
+    return f"{format_bytes(line.memory_used_bytes)} of {format_bytes(line.memory_bytes)}"

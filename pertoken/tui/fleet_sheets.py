@@ -1,0 +1,135 @@
+"""Everything known of one deployment, device or host, in words."""
+
+from collections.abc import Sequence
+
+from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, MissingMetric
+from pertoken.tui.columns import Column, L
+from pertoken.tui.fleet_columns import (
+    device_columns,
+    host_columns,
+    label,
+    stale,
+    usd_per_mtok,
+)
+from pertoken.tui.sheet import Fact, Section, Sheet, sheet
+from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
+from pertoken.units import format_count, format_duration, format_usd
+
+WIDE_SPARK_CELLS = 60
+
+
+def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
+    """One deployment: money, tokens, latency, and how far the figures can be trusted."""
+    window = format_duration(report.window_s)
+    return sheet(
+        Section("Fault", (literal(line.fault),) if line.fault else ()),
+        Section(
+            "What it is",
+            (
+                ("model", literal(line.model)),
+                ("engine", literal(line.engine)),
+                ("host", literal(line.host)),
+                ("devices", literal(", ".join(line.devices)) or UNKNOWN),
+            ),
+        ),
+        Section(
+            f"What it costs (last {window})",
+            (
+                ("$ per Mtok", f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
+                ("$ per generated Mtok", format_usd(line.nano_usd_per_generated_mtok)),
+                (f"$ in {window}", format_usd(line.nano_usd)),
+                ("$ per hour now", format_usd(line.nano_usd_per_hour)),
+                *(() if line.nano_usd is not None else (_no_dollars(report, line),)),
+            ),
+        ),
+        Section(
+            f"What it does (last {window})",
+            (
+                ("generated tokens", format_count(line.generated_tokens)),
+                ("prompt tokens", format_count(line.prompt_tokens)),
+                ("of them cached", format_count(line.cached_tokens)),
+                ("busy", percent(line.busy)),
+                ("TTFT p95", seconds(line.ttft_p95_s)),
+                ("TPOT p50", seconds(line.tpot_p50_s)),
+                ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (a gap was not observed)"),
+            ),
+        ),
+        Section(
+            "Now",
+            (
+                ("generated tok/s", format_count(line.generated_tok_s_now)),
+                ("prompt tok/s", format_count(line.prompt_tok_s_now)),
+                ("requests running", number(line.running_now)),
+                ("requests waiting", number(line.waiting_now)),
+                ("power, its share", watts(line.power_w)),
+            ),
+        ),
+        Section("How far to trust it", _trust(report, line)),
+    )
+
+
+def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
+    """One device: every value, what is not measured and why, and its host."""
+    kind = {"gpu": "GPU", "cpu": "CPUs of the host"}.get(line.kind, literal(line.kind))
+    host = next((each for each in report.hosts if each.name == line.host), None)
+    price = format_usd(line.nano_usd_per_hour)
+    return sheet(
+        Section(
+            literal(label(line)),
+            (("kind", kind), ("host", literal(line.host)), *_facts(device_columns(report), line, {"device", "host"})),
+        ),
+        Section(
+            "Price", () if line.nano_usd_per_hour is not None else (f"$/hour is {price}: no price is set for it.",)
+        ),
+        Section("Not measured", _missing(report, line.device_id)),
+        Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
+        Section("How far to trust it", (_heard(report, line),)),
+    )
+
+
+def host_sheet(report: FleetReport, line: HostLine) -> Sheet:
+    """One host and the agent on it."""
+    return sheet(
+        Section(literal(line.name), _facts(host_columns(report), line, {"host"})),
+        Section("Agent", (("reads every", format_duration(line.interval_s)),)),
+        Section("Not measured", _missing(report, line.host_id)),
+        Section("How far to trust it", (_heard(report, line),)),
+    )
+
+
+def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fact, ...]:
+    """A line's cells, by the names of their columns."""
+    cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
+    return tuple((name, text) for name, text in cells if text)
+
+
+def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
+    unpriced = [name for name in line.devices if name in report.unpriced_devices]
+    if unpriced:
+        return f"No dollars are shown, since no price is set for {literal(', '.join(unpriced))}."
+    return "No dollars are shown yet: none of its time on a priced device was observed."
+
+
+def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
+    observed = f"{percent(line.coverage)} of the window since it first appeared was observed."
+    unseen = (
+        "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
+        "and $ per Mtok, marked *, is an upper bound."
+    )
+    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()))
+
+
+def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:
+    if line.age_s is None:
+        return "Nothing was ever read of it."
+    late = ": the figures are stale" if stale(report, line) else ""
+    return f"Last read {ago(line.age_s)}{late}."
+
+
+def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
+    return tuple((literal(gap.metric), _reason(gap)) for gap in report.missing if gap.owner_id == owner_id)
+
+
+def _reason(gap: MissingMetric) -> str:
+    reason = literal(gap.reason) or literal(gap.status)
+    return f"{reason}. {literal(gap.remedy)}" if gap.remedy else reason

@@ -1,0 +1,27 @@
+"""A page of facts as plain values: sections of sentences and of labelled values."""
+
+from dataclasses import dataclass
+
+Fact = tuple[str, str]
+"""A label and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title and what stands under it. All text is literal: nothing in it acts on a terminal."""
+
+    title: str
+    lines: tuple[Fact | str, ...]
+
+
+Sheet = tuple[Section, ...]
+
+
+def sheet(*sections: Section) -> Sheet:
+    """The sections that have anything to say."""
+    return tuple(section for section in sections if section.lines)
+
+
+def label_width(section: Section) -> int:
+    """Cells of its longest label."""
+    return max((len(line[0]) for line in section.lines if not isinstance(line, str)), default=0)

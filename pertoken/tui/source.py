@@ -1,0 +1,63 @@
+"""Where screens get what they show, and what was last read of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.lines import FleetReport
+from pertoken.errors import PertokenError
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """A database as screens see it. Every call may block, and may raise PertokenError."""
+
+    def fleet(self, window_s: int) -> FleetReport:
+        """What the fleet did and cost over the last `window_s` seconds."""
+        ...
+
+    def advice(self) -> tuple[Recommendation, ...]:
+        """All that rules said in their last run."""
+        ...
+
+    def describe(self) -> str:
+        """Which database it is, with no password in it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """A value with the time it was read (epoch seconds), and why the newest reading failed, if it did."""
+
+    value: T | None = None
+    ts: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that was last read."""
+
+    place: Read[str] = field(default_factory=Read)
+    fleet: Read[FleetReport] = field(default_factory=Read)
+    advice: Read[tuple[Recommendation, ...]] = field(default_factory=Read)
+
+
+def read(source: Source, window_s: int, now: Callable[[], float], last: Reading) -> Reading:
+    """Read everything once. What cannot be read keeps its last value, with the error."""
+    return Reading(
+        place=_attempt(source.describe, now, last.place),
+        fleet=_attempt(lambda: source.fleet(window_s), now, last.fleet),
+        advice=_attempt(source.advice, now, last.advice),
+    )
+
+
+def _attempt(call: Callable[[], T], now: Callable[[], float], last: Read[T]) -> Read[T]:
+    try:
+        return Read(call(), now())
+    except PertokenError as error:
+        return replace(last, error=str(error))
+    except Exception as error:  # a screen outlives what reads for it: shown until a reading succeeds
+        return replace(last, error=f"unexpected {type(error).__name__}: {error}")

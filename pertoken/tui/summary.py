@@ -1,0 +1,48 @@
+"""The facts of the screens as plain text, for where there is no terminal."""
+
+from collections.abc import Sequence
+
+from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.lines import FleetReport
+from pertoken.tui.advice_columns import NOT_EVALUATED_COLUMNS, OPEN_COLUMNS, not_evaluated, open_advice
+from pertoken.tui.bill import bill_sentence
+from pertoken.tui.columns import GAP, Column, L, cut, fit
+from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
+from pertoken.tui.headline import figures
+from pertoken.tui.notes import advice_note, fleet_notes, totals
+from pertoken.tui.words import ago, literal
+from pertoken.units import format_duration
+
+WIDTH = 118
+
+
+def summary(report: FleetReport, recommendations: Sequence[Recommendation]) -> str:
+    """What a window cost and what could be cheaper, as text of at most 118 cells a line, hints and reasons apart."""
+    proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
+    blocks = (
+        [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
+        [*(f"{value:>10}  {caption}" for value, caption in figures(report)), bill_sentence(report)],
+        [f"→ {literal(hint)}" for hint in report.hints],
+        _table("Deployments", report.deployments, deployment_columns(report)),
+        [f"  {note}" for note in fleet_notes(report)],
+        _table("Devices", report.devices, device_columns(report)),
+        _table("Hosts", report.hosts, host_columns(report)),
+        _table("Savings", proposed, OPEN_COLUMNS),
+        [totals(proposed)] if proposed else [advice_note(recommendations)],
+        _table("Not evaluated", silent, NOT_EVALUATED_COLUMNS),
+        [f"{ago(report.now_ts - event.ts)}  {literal(event.message)}" for event in report.events[:3]],
+    )
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _table(title: str, lines: Sequence[L], columns: Sequence[Column[L]]) -> list[str]:
+    if not lines:
+        return []
+    cells = [[column.text(line) for column in columns] for line in lines]
+    widths = fit(cells, columns, WIDTH - 2)
+
+    def row(texts: Sequence[str]) -> str:
+        parts = [cut(texts[i], width, right=columns[i].order is not None) for i, width in widths.items()]
+        return "  " + (" " * GAP).join(parts).rstrip()
+
+    return [title, row([column.name for column in columns]), *(row(texts) for texts in cells)]

@@ -1,0 +1,107 @@
+"""How values are written on screens: a dash for unknown, and nothing a name holds can act on the terminal."""
+
+import unicodedata
+
+from pertoken.units import NANO_USD, format_duration, format_usd
+
+UNKNOWN = "–"
+_BARS = "▁▂▃▄▅▆▇█"
+_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_SLO = {"pass": "keeps", "near_miss": "near miss", "fail": "breaks"}
+
+
+def literal(text: str) -> str:
+    """Text on one line with control, direction and surrogate characters written out, as `\\x1b`."""
+    return "".join(
+        char.encode("unicode_escape").decode("ascii") if unicodedata.category(char) in _ACTING else char
+        for char in text
+    )
+
+
+def literal_lines(text: str) -> tuple[str, ...]:
+    """The lines of a text, each of them literal; tabs become spaces."""
+    return tuple(literal(line) for line in text.expandtabs(4).split("\n"))
+
+
+def percent(share: float | None) -> str:
+    """A share of 1: `43%`, `<1%`."""
+    if share is None:
+        return UNKNOWN
+    return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
+
+
+def number(value: float | None) -> str:
+    """A small mean: `0`, `0.4`, `12`."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def watts(power_w: float | None) -> str:
+    """Power: `412 W`."""
+    return UNKNOWN if power_w is None else f"{power_w:,.0f} W"
+
+
+def seconds(value_s: float | None) -> str:
+    """A latency: `412 ms`, `1.24 s`."""
+    if value_s is None:
+        return UNKNOWN
+    return f"{value_s * 1000:.3g} ms" if value_s < 1 else f"{value_s:.3g} s"
+
+
+def ago(age_s: float | None) -> str:
+    """An age: `40s ago`."""
+    return "never" if age_s is None else f"{format_duration(max(0.0, age_s))} ago"
+
+
+def usd_range(money: tuple[int, int, int] | None) -> str:
+    """Low to high of (low, likely, high) nano-USD: `$1,200 to $2,400`."""
+    if money is None:
+        return UNKNOWN
+    low, high = format_usd(money[0]), format_usd(money[2])
+    return low if low == high else f"{low} to {high}"
+
+
+def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
+    """A sum of nano-USD and its parts written to the same cent, so that what is read adds up, too.
+
+    The parts must sum to `total`; what rounding leaves over goes to the parts with the largest remainders.
+    """
+    decimals = 0 if total >= 100 * NANO_USD else 2 if total >= NANO_USD else 4 if total >= NANO_USD // 1000 else 9
+    unit = NANO_USD // 10**decimals
+    whole = (total + unit // 2) // unit
+    units = [part // unit for part in parts]
+    order = sorted(range(len(parts)), key=lambda i: parts[i] % unit, reverse=True)
+    for i in order[: whole - sum(units)]:
+        units[i] += 1
+
+    def written(count: int) -> str:
+        return f"${count * unit / NANO_USD:,.{decimals}f}" if count else "$0"
+
+    return written(whole), tuple(written(count) for count in units)
+
+
+def ratio_range(ratio: tuple[float, float, float] | None) -> str:
+    """Low to high of a ratio: `1.4–1.9×`."""
+    if ratio is None:
+        return UNKNOWN
+    low, high = f"{ratio[0]:.2g}", f"{ratio[2]:.2g}"
+    return f"{low}×" if low == high else f"{low}–{high}×"
+
+
+def slo_verdict(slo: str) -> str:
+    """What a change does to the latency objective."""
+    return _SLO.get(slo, UNKNOWN)
+
+
+def sparkline(values: tuple[float | None, ...], width: int) -> str:
+    """Bars from 0 to the highest value, oldest first, at most `width` of them; what was not observed stays a gap.
+
+    Where values outnumber the width, a bar is the mean of the observed values it stands for.
+    """
+    n = min(width, len(values))
+    groups = [values[i * len(values) // n : (i + 1) * len(values) // n] for i in range(n)]
+    seen = [[value for value in group if value is not None] for group in groups]
+    means = [sum(group) / len(group) if group else None for group in seen]
+    top = max((mean for mean in means if mean is not None), default=0.0)
+    return "".join(" " if m is None else _BARS[round(m / top * (len(_BARS) - 1))] if top else _BARS[0] for m in means)
