@@ -47,7 +47,9 @@ def _settings() -> str:
     lines = [f"# Settings\n\n{_NOTE}", "| key | environment | default | example | meaning |", "|---|---|---|---|---|"]
     for key in Settings.table():
         default = "" if key.default is None else f"`{key.default}`"
-        lines.append(f"| `{key.name}` | `{key.environment}` | {default} | `{key.example}` | {explained[key.attribute]} |")
+        lines.append(
+            f"| `{key.name}` | `{key.environment}` | {default} | `{key.example}` | {explained[key.attribute]} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-from pertoken.costs.lines import DeploymentLine, DeviceLine, HostLine, MissingMetric
+from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, HostLine, MissingMetric
 from pertoken.units import format_duration
-
-STALE_TICKS = 3
-"""Ticks without a row after which something is called stale."""
 
 
 def hints(

@@ -315,7 +315,7 @@ class _Reporter:
         owner = self.device_names.get(row.owner_id)
         owner = owner or next((h.name for h in self.hosts if h.host_id == row.owner_id), None)
         owner = owner or next((e.base_url for e in self.epochs if e.engine_id == row.owner_id), "engine")
-        return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy)
+        return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
 
     def _age(self, host_id: int) -> int | None:
         ts = self.newest.get(host_id)

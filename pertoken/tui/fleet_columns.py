@@ -33,9 +33,7 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
         Column("model", lambda line: literal(line.model), 0, least=10),
         Column("state", lambda line: _state(report, line), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
-        Column(
-            "tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now
-        ),
+        Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
         Column("busy", lambda line: percent(line.busy), 4, lambda line: line.busy),
         Column("run/wait", _queue, 6, lambda line: line.running_now),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),

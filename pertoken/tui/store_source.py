@@ -1,0 +1,35 @@
+"""What the screens show, read from a pertoken database."""
+
+import time
+
+from pertoken.advisor.book import standing
+from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.lines import FleetReport
+from pertoken.costs.report import fleet_report
+from pertoken.store.open import Store, open_store
+from pertoken.store.place import Place
+
+
+class StoreSource:
+    """A `Source` over a database. It opens it anew while it lacks something: an agent or advisor may just begin."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._store: Store | None = None
+
+    def describe(self) -> str:
+        """The database, without a password."""
+        return str(self._place)
+
+    def fleet(self, window_s: int) -> FleetReport:
+        """The fleet over the last `window_s` seconds. Raises StoreError."""
+        return fleet_report(self._opened(), window_s, int(time.time()))
+
+    def advice(self) -> tuple[Recommendation, ...]:
+        """All advice as it stands. Raises StoreError."""
+        return standing(self._opened())
+
+    def _opened(self) -> Store:
+        if self._store is None or self._store.advice is None:
+            self._store = open_store(self._place)
+        return self._store
