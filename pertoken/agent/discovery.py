@@ -1,0 +1,165 @@
+"""Which inference servers run on this host: by the command lines and mapped libraries of its processes.
+
+Only ports on which a recognised process listens (or that its command line names) are ever contacted.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapter import Adapter
+from pertoken.agent.processes import Address, HostProcesses, Process
+from pertoken.agent.readings import Endpoint, Gap
+from pertoken.catalog.knobs import model_argument, port_argument, read_argv
+
+AskKind = Callable[[str], str | None]
+"""The kind of engine that answers at a base URL; None if none does."""
+
+_NAME_IT = "name it to the agent: --engine http://HOST:PORT, or agent.engines in the settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at the host's processes gave."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    """Engines that are there but cannot be read, and what this agent has no right to see."""
+
+
+def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] = ()) -> Found:
+    """Inference servers among the host's processes.
+
+    A server whose command line names the port it listens on is taken by its word; other ports of recognised
+    processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.
+    """
+    before = {(each.pid, each.process_start_ms): each for each in known if each.found_by == "process"}
+    endpoints: list[Endpoint] = []
+    gaps: list[Gap] = []
+    claimed: set[int] = set()
+    for adapter in ADAPTERS.values():
+        for root in _roots(host, adapter):
+            group = host.group(root.pid)
+            claimed.update(group)
+            found = _of_group(host, adapter.kind, root, group, before, ask_kind)
+            if isinstance(found, Endpoint):
+                endpoints.append(found)
+            else:
+                gaps.append(found)
+    hidden = len(host.unowned)
+    for process in host.processes.values():
+        if process.pid in claimed or not process.listening:
+            continue
+        libraries = host.libraries(process.pid)
+        hidden += len(process.listening) if libraries is None else 0
+        for adapter in ADAPTERS.values():
+            if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
+                asked = _asked(process.listening, adapter.kind, process, before, ask_kind)
+                if asked is not None:
+                    empty = Endpoint(adapter.kind, _url(asked), "process", asked.port)
+                    endpoints.append(_with_process(empty, process, host.group(process.pid)))
+    if hidden:
+        gaps.append(
+            Gap(
+                "engines",
+                "denied",
+                f"{hidden} listening ports belong to processes this agent may not look into: "
+                "an engine served from one of them is not found",
+                f"run the agent as root or with CAP_SYS_PTRACE, or {_NAME_IT}",
+            )
+        )
+    return Found(tuple(endpoints), tuple(gaps))
+
+
+def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
+    """The endpoint with the process that listens there now, if it is one of this host that can be seen."""
+    empty = Endpoint(endpoint.kind, endpoint.base_url, endpoint.found_by, endpoint.port)
+    owners = [
+        process.pid
+        for process in host.processes.values()
+        if any(_leads_to(endpoint, address, host.own_ips) for address in process.listening)
+    ]
+    if not owners:
+        return empty
+    for root in _roots(host, ADAPTERS[endpoint.kind]):
+        group = host.group(root.pid)
+        if any(pid in group for pid in owners):
+            return _with_process(empty, root, group, root.argv)
+    return _with_process(empty, host.processes[min(owners)], host.group(min(owners)))
+
+
+def _of_group(
+    host: HostProcesses,
+    kind: str,
+    root: Process,
+    group: Sequence[int],
+    before: dict[tuple[int | None, int | None], Endpoint],
+    ask_kind: AskKind,
+) -> Endpoint | Gap:
+    listening = [address for pid in group for address in host.processes[pid].listening]
+    named = port_argument(kind, root.argv)
+    address = next((address for address in listening if address.port == named), None)
+    if address is None:
+        hidden = [address for address in host.unowned if address.port == named]
+        address = _asked(listening or hidden, kind, root, before, ask_kind)
+    if address is not None:
+        return _with_process(Endpoint(kind, _url(address), "process", address.port), root, group, root.argv)
+    if listening:
+        ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
+        return Gap(kind, "failing", f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet")
+    return Gap(
+        kind,
+        "missing",
+        f"{kind} (pid {root.pid}) runs, but its port is not seen from here",
+        f"wait until it has loaded; if it is in another network namespace, {_NAME_IT}",
+    )
+
+
+def _roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
+    """Processes of the engine's servers that no other process of the same server started."""
+    for process in host.processes.values():
+        parent = host.processes.get(process.ppid)
+        if adapter.recognises(process.argv) and not (parent and adapter.recognises(parent.argv)):
+            yield process
+
+
+def _asked(
+    addresses: Iterable[Address],
+    kind: str,
+    process: Process,
+    before: dict[tuple[int | None, int | None], Endpoint],
+    ask_kind: AskKind,
+) -> Address | None:
+    old = before.get((process.pid, process.start_ms))
+    candidates = sorted(set(addresses), key=lambda address: (address.port, address.ip))
+    for address in candidates:
+        if old is not None and (old.kind, old.base_url) == (kind, _url(address)):
+            return address
+    return next((address for address in candidates if ask_kind(_url(address)) == kind), None)
+
+
+def _with_process(empty: Endpoint, process: Process, group: Sequence[int], argv: Sequence[str] = ()) -> Endpoint:
+    return replace(
+        empty,
+        pid=process.pid,
+        process_start_ms=process.start_ms,
+        pids=tuple(group),
+        knobs=read_argv(empty.kind, argv),
+        model_path=model_argument(empty.kind, argv),
+    )
+
+
+def _url(address: Address) -> str:
+    ip = ipaddress.ip_address(address.ip)
+    if ip.is_unspecified:
+        return f"http://{'127.0.0.1' if ip.version == 4 else '[::1]'}:{address.port}"
+    return f"http://{ip}:{address.port}" if ip.version == 4 else f"http://[{ip}]:{address.port}"
+
+
+def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> bool:
+    host = urlsplit(endpoint.base_url).hostname or ""
+    here = {"127.0.0.1", "::1"} if host == "localhost" else {host}
+    anywhere = ipaddress.ip_address(address.ip).is_unspecified
+    return address.port == endpoint.port and (address.ip in here or (anywhere and bool(here & own_ips)))

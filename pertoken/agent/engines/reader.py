@@ -1,0 +1,173 @@
+"""Reads one engine: its page each time, its word on itself now and then. A failure is a value, with its remedy."""
+
+import json
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from pertoken.agent.discovery import locate
+from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapter import Identity, pick
+from pertoken.agent.page import Page, PageError, parse
+from pertoken.agent.processes import HostProcesses, host_processes, start_ms
+from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.scrape import Limits, ScrapeError, get
+
+IDENTITY_S = 300
+"""How long an engine's word on itself is believed while its process stays the same."""
+
+REMEDIES = {
+    "closed": "start the server, or correct its URL in agent.engines",
+    "http": "look into the server's log; if it asks for a key, let /metrics be read without one",
+    "malformed": "check that the URL is that of the inference server itself",
+    "too_large": "raise agent.page_limit_mb if its page really is that large",
+    "timeout": "raise agent.scrape_timeout if the server is only slow",
+}
+"""What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
+
+
+class EngineReader:
+    """One endpoint. `endpoint` follows the process that listens there, if it is one of this host."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        limits: Limits,
+        *,
+        processes: Callable[[], HostProcesses] = host_processes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoint = endpoint
+        self._adapter = ADAPTERS[endpoint.kind]
+        self._limits = limits
+        self._processes = processes
+        self._clock = clock
+        self._unsure = endpoint.pid is None
+        self._identity: Identity | None = None
+        self._identified_at = 0.0
+
+    def read(self) -> EngineReading:
+        """One reading. Never raises for what the engine does: `fault` says why there is none."""
+        try:
+            reading = self._read()
+        except ScrapeError as error:
+            return self._fault(error)
+        except PageError as error:
+            return self._fault(ScrapeError("malformed", f"{self.endpoint.base_url}/metrics: {error}"))
+        self._unsure = False
+        return reading
+
+    def _read(self) -> EngineReading:
+        url = self.endpoint.base_url
+        unsure = self._unsure or self._ended()
+        if unsure:
+            self.endpoint = locate(self.endpoint, self._processes())
+        page = self._page()
+        values = self._adapter.read(page)
+        if not values.counters:
+            raise ScrapeError("metrics_off", f"{url}/metrics has no counters of {self.endpoint.kind}")
+        identity = self._identify(page, afresh=unsure)
+        if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
+            # Two processes may have answered, and a counter means nothing without knowing whose it is.
+            raise ScrapeError("closed", f"{url}: its process changed while it was read")
+        return EngineReading(
+            self.endpoint,
+            served_model=identity.served_model,
+            version=identity.version,
+            model_path=identity.model_path or self.endpoint.model_path,
+            model_facts=identity.model_facts,
+            knobs={**self.endpoint.knobs, **identity.knobs},
+            counters=values.counters,
+            gauges=values.gauges,
+            histograms=values.histograms,
+        )
+
+    def _ended(self) -> bool:
+        return self.endpoint.pid is not None and start_ms(self.endpoint.pid) != self.endpoint.process_start_ms
+
+    def _page(self) -> Page:
+        try:
+            reply = get(f"{self.endpoint.base_url}/metrics", self._limits)
+        except ScrapeError as error:
+            if error.status is not None and error.status == self._adapter.metrics_off_status:
+                raise ScrapeError("metrics_off", error.message) from None
+            raise
+        return parse(reply.body, self._adapter.wanted, eof_required="openmetrics" in reply.content_type)
+
+    def _identify(self, page: Page, afresh: bool) -> Identity:
+        known = None if afresh else self._identity
+        if known is not None and self._clock() - self._identified_at < IDENTITY_S:
+            return known
+        try:
+            told = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
+        except ScrapeError:
+            if known is None:
+                raise
+            told = known
+        if told.served_model is None:
+            raise ScrapeError("http", f"{self.endpoint.base_url}: does not tell which model it serves")
+        self._identity, self._identified_at = told, self._clock()
+        return told
+
+    def _fault(self, error: ScrapeError) -> EngineReading:
+        self._unsure = True
+        remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
+        return EngineReading(self.endpoint, fault=error.message, fault_kind=error.kind, remedy=remedy)
+
+
+def kind_at(base_url: str, limits: Limits) -> str | None:
+    """The kind of engine that answers at a base URL: by the names on its metrics page, else by what owns its models.
+
+    None if it is something else. Raises ScrapeError if nothing answers, or it answers that it cannot yet.
+    """
+    try:
+        page = get(f"{base_url}/metrics", limits).body.decode(errors="replace")
+        for adapter in ADAPTERS.values():
+            if page.startswith(adapter.prefix) or f"\n{adapter.prefix}" in page:
+                return adapter.kind
+        refused = None
+    except ScrapeError as error:
+        if error.kind != "http":
+            raise
+        refused = error
+    models = _json(f"{base_url}/v1/models", limits)
+    if models is None and refused is not None:
+        raise refused
+    owner = pick(models, "data", 0, "owned_by")
+    return next((adapter.kind for adapter in ADAPTERS.values() if adapter.owned_by == owner), None)
+
+
+def answers(base_url: str, limits: Limits) -> str | None:
+    """`kind_at`, with None for whatever does not answer as an engine would: for ports that are only guessed."""
+    try:
+        return kind_at(base_url, limits)
+    except ScrapeError:
+        return None
+
+
+def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses] = host_processes) -> Endpoint:
+    """The endpoint a setting names, its kind found by asking, its process if it is one of this host.
+
+    Raises ScrapeError if nothing answers there, or no engine that can be read.
+    """
+    kind = kind_at(base_url, limits)
+    if kind is None:
+        known = ", ".join(ADAPTERS)
+        raise ScrapeError("malformed", f"{base_url}: answers, but as none of the engines that can be read ({known})")
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return locate(Endpoint(kind, base_url, "setting", port), processes())
+
+
+def _json(url: str, limits: Limits) -> object:
+    """The JSON at `url`; None for any status but 200. Raises ScrapeError."""
+    try:
+        reply = get(url, limits)
+    except ScrapeError as error:
+        if error.kind == "http":
+            return None
+        raise
+    try:
+        return json.loads(reply.body)
+    except ValueError:
+        raise ScrapeError("malformed", f"{url}: not JSON") from None
