@@ -1,0 +1,1 @@
+"""Documentation: pages written by hand, and pages generated from the code."""

@@ -72,7 +72,7 @@ def _body(rule: Rule) -> str:
 
 def _keys() -> str:
     lines = [f"# Keys\n\n{_NOTE}", "| key | does |", "|---|---|"]
-    lines += [f"| `{each.key}` | {each.help} |" for each in KEYS]
+    lines += [f"| `{each.shown}` | {each.help} |" for each in KEYS]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,68 @@
+"""What the screens say of a seeded fleet, worked out by hand beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from pertoken.costs.report import fleet_report
+from pertoken.store.open import open_store
+from pertoken.units import NANO_USD
+from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
+
+END = 1_790_000_040 // 3600 * 3600 + 1800
+HOURS = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet")
+    seed(folder, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=60 * HOURS, end_ts=END)
+    return folder
+
+
+def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(folder: Path) -> None:
+    from pertoken.store.place import place
+
+    report = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END)
+    (line,) = report.deployments
+    dollars = 2 * 6.88 * HOURS
+    tokens = (40 + 160) * 3600 * HOURS
+    assert line.nano_usd == pytest.approx(dollars * NANO_USD, abs=10)
+    assert line.nano_usd_per_mtok == pytest.approx(dollars / tokens * 1e6 * NANO_USD, rel=1e-9)
+    assert line.nano_usd_per_generated_mtok == pytest.approx(dollars / (40 * 3600 * HOURS) * 1e6 * NANO_USD, rel=1e-9)
+    assert (line.busy, line.running_now, line.coverage) == (pytest.approx(0.6), pytest.approx(2.0, abs=0.1), 1.0)
+    assert (line.generated_tok_s_now, line.prompt_tok_s_now) == (pytest.approx(40), pytest.approx(160))
+    assert line.nano_usd_per_hour == 2 * 6.88 * NANO_USD
+    assert 0.02 <= (line.tpot_p50_s or 0) <= 0.03
+    assert line.power_w == pytest.approx(660)
+
+
+def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
+    from pertoken.store.place import place
+
+    bill = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END).bill
+    assert bill is not None
+    assert (
+        bill.paid
+        == bill.busy + bill.idle + bill.other + bill.unallocated
+        == pytest.approx(4 * 6.88 * HOURS * NANO_USD, abs=20)
+    )
+    assert bill.unallocated == pytest.approx(2 * 6.88 * HOURS * NANO_USD, abs=10)
+    assert bill.busy == pytest.approx(0.6 * 2 * 6.88 * HOURS * NANO_USD, abs=10)
+
+
+def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path: Path) -> None:
+    where = seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
+    report = fleet_report(open_store(where), 3600, END)
+    assert (report.bill, report.nano_usd_per_mtok, report.deployments[0].nano_usd) == (None, None, None)
+    assert any("pertoken prices set" in hint for hint in report.hints)
+
+
+def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:
+    from pertoken.store.place import place
+
+    report = fleet_report(open_store(place(str(folder))), 24 * 3600, END)
+    (line,) = report.deployments
+    assert line.generated_tokens == 40 * 3600 * HOURS
+    assert line.spark[0] is None
+    assert line.spark[-1] == pytest.approx(40)

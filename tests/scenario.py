@@ -1,0 +1,205 @@
+"""Seeded databases: hosts of H100s serving a 70B, written through the store's own writer."""
+
+import getpass
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pertoken.agent.engine_rows import bucket_set_id
+from pertoken.provenance import Provenance
+from pertoken.store import book
+from pertoken.store.book import Book
+from pertoken.store.ids import stable_id
+from pertoken.store.place import Place
+from pertoken.store.rows import (
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    DeviceSample,
+    DeviceShare,
+    EngineRow,
+    EpochRow,
+    HistogramSample,
+    Tick,
+)
+from pertoken.store.write import Writer
+from pertoken.units import NANO_USD, SHARE
+from tests.values import HOST, host_row, host_sample, laid
+
+H100 = "NVIDIA H100 80GB HBM3"
+BOUNDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LENGTHS = (100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a deployment does in every minute of a scenario."""
+
+    model: str
+    knobs: dict[str, object]
+    devices: int
+    """How many of the host's devices it holds, the first ones."""
+    running: float
+    waiting: float
+    kv_use: float
+    busy: float
+    generated_tok_s: float
+    prompt_tok_s: float
+    tpot_s: float
+    ttft_s: float
+    util: float
+    power_w: float
+
+
+LOW_BATCH_70B = Serving(
+    model="meta-llama/Llama-3.3-70B-Instruct",
+    knobs={
+        "weight_dtype": "bf16",
+        "kv_dtype": "bf16",
+        "tp": 2,
+        "pp": 1,
+        "dp": 1,
+        "max_num_seqs": 256,
+        "max_model_len": 8192,
+        "gpu_memory_utilization": 0.9,
+    },
+    devices=2,
+    running=2.0,
+    waiting=0.0,
+    kv_use=0.06,
+    busy=0.6,
+    generated_tok_s=40.0,
+    prompt_tok_s=160.0,
+    tpot_s=0.028,
+    ttft_s=0.15,
+    util=0.97,
+    power_w=330.0,
+)
+HEALTHY_70B = Serving(
+    model="meta-llama/Llama-3.3-70B-Instruct",
+    knobs={
+        "weight_dtype": "fp8",
+        "kv_dtype": "bf16",
+        "tp": 2,
+        "pp": 1,
+        "dp": 1,
+        "max_num_seqs": 128,
+        "max_model_len": 8192,
+        "gpu_memory_utilization": 0.9,
+    },
+    devices=2,
+    running=115.0,
+    waiting=0.2,
+    kv_use=0.82,
+    busy=1.0,
+    generated_tok_s=3100.0,
+    prompt_tok_s=6200.0,
+    tpot_s=0.037,
+    ttft_s=0.4,
+    util=1.0,
+    power_w=640.0,
+)
+
+
+def seed(folder: Path, serving: Serving, *, gpus: int, usd_per_hour: float | None, minutes: int, end_ts: int) -> Place:
+    """A folder in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute)."""
+    where = laid(folder)
+    devices = [
+        DeviceRow(stable_id("device", f"GPU-{i}"), HOST, "gpu", f"GPU-{i}", "nvidia", H100, i, 85_520_809_984, 700_000)
+        for i in range(gpus)
+    ]
+    engine = EngineRow(stable_id("engine", "e"), HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, "0.32.0", "process")
+    deployment = DeploymentRow(stable_id("deployment", "d"), engine.engine_id, HOST, serving.model, serving.model)
+    start = end_ts - 60 * minutes
+    held = devices[: serving.devices]
+    epoch = EpochRow(
+        stable_id("epoch", "x"),
+        deployment.deployment_id,
+        start,
+        None,
+        "0.32.0",
+        json.dumps(serving.knobs),
+        tuple(device.device_id for device in held),
+    )
+    with Writer(where) as writer:
+        for n in range(1, minutes + 1):
+            writer.commit(_minute(start + 60 * n, n, serving, devices, engine, deployment, epoch))
+        writer.roll_up()
+    if usd_per_hour is not None:
+        with Book(where).writing() as connection:
+            book.add_price(
+                connection,
+                selector="H100",
+                nano_usd_per_device_hour=round(usd_per_hour * NANO_USD),
+                from_ts=0,
+                set_ts=start,
+                set_by=getpass.getuser(),
+                note=None,
+            )
+    return where
+
+
+def _minute(
+    ts: int,
+    n: int,
+    serving: Serving,
+    devices: list[DeviceRow],
+    engine: EngineRow,
+    deployment: DeploymentRow,
+    epoch: EpochRow,
+) -> Tick:
+    span = {"ts": ts, "duration_ms": 60_000, "observed_ms": 60_000}
+    busy_ms = round(60_000 * serving.busy)
+    generated, prompt = round(60 * serving.generated_tok_s), round(60 * serving.prompt_tok_s)
+    requests = max(1, generated // 400)
+    samples: list[object] = [host_sample(ts)]
+    for device in devices:
+        used = device.device_id in epoch.device_ids
+        samples.append(
+            DeviceSample(
+                device.device_id,
+                **span,
+                util_1e4=round(1e4 * serving.util) if used else 0,
+                memory_used_bytes=77_000_000_000 if used else 600_000_000,
+                power_mw=round(1000 * serving.power_w) if used else 70_000,
+            )
+        )
+        if used:
+            share = DeviceShare(device.device_id, epoch.epoch_id, ts, 60_000, SHARE, busy_ms, Provenance.REPORTED)
+            samples.append(share)
+    samples.append(
+        DeploymentSample(
+            epoch.epoch_id,
+            **span,
+            complete=True,
+            busy_ms=busy_ms,
+            prompt_tokens=prompt,
+            cached_tokens=0,
+            computed_tokens=prompt,
+            generated_tokens=generated,
+            requests_finished=requests,
+            preemptions=0,
+            running_1e2=round(100 * (serving.running + (n % 3 - 1) * 0.1)),
+            waiting_1e2=round(100 * serving.waiting),
+            kv_use_1e4=round(1e4 * serving.kv_use),
+        )
+    )
+    observed = (
+        ("tpot_s", BOUNDS, serving.tpot_s, generated),
+        ("ttft_s", BOUNDS, serving.ttft_s, requests),
+        ("prompt_len", LENGTHS, prompt / requests, requests),
+        ("generated_len", LENGTHS, generated / requests, requests),
+    )
+    for metric, bounds, value, count in observed:
+        bucket = sum(value > bound for bound in bounds)
+        samples.append(HistogramSample(epoch.epoch_id, metric, ts, bucket_set_id(bounds), bucket, count))
+    return Tick(
+        ts=ts,
+        host=host_row(60),
+        devices=tuple(devices),
+        engines=(engine,),
+        deployments=(deployment,),
+        epochs=(epoch,),
+        samples=tuple(samples),
+        bucket_sets={bucket_set_id(bounds): bounds for _, bounds, _, _ in observed},
+    )
