@@ -19,7 +19,7 @@ def laid(folder: Path) -> Place:
 
 
 def host_row(interval_s: int = 10) -> HostRow:
-    return HostRow(HOST, "gpu-1", "machine-1", "boot-1", "Linux", "CPU", 8, 2**36, "0.1.0", interval_s)
+    return HostRow(HOST, "gpu-1", "machine-1", "boot-1", 1_000, "Linux", "CPU", 8, 2**36, "0.1.0", interval_s)
 
 
 def tick(ts: int, *samples: object, **more: object) -> Tick:

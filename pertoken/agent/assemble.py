@@ -83,7 +83,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     events = [readings.events, *(step.events for step in devices), *(step.events for step in engines)]
     tick = Tick(
         ts=moment.ts,
-        host=host_row(probe, __version__, moment),
+        host=host_row(probe, __version__, memory.boot_ms, moment),
         devices=tuple(step.row for step in devices),
         engines=tuple(step.engine for step in engines),
         deployments=tuple(step.deployment for step in engines if step.deployment),

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psutil
@@ -17,6 +18,7 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.sampling import Sampler, SamplerStalled
 from pertoken.agent.scrape import Limits
@@ -85,7 +87,7 @@ class Agent:
         self._writer = Writer(where)
         self._watch = self._new_watch(first)
         self._self = psutil.Process()
-        self._memory = Memory(watching_since_ms=_wall_ms())
+        self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
         self._last_ts: int | None = None
         self._ticks_since_list = 0
         self._seen: tuple[Endpoint, ...] = ()
@@ -168,13 +170,16 @@ class Agent:
         self._last_ts = self._writer.last_ts(host_id)
         now_ms = _wall_ms()
         states: dict[int, dict[str, CounterState]] = {}
+        shift_ms = self._boot_shift_ms(probe, host_id)
         for state in self._writer.counters():
-            states.setdefault(state.owner_id, {})[state.series] = state
+            start_ms = None if state.process_start_ms is None else state.process_start_ms + shift_ms
+            states.setdefault(state.owner_id, {})[state.series] = replace(state, process_start_ms=start_ms)
         away_ms = 0
         if self._last_ts is not None:
             away_ms = max(0, min(now_ms - self._last_ts * 1000, now_ms - probe.host.boot_ms))
         self._memory = Memory(
             watching_since_ms=self._last_ts * 1000 if self._last_ts is not None else now_ms,
+            boot_ms=boot_ms(),
             away_ms=away_ms,
             counters=states,
             known_owners=self._writer.known_owners(host_id),
@@ -186,6 +191,12 @@ class Agent:
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
         self._memory = memory
+
+    def _boot_shift_ms(self, probe: ProbeReading, host_id: int) -> int:
+        """What to add to stored starts of processes: on the same boot they differ only by how it was told."""
+        boot_id, before_ms = self._writer.boot(host_id)
+        same = boot_id is not None and boot_id == probe.host.boot_id
+        return boot_ms() - before_ms if same and before_ms is not None else 0
 
     def _tick(self) -> None:
         """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost."""

@@ -37,7 +37,7 @@ def device_id_of(uuid: str) -> int:
     return stable_id("device", uuid)
 
 
-def host_row(probe: ProbeReading, version: str, moment: Moment) -> HostRow:
+def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) -> HostRow:
     """Identity of the host."""
     host = probe.host
     return HostRow(
@@ -45,6 +45,7 @@ def host_row(probe: ProbeReading, version: str, moment: Moment) -> HostRow:
         name=host.name,
         machine_id=host.machine_id,
         boot_id=host.boot_id,
+        boot_ms=boot_ms,
         os=host.os,
         cpu_name=host.cpu_name,
         cpu_count=host.cpu_count,

@@ -35,6 +35,8 @@ class Memory:
 
     watching_since_ms: int
     """Wall clock of the last stored row, or of the agent's first start: what starts later counts from 0."""
+    boot_ms: int
+    """When the host booted, as starts of processes are told relative to it."""
     away_ms: int = 0
     """Time between the last stored row and this agent's start, while the host was up."""
     monotonic_ms: int | None = None

@@ -98,6 +98,14 @@ def mapped_files(pid: int) -> frozenset[str] | None:
     return frozenset(path for path in paths if path.startswith("/"))
 
 
+def boot_ms() -> int:
+    """Unix time in milliseconds at which the host booted, as this program takes it for all `start_ms`.
+
+    The kernel tells it as now minus uptime: another program, or this one restarted, may be told another second.
+    """
+    return round(1000 * _boot_s())
+
+
 @cache
 def _boot_s() -> float:
     return psutil.boot_time()

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 
 from pertoken.agent.discovery import discover
-from pertoken.agent.engines.reader import EngineReader, detect
+from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
+from pertoken.agent.processes import host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import Limits, ScrapeError
 
 MOST_AT_ONCE = 8
 """Engines read at the same time."""
@@ -32,29 +33,33 @@ class Watch:
     def look(self) -> tuple[Endpoint, ...]:
         """Find the servers there are now. One that does not answer but whose process lives is kept."""
         found: dict[str, Endpoint] = {}
-        gaps: tuple[Gap, ...] = ()
+        gaps: list[Gap] = []
         if self._find:
-            endpoints, gaps = discover(self._limits)
-            found = {endpoint.base_url: endpoint for endpoint in endpoints}
+            seen = discover(host_processes(), lambda url: answers(url, self._limits), self._endpoints)
+            found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
+            gaps += seen.gaps
         for url in self._urls:
-            if url not in found:
+            if url in found:
+                continue
+            try:
                 found[url] = detect(url, self._limits)
+            except ScrapeError as error:
+                gaps.append(Gap(f"engine {url}", "failing", error.message, REMEDIES.get(error.kind)))
         for endpoint in self._endpoints:
-            if endpoint.base_url not in found and _lives(endpoint):
+            known = endpoint.base_url in self._urls and endpoint.pid is None
+            if endpoint.base_url not in found and (known or _lives(endpoint)):
                 found[endpoint.base_url] = endpoint
-        self.gaps = gaps
+        self.gaps = tuple(gaps)
         self._endpoints = tuple(found.values())
         return self._endpoints
 
     def read(self) -> tuple[EngineReading, ...]:
         """Read every server found, at once; never raises for one of them."""
-        endpoints = self._endpoints
         readers = {}
-        for endpoint in endpoints:
+        for endpoint in self._endpoints:
             reader = self._readers.get(endpoint.base_url)
-            readers[endpoint.base_url] = (
-                reader if reader and reader.endpoint == endpoint else EngineReader(endpoint, self._limits)
-            )
+            same = reader is not None and _process(reader.endpoint) == _process(endpoint)
+            readers[endpoint.base_url] = reader if reader and same else EngineReader(endpoint, self._limits)
         self._readers = readers
         if len(readers) == 1:
             return tuple(reader.read() for reader in readers.values())
@@ -77,11 +82,9 @@ def cpu_time_ms(endpoint: Endpoint) -> int | None:
     return round(total * 1000)
 
 
+def _process(endpoint: Endpoint) -> tuple[str, int | None, int | None]:
+    return endpoint.kind, endpoint.pid, endpoint.process_start_ms
+
+
 def _lives(endpoint: Endpoint) -> bool:
-    if endpoint.pid is None or endpoint.process_start_ms is None:
-        return False
-    try:
-        started = psutil.Process(endpoint.pid).create_time()
-    except psutil.Error:
-        return False
-    return abs(started * 1000 - endpoint.process_start_ms) < 1000
+    return endpoint.pid is not None and start_ms(endpoint.pid) == endpoint.process_start_ms

@@ -65,9 +65,7 @@ def _table() -> dict[str, Any]:
 def efficiencies() -> tuple[Efficiency, Efficiency, Efficiency]:
     """The pessimistic, likely and optimistic constants."""
     low, likely, high = (
-        Efficiency(
-            **{each.name: float(_table()["constants"][each.name]["range"][end]) for each in fields(Efficiency)}
-        )
+        Efficiency(**{each.name: float(_table()["constants"][each.name]["range"][end]) for each in fields(Efficiency)})
         for end in range(3)
     )
     return low, likely, high

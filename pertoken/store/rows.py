@@ -14,6 +14,7 @@ class HostRow:
     name: str
     machine_id: str | None
     boot_id: str | None
+    boot_ms: int | None
     os: str | None
     cpu_name: str | None
     cpu_count: int | None

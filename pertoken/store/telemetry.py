@@ -44,6 +44,7 @@ host = _table(
     _text("name", required=True),
     _text("machine_id"),
     _text("boot_id"),
+    _int("boot_ms"),  # as the agent took it: starts of processes are told relative to it
     _text("os"),
     _text("cpu_name"),
     _int("cpu_count"),

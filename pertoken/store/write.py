@@ -79,6 +79,13 @@ class Writer:
             found = self._connection.execute(select(t.counter_state)).mappings()
             return tuple(rows.CounterState(**row) for row in found)
 
+    def boot(self, host_id: int) -> tuple[str | None, int | None]:
+        """(boot id, boot time in Unix ms) under which this host's rows were last written."""
+        with explained(self.place), self._connection.begin():
+            query = select(t.host.c.boot_id, t.host.c.boot_ms).where(t.host.c.host_id == host_id)
+            found = self._connection.execute(query).first()
+            return (found.boot_id, found.boot_ms) if found else (None, None)
+
     def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
         """Epochs of this host that have not ended, newest last."""
         with explained(self.place), self._connection.begin():

@@ -27,7 +27,7 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
     (line,) = report.deployments
     dollars = 2 * 6.88 * HOURS
     tokens = (40 + 160) * 3600 * HOURS
-    assert line.nano_usd == pytest.approx(dollars * NANO_USD, abs=10)
+    assert line.nano_usd == pytest.approx(dollars * NANO_USD, rel=1e-8)
     assert line.nano_usd_per_mtok == pytest.approx(dollars / tokens * 1e6 * NANO_USD, rel=1e-9)
     assert line.nano_usd_per_generated_mtok == pytest.approx(dollars / (40 * 3600 * HOURS) * 1e6 * NANO_USD, rel=1e-9)
     assert (line.busy, line.running_now, line.coverage) == (pytest.approx(0.6), pytest.approx(2.0, abs=0.1), 1.0)
@@ -45,10 +45,10 @@ def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
     assert (
         bill.paid
         == bill.busy + bill.idle + bill.other + bill.unallocated
-        == pytest.approx(4 * 6.88 * HOURS * NANO_USD, abs=20)
+        == pytest.approx(4 * 6.88 * HOURS * NANO_USD, rel=1e-8)
     )
-    assert bill.unallocated == pytest.approx(2 * 6.88 * HOURS * NANO_USD, abs=10)
-    assert bill.busy == pytest.approx(0.6 * 2 * 6.88 * HOURS * NANO_USD, abs=10)
+    assert bill.unallocated == pytest.approx(2 * 6.88 * HOURS * NANO_USD, rel=1e-8)
+    assert bill.busy == pytest.approx(0.6 * 2 * 6.88 * HOURS * NANO_USD, rel=1e-8)
 
 
 def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path: Path) -> None:

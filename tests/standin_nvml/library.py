@@ -163,9 +163,7 @@ class Library:
 
     @gpu_symbol(_PTR)
     def nvmlDeviceGetPciInfo_v3(self, gpu: Gpu, out: int) -> int:
-        pynvml.nvmlPciInfo_t.from_address(
-            out
-        ).busId = f"00000000:{self.machine.gpus.index(gpu) + 1:02X}:00.0".encode()
+        pynvml.nvmlPciInfo_t.from_address(out).busId = f"00000000:{self.machine.gpus.index(gpu) + 1:02X}:00.0".encode()
         return OK
 
     @gpu_symbol(_PTR)

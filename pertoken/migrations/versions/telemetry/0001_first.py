@@ -355,6 +355,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("machine_id", sa.Text(), nullable=True),
         sa.Column("boot_id", sa.Text(), nullable=True),
+        sa.Column("boot_ms", sa.BigInteger(), nullable=True),
         sa.Column("os", sa.Text(), nullable=True),
         sa.Column("cpu_name", sa.Text(), nullable=True),
         sa.Column("cpu_count", sa.BigInteger(), nullable=True),
