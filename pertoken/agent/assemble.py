@@ -110,9 +110,10 @@ def _gpu_holdings(
         if step.reading.kind != "gpu":
             continue
         device_id = step.row.device_id
-        listed = step.reading.processes
-        known = gpu_holdings(listed, engine_of_pid) if listed is not None else memory.gpu_holdings.get(device_id, ())
-        found[device_id] = known
+        if step.reading.processes is not None:
+            found[device_id] = gpu_holdings(step.reading.processes, engine_of_pid)
+        elif device_id in memory.gpu_holdings:
+            found[device_id] = memory.gpu_holdings[device_id]
     return found
 
 
@@ -125,11 +126,7 @@ def _cpu_holdings(
 ) -> dict[int, tuple[Holding, ...]]:
     """Engines of this host that hold no GPU compute on its CPUs; said only if every GPU could be asked."""
     cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
-    asked = all(
-        step.reading.processes is not None or step.row.device_id in memory.gpu_holdings
-        for step in devices
-        if step.reading.kind == "gpu"
-    )
+    asked = all(step.row.device_id in gpu for step in devices if step.reading.kind == "gpu")
     if cpu is None or not asked:
         return {}
     on_gpu = {holding.owner for held in gpu.values() for holding in held}

@@ -1,0 +1,114 @@
+"""What can be measured on this host, what not and why, and how to switch it on."""
+
+import json
+import sqlite3
+from dataclasses import asdict, dataclass
+
+from pertoken.agent.once import looking
+from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.config import Settings
+from pertoken.errors import PertokenError
+from pertoken.store.check import FIXED_WAL_RESET
+from pertoken.store.open import open_store
+from pertoken.store.place import AgentLock, Place, place
+
+_METRICS = {
+    "util_1e4": "utilization",
+    "memory_used_bytes": "memory",
+    "power_mw": "power",
+    "energy_mj": "energy counter",
+    "sm_clock_mhz": "SM clock",
+    "memory_clock_mhz": "memory clock",
+    "temperature_c": "temperature",
+    "throttle_reasons": "throttle reasons",
+    "processes": "processes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that works or does not."""
+
+    area: str
+    """`host`, `device`, `engine`, `database` or `settings`."""
+    subject: str
+    ok: bool
+    text: str
+    remedy: str | None = None
+
+
+def examine(settings: Settings) -> tuple[Finding, ...]:
+    """Look at everything once. Raises PertokenError only if the drivers hang; a fault is a finding."""
+    with looking(settings) as looker:
+        look = looker.look()
+    found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
+    found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
+    for device in look.probe.devices:
+        found += _device(device)
+    for engine in look.engines:
+        found.append(_engine(engine))
+    if not look.engines:
+        found.append(
+            Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
+        )
+    found += _database(place(settings.db, settings.advice))
+    where = str(settings.source) if settings.source else "none; defaults and the environment"
+    found.append(Finding("settings", where, True, "good"))
+    return tuple(found)
+
+
+def _gap(area: str, subject: str, gap: Gap) -> Finding:
+    return Finding(area, subject, False, f"{gap.metric}: {gap.reason}", gap.remedy)
+
+
+def _device(device: DeviceReading) -> list[Finding]:
+    name = f"{device.name} #{device.slot}" if device.slot is not None else device.name
+    if device.lost:
+        return [Finding("device", name, False, device.lost)]
+    read = [label for metric, label in _METRICS.items() if getattr(device, metric) is not None]
+    found = [Finding("device", name, True, ", ".join(read))]
+    return found + [_gap("device", name, gap) for gap in device.gaps]
+
+
+def _engine(engine: EngineReading) -> Finding:
+    subject = f"{engine.endpoint.kind} at {engine.endpoint.base_url}"
+    if engine.fault:
+        return Finding("engine", subject, False, engine.fault, engine.remedy)
+    knobs = ", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))
+    return Finding("engine", subject, True, f"{engine.served_model}, {len(engine.counters)} token counters; {knobs}")
+
+
+def _database(where: Place) -> list[Finding]:
+    found = []
+    version = ".".join(map(str, sqlite3.sqlite_version_info))
+    if sqlite3.sqlite_version_info < FIXED_WAL_RESET:
+        fixed = ".".join(map(str, FIXED_WAL_RESET))
+        text = f"SQLite {version}: before {fixed} two writers could corrupt a WAL; pertoken has one writer on any"
+        found.append(Finding("database", "library", True, text))
+    else:
+        found.append(Finding("database", "library", True, f"SQLite {version}"))
+    owner = AgentLock(where.folder).owner() if where.folder else None
+    running = f"an agent records here (pid {owner})" if owner else "no agent records here now"
+    try:
+        open_store(where)
+    except PertokenError as error:
+        found.append(Finding("database", str(where), False, str(error), "start one: `pertoken agent`"))
+    else:
+        found.append(Finding("database", str(where), True, f"readable; {running}"))
+    return found
+
+
+def show(findings: tuple[Finding, ...], as_json: bool) -> str:
+    """Findings as JSON or as lines: `ok` or `--`, what, and what to do."""
+    if as_json:
+        return json.dumps([asdict(each) for each in findings], indent=2)
+    lines = []
+    area = ""
+    for each in findings:
+        if each.area != area:
+            area = each.area
+            lines.append(f"{area}")
+        lines.append(f"  {'ok' if each.ok else '--'}  {each.subject}: {each.text}")
+        if each.remedy:
+            lines.append(f"        {each.remedy}")
+    return "\n".join(lines)

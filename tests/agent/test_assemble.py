@@ -1,0 +1,211 @@
+"""From readings to rows, by hand: what is counted, what is not, and who held what."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.memory import Memory
+from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.provenance import Provenance
+from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, Tick
+from pertoken.store.telemetry import OTHER
+from pertoken.units import SHARE
+from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, moment, probe
+
+COST = Cost(10, 50_000_000, 20, 0)
+
+
+def run(*steps: Readings, start: Memory | None = None) -> list[Tick]:
+    """Ticks of these readings 10 s apart; the first lays the baseline."""
+    kept, ticks = start or memory(), []
+    for n, readings in enumerate(steps):
+        tick, kept = assemble(kept, readings, moment(n), COST if n else None)
+        ticks.append(tick)
+    return ticks
+
+
+def served(tick: Tick) -> list[DeploymentSample]:
+    return [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+
+
+def shares(tick: Tick) -> dict[tuple[int, bool], int]:
+    found = [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
+    return {(each.device_id, each.epoch_id == OTHER): each.share_1e6 for each in found}
+
+
+def test_the_baseline_stores_who_is_there_and_no_sample() -> None:
+    (tick,) = run(Readings(probe(), (engine(500),)))
+    assert tick.samples == ()
+    assert [row.name for row in tick.devices] == [CPU.name]
+    assert [row.served_model for row in tick.deployments] == ["tiny"]
+    assert {state.series: state.value for state in tick.counters}["generated_tokens"] == 500
+
+
+def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
+    _, tick = run(Readings(probe(), (engine(500, 40),)), Readings(probe(), (engine(530, 60),)))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.computed_tokens, row.prompt_tokens) == (30, 20, 20)
+    assert (row.complete, row.duration_ms, row.observed_ms, row.busy_ms) == (True, 10_000, 10_000, 10_000)
+
+
+def test_an_engine_that_started_after_we_did_counts_from_zero() -> None:
+    young = replace(ENDPOINT, process_start_ms=START_MS + 3_000)
+    _, tick = run(Readings(probe()), Readings(probe(), (engine(70, endpoint=young),)))
+    assert served(tick)[0].generated_tokens == 70
+
+
+def test_a_restart_counts_the_new_life_and_says_that_something_was_not_seen() -> None:
+    again = replace(ENDPOINT, pid=200, process_start_ms=START_MS + 14_000)
+    _, _, tick = run(
+        Readings(probe(), (engine(500),)),
+        Readings(probe(), (engine(510),)),
+        Readings(probe(), (engine(7, endpoint=again),)),
+    )
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.complete, row.duration_ms) == (7, False, 6_000)
+    assert [event.kind for event in tick.events] == ["engine_restarted"]
+    assert tick.epochs == ()
+
+
+def test_a_page_that_fails_is_null_and_an_event_and_its_tokens_come_with_the_next_good_one() -> None:
+    broken = EngineReading(ENDPOINT, fault="no answer", fault_kind="timeout", remedy="wait")
+    _, bad, good = run(
+        Readings(probe(), (engine(500),)), Readings(probe(), (broken,)), Readings(probe(), (engine(520),))
+    )
+    (row,) = served(bad)
+    assert (row.generated_tokens, row.observed_ms, row.complete) == (None, 0, True)
+    assert [event.kind for event in bad.events] == ["engine_timeout"]
+    assert [(each.metric, each.status) for each in bad.capabilities] == [("metrics_page", "failing")]
+    assert served(good)[0].generated_tokens == 20
+    assert [(each.metric, each.status) for each in good.capabilities] == [("metrics_page", "ok")]
+
+
+def test_an_engine_that_ends_leaves_an_incomplete_row() -> None:
+    _, tick, after = run(Readings(probe(), (engine(500),)), Readings(probe()), Readings(probe()))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.complete) == (None, False)
+    assert [event.kind for event in tick.events] == ["engine_stopped"]
+    assert served(after) == [] and shares(after) == {}
+
+
+def test_an_agent_that_comes_back_counts_what_grew_while_it_was_away() -> None:
+    ticks = run(Readings(probe(), (engine(500),)), Readings(probe(), (engine(510),)))
+    states = {}
+    for tick in ticks:
+        for state in tick.counters:
+            states.setdefault(state.owner_id, {})[state.series] = state
+    owners = frozenset([ticks[0].host.host_id, *(row.deployment_id for row in ticks[0].deployments)])
+    back = memory(counters=states, away_ms=90_000, known_owners=owners)
+    _, tick = run(Readings(probe(), (engine(560),)), Readings(probe(), (engine(570),)), start=back)
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.complete, row.duration_ms, row.observed_ms) == (60, True, 100_000, 10_000)
+
+
+def test_a_cpu_engine_holds_the_cpu_device_and_a_gpu_engine_its_gpus() -> None:
+    cpu_only, on_gpu = run(Readings(probe(), (engine(1),)))[0], None
+    ticks = run(Readings(probe(), (engine(1),)), Readings(probe(), (engine(2),)))
+    (cpu,) = [row.device_id for row in ticks[1].devices]
+    assert shares(ticks[1]) == {(cpu, False): SHARE}
+    assert cpu_only.epochs[0].device_ids == (cpu,)
+    on_gpu = run(Readings(probe(gpu(0, 101), gpu(1)), (engine(1),)), Readings(probe(gpu(0, 101), gpu(1)), (engine(2),)))
+    first = on_gpu[1].devices[0].device_id
+    assert shares(on_gpu[1]) == {(first, False): SHARE}
+    assert on_gpu[0].epochs[0].device_ids == (first,)
+
+
+def test_foreign_work_on_a_gpu_is_other_and_shares_by_memory_are_an_assumption() -> None:
+    ticks = run(
+        Readings(probe(gpu(0, 101, 999), gpu(1, 999)), (engine(1),)),
+        Readings(probe(gpu(0, 101, 999), gpu(1, 999)), (engine(2),)),
+    )
+    first, second = (row.device_id for row in ticks[1].devices[:2])
+    assert shares(ticks[1]) == {(first, False): SHARE // 2, (first, True): SHARE // 2, (second, True): SHARE}
+    assert {s.provenance for s in ticks[1].samples if isinstance(s, DeviceShare) and s.device_id == first} == {
+        Provenance.ASSUMED
+    }
+
+
+def test_holders_are_kept_between_two_process_lists() -> None:
+    listed, silent = gpu(0, 101), replace(gpu(0), processes=None)
+    ticks = run(Readings(probe(listed), (engine(1),)), Readings(probe(silent), (engine(2),)))
+    assert list(shares(ticks[1]).values()) == [SHARE]
+
+
+def test_a_gpu_whose_processes_cannot_be_listed_leaves_nobody_on_the_cpu() -> None:
+    ticks = run(
+        Readings(probe(replace(gpu(0), processes=None)), (engine(1),)),
+        Readings(probe(replace(gpu(0), processes=None)), (engine(2),)),
+    )
+    assert shares(ticks[1]) == {}
+
+
+def test_two_engines_on_the_cpu_share_it_by_their_cpu_time() -> None:
+    other = Endpoint("llama.cpp", "http://127.0.0.1:8081", "process", 8081, 300, START_MS - 5_000, (300,))
+    both = (engine(1), engine(1, endpoint=other))
+    first = run(Readings(probe(), both))[0]
+    ids = [row.engine_id for row in first.engines]
+    ticks = run(
+        Readings(probe(), both, {ids[0]: 0, ids[1]: 0}), Readings(probe(), both, {ids[0]: 9_000, ids[1]: 1_000})
+    )
+    held = {s.share_1e6: s.provenance for s in ticks[1].samples if isinstance(s, DeviceShare)}
+    assert held == {900_000: Provenance.COUNTER, 100_000: Provenance.COUNTER}
+
+
+def test_energy_is_counted_and_a_reset_is_null_and_told() -> None:
+    ticks = run(
+        Readings(probe(gpu(0, energy_mj=10**9))),
+        Readings(probe(gpu(0, energy_mj=10**9 + 3_000_000))),
+        Readings(probe(gpu(0, energy_mj=5))),
+    )
+    rows = [s for tick in ticks for s in tick.samples if isinstance(s, DeviceSample) and s.power_mw]
+    assert [(row.energy_counter_mj, row.energy_integral_mj) for row in rows] == [
+        (3_000_000, 3_000_000),
+        (None, 3_000_000),
+    ]
+    assert [event.kind for event in ticks[2].events] == ["energy_counter"]
+
+
+def test_a_lost_device_costs_only_itself_and_its_hours_go_on() -> None:
+    lost = replace(gpu(1), power_mw=None, energy_mj=None, processes=None, lost="fell off the bus")
+    steps = [probe(gpu(0, energy_mj=n * 10**6), gpu(1, energy_mj=n * 10**6)) for n in range(3)]
+    steps[1] = probe(steps[1].devices[0], lost)
+    ticks = run(*map(Readings, steps))
+    rows = [s for s in ticks[1].samples if isinstance(s, DeviceSample)]
+    assert [(row.power_mw, row.duration_ms, row.observed_ms) for row in rows[:2]] == [
+        (300_000, 10_000, 10_000),
+        (None, 10_000, 0),
+    ]
+    assert [event.kind for event in ticks[1].events] == ["device_lost"]
+    assert [event.kind for event in ticks[2].events] == ["device_back"]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "version", "restart", "begins"),
+    [
+        ({"max_num_seqs": 4}, "b1", False, False),
+        ({"max_num_seqs": 8}, "b1", True, True),
+        ({"max_num_seqs": 4, "max_model_len": 1024}, "b1", False, False),
+        ({}, "b1", False, False),
+        ({}, "b1", True, True),
+        ({"max_num_seqs": 4}, "b2", True, True),
+    ],
+)
+def test_a_known_change_begins_an_epoch_and_a_mere_restart_or_a_knob_learnt_later_does_not(
+    knobs: dict[str, object], version: str, restart: bool, begins: bool
+) -> None:
+    endpoint = replace(ENDPOINT, process_start_ms=START_MS + 5_000) if restart else ENDPOINT
+    ticks = run(
+        Readings(probe(), (engine(5),)),
+        Readings(probe(), (engine(6, endpoint=endpoint, knobs=knobs, version=version),)),
+    )
+    ids = {epoch.epoch_id for tick in ticks for epoch in tick.epochs}
+    assert len(ids) == (2 if begins else 1)
+
+
+def test_the_agent_tells_what_it_cost_itself() -> None:
+    from pertoken.store.rows import AgentSample
+
+    _, tick = run(Readings(probe()), Readings(probe()))
+    (row,) = [s for s in tick.samples if isinstance(s, AgentSample)]
+    assert (row.cpu_ms, row.rss_bytes, row.driver_calls) == (11, 50_001_000, 9)
