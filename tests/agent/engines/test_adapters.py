@@ -1,0 +1,214 @@
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.agent.counters import advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.engines import ADAPTERS, tokens
+from pertoken.agent.engines.adapter import Identity, Values, invocation
+from pertoken.agent.page import PageError, parse
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+VLLM, LLAMA = ADAPTERS["vllm"], ADAPTERS["llama.cpp"]
+
+
+def values(kind: str, name: str) -> Values:
+    adapter = ADAPTERS[kind]
+    return adapter.read(parse((CAPTURES / f"{name}.prom").read_bytes(), adapter.wanted))
+
+
+def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
+    first, second = values(kind, before), values(kind, after)
+    states = advance({}, first.counters, owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
+    taken = advance(states, second.counters, owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
+    assert taken.complete
+    return tokens(word_totals(taken.deltas))
+
+
+def identity(kind: str, page: str, replies: Mapping[str, str]) -> Identity:
+    adapter = ADAPTERS[kind]
+
+    def ask(path: str) -> object:
+        return json.loads((CAPTURES / replies[path]).read_text()) if path in replies else None
+
+    return adapter.identify(ask, parse((CAPTURES / f"{page}.prom").read_bytes(), adapter.wanted))
+
+
+def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> None:
+    assert growth("vllm", "vllm-0.32.0-metrics-before", "vllm-0.32.0-metrics-after") == {
+        "prompt_tokens": 6640 + 144,
+        "cached_tokens": 5120,
+        "computed_tokens": 1664,
+        "generated_tokens": 2560 + 3,
+        "requests_finished": 40,
+        "preemptions": 0,
+    }
+
+
+def test_vllm_tokens_of_data_parallel_ranks_add_up() -> None:
+    grown = growth("vllm", "vllm-0.32.0-dp2-api2-before", "vllm-0.32.0-dp2-api2-after")
+    assert (grown["prompt_tokens"], grown["generated_tokens"], grown["cached_tokens"]) == (4116, 1094, 2944)
+    assert grown["requests_finished"] == 24
+
+
+def test_vllm_prompts_computed_again_after_preemption_are_not_counted_again() -> None:
+    grown = growth("vllm", "vllm-0.32.0-preempt-before", "vllm-0.32.0-preempt-after")
+    assert (grown["prompt_tokens"], grown["preemptions"]) == (10110 + 144, 80)
+
+
+def test_vllm_gauges_are_read_while_it_is_busy() -> None:
+    assert values("vllm", "vllm-0.32.0-metrics-during").gauges["running"] == 8
+    assert values("vllm", "vllm-0.32.0-metrics-during").gauges["waiting"] == 8
+    assert values("vllm", "vllm-0.32.0-preempt-during").gauges["kv_use"] == 1.0
+
+
+def test_ranks_are_series_of_their_own() -> None:
+    counters = values("vllm", "vllm-0.32.0-dp2-api2-after").counters
+    assert counters['generated_tokens{engine="0",model_name="tiny-llama"}'] == 572
+    assert counters['generated_tokens{engine="1",model_name="tiny-llama"}'] == 522
+
+
+def test_vllm_histograms_count_each_request_once() -> None:
+    before, after = (values("vllm", f"vllm-0.32.0-metrics-{when}").histograms for when in ("before", "after"))
+    states = advance({}, bucket_values(before), owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
+    taken = advance(states, bucket_values(after), owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
+    observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
+    assert observed == {"ttft_s": 41, "tpot_s": 2522, "e2e_s": 40, "prompt_len": 40, "generated_len": 40}
+
+
+def test_older_names_of_vllm_mean_the_same() -> None:
+    old = values("vllm", "vllm-0.9-older-names")
+    grown = advance({}, old.counters, owner_id=1, process_start_ms=9, ts=1, watching_since_ms=9).deltas
+    assert tokens(word_totals(grown)) == {
+        "prompt_tokens": 700,
+        "cached_tokens": 200,
+        "computed_tokens": 500,
+        "generated_tokens": 90,
+        "requests_finished": 7,
+        "preemptions": 0,
+    }
+    assert old.gauges == {"running": 3, "waiting": 1, "kv_use": 0.25}
+    assert old.histograms['tpot_s{engine="0",model_name="tiny-llama"}'].counts == (60, 23, 0)
+
+
+def test_of_a_current_and_an_older_name_on_one_page_only_the_current_counts() -> None:
+    body = b"vllm:prefix_cache_hits_total 5\nvllm:gpu_prefix_cache_hits_total 5\n"
+    assert VLLM.read(parse(body, VLLM.wanted)).counters == {"cached_tokens": 5}
+
+
+def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
+    assert growth("llama.cpp", "llamacpp-metrics-before", "llamacpp-metrics-after") == {
+        "prompt_tokens": 8283 + 49879,
+        "cached_tokens": 49879,
+        "computed_tokens": 8283,
+        "generated_tokens": 86695,
+    }
+    assert growth("llama.cpp", "llama-server-0.5.0dev-ngram-before", "llama-server-0.5.0dev-ngram-after") == {
+        "prompt_tokens": 2867 + 14229,
+        "cached_tokens": 14229,
+        "computed_tokens": 2867,
+        "generated_tokens": 18855,
+    }
+    assert values("llama.cpp", "llamacpp-metrics-during").gauges == {"running": 4, "waiting": 12}
+
+
+def test_a_counter_that_is_not_a_number_refuses_the_whole_page() -> None:
+    body = b'vllm:prompt_tokens_total{engine="0"} 5\nvllm:prompt_tokens_total{engine="1"} NaN\n'
+    with pytest.raises(PageError):
+        VLLM.read(parse(body, VLLM.wanted))
+
+
+def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it() -> None:
+    told = identity(
+        "vllm",
+        "vllm-0.32.0-metrics-after",
+        {"/v1/models": "vllm-0.32.0-v1-models.json", "/version": "vllm-0.32.0-version.json"},
+    )
+    assert told == Identity(
+        served_model="tiny-llama",
+        version="0.32.0",
+        model_path="/models/tiny-llama",
+        knobs={"max_model_len": 1024, "gpu_memory_utilization": 0.92, "enable_prefix_caching": True},
+    )
+
+
+def test_vllm_in_development_mode_tells_every_knob_and_nothing_else() -> None:
+    replies = {"/server_info?config_format=json": "vllm-0.32.0-server-info.json"}
+    assert identity("vllm", "vllm-0.32.0-dp2-api2-after", replies).knobs == {
+        "tp": 1,
+        "pp": 1,
+        "dp": 2,
+        "weight_dtype": "fp32",
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 2048,
+        "max_model_len": 1024,
+        "gpu_memory_utilization": 0.92,
+        "enforce_eager": True,
+        "enable_prefix_caching": True,
+    }
+
+
+def test_vllm_behind_a_key_is_known_by_the_label_of_its_series() -> None:
+    assert identity("vllm", "vllm-0.32.0-metrics-after", {}).served_model == "tiny-llama"
+
+
+def test_llama_cpp_tells_its_slots_their_context_and_its_parameters() -> None:
+    replies = {"/props": "llamacpp-props.json", "/v1/models": "llamacpp-v1-models.json"}
+    assert identity("llama.cpp", "llamacpp-metrics-after", replies) == Identity(
+        served_model="tiny-llama",
+        version="b0-unknown",
+        model_path="tiny.gguf",
+        model_facts={"params_total": 373120},
+        knobs={"max_num_seqs": 4, "max_model_len": 1024, "weight_dtype": "fp32"},
+    )
+
+
+def test_a_reply_of_another_shape_tells_nothing() -> None:
+    def ask(path: str) -> object:
+        return {"data": "no", "total_slots": "four", "vllm_config": ["tp"], "version": 3}
+
+    page = parse(b"", frozenset())
+    assert VLLM.identify(ask, page) == LLAMA.identify(ask, page) == Identity(served_model=None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "kind"),
+    [
+        ("vllm serve m", "vllm"),
+        ("/opt/venv/bin/python3.12 /opt/venv/bin/vllm serve m", "vllm"),
+        ("python -u -X dev -m vllm.entrypoints.openai.api_server --model m", "vllm"),
+        ("python3 -m vllm.entrypoints.cli.main serve m", "vllm"),
+        ("/usr/local/bin/llama-server -m m.gguf", "llama.cpp"),
+        ("vllm bench serve", None),
+        ("vllm", None),
+        ("uv run vllm serve m", None),
+        ("python -m", None),
+        ("grep vllm serve", None),
+        ("vim llama-server", None),
+    ],
+)
+def test_servers_are_recognised_by_what_they_run(argv: str, kind: str | None) -> None:
+    assert next((each.kind for each in ADAPTERS.values() if each.recognises(argv.split())), None) == kind
+
+
+def test_no_command_line_runs_nothing() -> None:
+    assert invocation(()) == ("", ())
+
+
+counts = st.one_of(st.none(), st.integers(0, 1000))
+
+
+@given(prompt=counts, cached=counts, computed=counts)
+def test_tokens_add_up_and_are_never_negative(prompt: int | None, cached: int | None, computed: int | None) -> None:
+    if prompt is not None and computed is not None:
+        computed = None  # no engine counts both
+    filled = tokens({"prompt_tokens": prompt, "cached_tokens": cached, "computed_tokens": computed})
+    known = [filled[word] for word in ("prompt_tokens", "cached_tokens", "computed_tokens")]
+    assert all(value is None or value >= 0 for value in known)
+    if None not in known:
+        assert filled["prompt_tokens"] == (filled["cached_tokens"] or 0) + (filled["computed_tokens"] or 0)
+    if prompt is not None and cached is not None and cached > prompt:
+        assert filled["computed_tokens"] is None

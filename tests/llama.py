@@ -1,0 +1,200 @@
+"""A real llama.cpp server for tests: xllamacpp in a process of its own, serving a tiny model of random weights.
+
+Run as a program it is that server (`python -m tests.llama MODEL PORT SLOTS METRICS`); it ends when its standard
+input does, so that it cannot outlive the test that started it.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+ALIAS = "tiny-llama"
+SLOTS = 4
+CONTEXT = 2048
+"""Tokens per slot."""
+N_TOKENS = 259
+"""Vocabulary: unknown, begin, end, and one token for each byte. Prompts may use 3 to 258."""
+DEADLINE_S = 30.0
+
+
+def write_model(path: Path, seed: int = 0) -> Path:
+    """Write a llama model of random 32-bit weights as GGUF: 2 layers, 64 wide, 0.4 MB."""
+    import gguf
+    import numpy as np
+
+    width, heads, layers, hidden = 64, 4, 2, 128
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name(ALIAS)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // heads)
+    writer.add_vocab_size(N_TOKENS)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))])
+    writer.add_token_scores([0.0] * N_TOKENS)
+    kinds = gguf.TokenType
+    writer.add_token_types([kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, *[kinds.BYTE] * 256])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    random = np.random.default_rng(seed)
+
+    def weights(*shape: int) -> Any:
+        return (random.standard_normal(shape) * 0.05).astype(np.float32)
+
+    writer.add_tensor("token_embd.weight", weights(N_TOKENS, width))
+    writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
+    writer.add_tensor("output.weight", weights(N_TOKENS, width))
+    for layer in range(layers):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", weights(width, width))
+        writer.add_tensor(f"blk.{layer}.ffn_gate.weight", weights(hidden, width))
+        writer.add_tensor(f"blk.{layer}.ffn_up.weight", weights(hidden, width))
+        writer.add_tensor(f"blk.{layer}.ffn_down.weight", weights(width, hidden))
+        writer.add_tensor(f"blk.{layer}.attn_norm.weight", np.ones(width, np.float32))
+        writer.add_tensor(f"blk.{layer}.ffn_norm.weight", np.ones(width, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the server told one client about its request."""
+
+    prompt_tokens: int
+    """Submitted, cached included."""
+    generated_tokens: int
+
+
+class LlamaServer:
+    """One server process on a port of loopback; stays on its port across restarts."""
+
+    def __init__(self, model: Path, *, metrics: bool = True, port: int | None = None) -> None:
+        self.model = model
+        self.metrics = metrics
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running server."""
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    def start(self) -> "LlamaServer":
+        """Start it and wait until it serves."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.llama", self.model, str(self.port), str(SLOTS), str(int(self.metrics))],
+            cwd=Path(__file__).parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._healthy():
+            assert self._process.poll() is None, "the server ended before it served"
+            assert time.monotonic() < deadline, "the server does not serve"
+            time.sleep(0.02)
+        return self
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+
+    def restart(self) -> "LlamaServer":
+        """End it and start another process on the same port."""
+        self.kill()
+        return self.start()
+
+    def complete(self, prompt: list[int], generated: int) -> Usage:
+        """One request of these prompt tokens that generates exactly `generated` tokens."""
+        request = {"prompt": prompt, "n_predict": generated, "ignore_eos": True, "temperature": 0}
+        reply = json.loads(self._post(request).read())
+        return Usage(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["tokens_predicted"])
+
+    def abort(self, prompt: list[int]) -> None:
+        """One streamed request whose client leaves after the first token; returns when the server noticed."""
+        request = {"prompt": prompt, "n_predict": CONTEXT // 2, "ignore_eos": True, "stream": True}
+        with self._post(request) as reply:
+            assert reply.readline().startswith(b"data:")
+        deadline = time.monotonic() + DEADLINE_S
+        while self.counter("requests_processing"):
+            assert time.monotonic() < deadline, "the server did not notice that the client left"
+            time.sleep(0.01)
+
+    def counter(self, name: str) -> int:
+        """One of the server's metrics, read without the code under test."""
+        with urlopen(f"{self.url}/metrics", timeout=DEADLINE_S) as reply:
+            lines = reply.read().decode().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith(f"llamacpp:{name} ")))
+
+    def __enter__(self) -> "LlamaServer":
+        return self.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self.kill()
+
+    def _post(self, request: dict[str, object]) -> Any:
+        body = json.dumps(request).encode()
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        return urlopen(Request(f"{self.url}/completion", body, headers), timeout=DEADLINE_S)
+
+    def _healthy(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/health", timeout=1) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def serve(model: str, port: int, slots: int, metrics: bool) -> None:
+    """Be the server until standard input ends."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.model_alias = {ALIAS}
+    params.hostnames = ["127.0.0.1"]
+    params.port = port
+    params.n_parallel = slots
+    params.n_ctx = CONTEXT * slots
+    params.kv_unified = False
+    params.endpoint_metrics = metrics
+    params.warmup = False
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
+    server = xllamacpp.Server(params)
+    sys.stdin.buffer.read()
+    del server
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1")
