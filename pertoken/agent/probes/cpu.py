@@ -1,0 +1,112 @@
+"""The host, and its CPUs as one device (a model may be served by them)."""
+
+import os
+import platform
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from pertoken.agent.energy import energy_step
+from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.probes.rapl import read_packages
+from pertoken.agent.readings import DeviceReading, Gap, HostReading
+
+_MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
+_VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
+_NAMESPACE = uuid.UUID("5f0a6d0e-9f0b-5c35-9c5e-6a0c2c1f7a11")
+"""Of the CPU device's UUID, made of the machine id, which is not to be told outside as it is."""
+
+
+class CpuProbe:
+    """Reads host and CPUs. `root` is the folder that /proc, /sys and /etc are read under; `clock` monotonic seconds.
+
+    What needs a difference (utilization, power) is None in the first reading.
+    """
+
+    def __init__(self, root: Path = Path("/"), clock: Clock = time.monotonic) -> None:
+        self._root = root
+        self._clock = clock
+        self._boot_ms = round(psutil.boot_time()) * 1000
+        about = self._cpuinfo()
+        self._cpu_name = about.get("model name") or None
+        self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
+        self._machine_id = self._first_text(*_MACHINE_ID)
+        self._times: tuple[float, float] | None = None
+        self._before: tuple[float, DeviceReading] | None = None
+
+    def read(self) -> tuple[HostReading, DeviceReading]:
+        """Both at one instant."""
+        memory = psutil.virtual_memory()
+        nics = [nic for name, nic in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
+        host = HostReading(
+            name=platform.node(),
+            machine_id=self._machine_id,
+            boot_id=self._first_text("proc/sys/kernel/random/boot_id"),
+            boot_ms=self._boot_ms,
+            os=f"{platform.system()} {platform.release()}",
+            cpu_name=self._cpu_name,
+            cpu_count=psutil.cpu_count() or 1,
+            memory_bytes=memory.total,
+            cpu_util_1e4=self._utilization(),
+            load_1e2=round(os.getloadavg()[0] * 100),
+            memory_used_bytes=memory.total - memory.available,
+            network_rx_bytes=sum(nic.bytes_recv for nic in nics),
+            network_tx_bytes=sum(nic.bytes_sent for nic in nics),
+        )
+        return host, self._device(host)
+
+    def _device(self, host: HostReading) -> DeviceReading:
+        key = f"{host.machine_id or host.name} cpu"
+        device = DeviceReading(
+            uuid=f"CPU-{uuid.uuid5(_NAMESPACE, key)}",
+            kind="cpu",
+            vendor=self._vendor,
+            name=host.cpu_name or f"{platform.machine()} CPU",
+            memory_bytes=host.memory_bytes,
+            util_1e4=host.cpu_util_1e4,
+            memory_used_bytes=host.memory_used_bytes,
+        )
+        energy, now_s = read_packages(self._root / "sys"), self._clock()
+        if isinstance(energy, Gap):
+            self._before = None
+            return replace(device, gaps=(energy, replace(energy, metric="power_mw")))
+        device = replace(device, energy_mj=energy[0], energy_wraps_mj=energy[1])
+        if self._before is not None:
+            elapsed_ms = round((now_s - self._before[0]) * 1000)
+            used_mj = energy_step(self._before[1], device, elapsed_ms).counter_mj
+            device = replace(device, power_mw=None if used_mj is None else used_mj * 1000 // elapsed_ms)
+        self._before = now_s, device
+        return device
+
+    def _utilization(self) -> int | None:
+        times = psutil.cpu_times()
+        idle = times.idle + times.iowait
+        # user and nice hold guest and guest_nice already.
+        total = sum(times) - times.guest - times.guest_nice
+        before, self._times = self._times, (idle, total)
+        if before is None or total <= before[1]:
+            return None
+        return round(10_000 * min(1, max(0, 1 - (idle - before[0]) / (total - before[1]))))
+
+    def _cpuinfo(self) -> dict[str, str]:
+        """The words about the first processor."""
+        about: dict[str, str] = {}
+        with suppress(OSError), (self._root / "proc/cpuinfo").open() as lines:
+            for line in lines:
+                word, found, value = line.partition(":")
+                if not found:
+                    break
+                about[word.strip()] = value.strip()
+        return about
+
+    def _first_text(self, *paths: str) -> str | None:
+        for path in paths:
+            with suppress(OSError):
+                text = (self._root / path).read_text().strip()
+                if text and text != "uninitialized":
+                    return text
+        return None
