@@ -1,0 +1,64 @@
+"""What is asked of a deployment, from what was measured on it: the load the serving model is given."""
+
+from dataclasses import dataclass
+
+from pertoken.evidence import Evidence
+from pertoken.forecast.efficiency import defaults
+from pertoken.forecast.serving import Load
+from pertoken.provenance import Provenance, worst
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A measured load with what had to be assumed for it."""
+
+    load: Load
+    """Its `generated_tok_s` is the 95th percentile: what a change must still hold."""
+    busy: float
+    """Share of the observed time, 0 to 1."""
+    busy_tok_s: float
+    """Generated tokens per second of busy time."""
+    tpot_ms: float | None
+    provenance: Provenance
+    assumptions: tuple[str, ...]
+
+
+def demand(seen: Evidence) -> Demand:
+    """The load in the evidence; lengths an engine does not report are taken from its counters or assumed, and said.
+
+    Raises NotMeasured without generated tokens, running requests or busy time.
+    """
+    generated, running, busy = seen.generated_tok_s, seen.running, seen.busy
+    rate = seen.busy_generated_tok_s
+    origins = [each.provenance for each in (generated, running, busy, rate)]
+    assumptions = []
+    if seen.has("generated_len"):
+        generated_len = seen.generated_len.mean
+    else:
+        generated_len = defaults().generated_len
+        assumptions.append(f"{generated_len:.0f} tokens generated per request (its engine reports no lengths)")
+        origins.append(Provenance.ASSUMED)
+    if seen.has("prompt_len"):
+        prompt_len = seen.prompt_len.mean
+    elif seen.has("prompt_tok_s") and generated.mean > 0:
+        prompt_len = generated_len * seen.prompt_tok_s.mean / generated.mean
+        assumptions.append(f"{prompt_len:.0f} tokens per prompt, from the ratio of prompt to generated tokens")
+    else:
+        prompt_len = defaults().prompt_len
+        assumptions.append(f"{prompt_len:.0f} tokens per prompt (its engine reports no lengths)")
+        origins.append(Provenance.ASSUMED)
+    return Demand(
+        load=Load(
+            generated_tok_s=generated.p95,
+            prompt_len=prompt_len,
+            generated_len=generated_len,
+            running=running.mean,
+            waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
+            cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
+        ),
+        busy=min(1.0, max(0.0, busy.mean)),
+        busy_tok_s=rate.mean,
+        tpot_ms=1000 * seen.tpot_s.mean if seen.has("tpot_s") else None,
+        provenance=worst(origins),
+        assumptions=tuple(assumptions),
+    )
