@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, MissingMetric
+from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column, L
 from pertoken.tui.fleet_columns import (
     device_columns,
@@ -11,6 +11,7 @@ from pertoken.tui.fleet_columns import (
     stale,
     usd_per_mtok,
 )
+from pertoken.tui.notes import gap_reason
 from pertoken.tui.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
 from pertoken.units import format_count, format_duration, format_usd
@@ -127,9 +128,4 @@ def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) ->
 
 
 def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
-    return tuple((literal(gap.metric), _reason(gap)) for gap in report.missing if gap.owner_id == owner_id)
-
-
-def _reason(gap: MissingMetric) -> str:
-    reason = literal(gap.reason) or literal(gap.status)
-    return f"{reason}. {literal(gap.remedy)}" if gap.remedy else reason
+    return tuple((literal(gap.metric), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)

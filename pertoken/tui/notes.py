@@ -3,15 +3,38 @@
 from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.lines import EventLine, FleetReport, MissingMetric
 from pertoken.tui.advice_columns import best_per_target, not_evaluated
-from pertoken.tui.words import usd_range
+from pertoken.tui.sheet import Section, Sheet, sheet
+from pertoken.tui.words import ago, literal, usd_range
 
 
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:
     """What the marks in the table of deployments mean; none without a mark."""
     star = "* Some tokens went unseen (an engine restarted): $/Mtok is an upper bound."
     return (star,) if any(line.incomplete and line.nano_usd_per_mtok for line in report.deployments) else ()
+
+
+def event_line(report: FleetReport, event: EventLine) -> str:
+    """`3m ago  the engine restarted (4 times)`."""
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{ago(report.now_ts - event.ts)}  {literal(event.message)}{times}"
+
+
+def notices_sheet(report: FleetReport) -> Sheet:
+    """All hints, gaps and events."""
+    gaps = ((literal(f"{gap.owner}: {gap.metric}"), gap_reason(gap)) for gap in report.missing)
+    return sheet(
+        Section("What to start, set or switch on", tuple(f"→ {literal(hint)}" for hint in report.hints)),
+        Section("What happened, newest first", tuple(event_line(report, event) for event in report.events)),
+        Section("What is not measured", tuple(gaps)),
+    )
+
+
+def gap_reason(gap: MissingMetric) -> str:
+    """Why a metric is not measured, and what would switch it on."""
+    reason = literal(gap.reason) or literal(gap.status)
+    return f"{reason.rstrip('.')}. {literal(gap.remedy)}" if gap.remedy else reason
 
 
 def totals(proposed: Sequence[Recommendation]) -> str:

@@ -45,6 +45,16 @@ class Reading:
     advice: Read[tuple[Recommendation, ...]] = field(default_factory=Read)
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a page shows: the newest reading, the window asked for, and whether figures are frozen."""
+
+    reading: Reading
+    window_s: int
+    paused: bool
+    now_ts: float
+
+
 def read(source: Source, window_s: int, now: Callable[[], float], last: Reading) -> Reading:
     """Read everything once. What cannot be read keeps its last value, with the error."""
     return Reading(

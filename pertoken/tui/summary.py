@@ -9,8 +9,8 @@ from pertoken.tui.bill import bill_sentence
 from pertoken.tui.columns import GAP, Column, L, cut, fit
 from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.headline import figures
-from pertoken.tui.notes import advice_note, fleet_notes, totals
-from pertoken.tui.words import ago, literal
+from pertoken.tui.notes import advice_note, event_line, fleet_notes, totals
+from pertoken.tui.words import literal
 from pertoken.units import format_duration
 
 WIDTH = 118
@@ -30,7 +30,7 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation]) -> s
         _table("Savings", proposed, OPEN_COLUMNS),
         [totals(proposed)] if proposed else [advice_note(recommendations)],
         _table("Not evaluated", silent, NOT_EVALUATED_COLUMNS),
-        [f"{ago(report.now_ts - event.ts)}  {literal(event.message)}" for event in report.events[:3]],
+        [event_line(report, event) for event in report.events[:3]],
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 

@@ -1,0 +1,128 @@
+"""A screen with tables: filter, sort, and opening rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import DataTable, Input, Static
+
+from pertoken.tui.pages.page import Page
+from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.sheet import Sheet
+from pertoken.tui.source import View
+from pertoken.tui.widgets.filter_box import FilterBox
+from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.stack import Stack
+
+
+class ListPage(Page):
+    """Tables with a filter above the footer."""
+
+    def body(self) -> ComposeResult:
+        """What the page is before its first reading, its lists, and the filter."""
+        yield Static("Reading the database…", id="waiting", markup=False)
+        with Vertical(id="lists"):
+            yield from self.lists()
+        yield FilterBox()
+
+    def lists(self) -> ComposeResult:
+        """The tables and what stands beside them."""
+        yield from ()
+
+    def show(self, view: View) -> None:
+        """Show the lists once there is anything to show."""
+        there = self.part(view).value is not None
+        self.query_one("#waiting", Static).display = not there and self.part(view).error is None
+        self.query_one("#lists", Vertical).display = there
+        if there:
+            self.fill(view)
+            for stack in self.query(Stack):
+                stack.settle()
+            if self.focused is None:
+                self._focus_rows()
+
+    def fill(self, view: View) -> None:
+        """Fill the tables from a view that has their part."""
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """The lines of the table with this id."""
+        return ()
+
+    def details(self, line: Any, view: View) -> Sheet:
+        """All that is known of a line."""
+        return ()
+
+    def rows(self) -> Rows[Any] | None:
+        """The table that has the keys, or the first with rows."""
+        if isinstance(self.focused, Rows):
+            return self.focused
+        return next((table for table in self.query(Rows) if table.is_on_screen and table.matched), None)
+
+    def cannot(self, action: str) -> str | None:
+        """Tables may be empty."""
+        rows = self.rows()
+        if action in ("open", "sort") and (rows is None or rows.selected is None):
+            return f"There is no row to {action}."
+        if action == "reverse" and (rows is None or not rows.is_sorted):
+            return "Nothing is sorted yet: o sorts by the first column."
+        if action == "back" and not self.query_one(FilterBox).display:
+            return "There is nothing to go back to: 1 and 2 change screens, q quits."
+        return super().cannot(action)
+
+    def open(self) -> None:
+        """Open the details of the row under the cursor."""
+        rows = self.rows()
+        if rows is None or rows.selected is None:
+            return
+        table, key = rows, rows.key(rows.selected)
+
+        def sheet(view: View) -> Sheet | None:
+            lines = self.lines_of(table.id or "", view)
+            return next((self.details(line, view) for line in lines if table.key(line) == key), None)
+
+        self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, "widen" not in self.CANNOT))
+
+    def back(self) -> None:
+        """Drop the filter."""
+        self.query_one(FilterBox).drop()
+        self._focus_rows()
+
+    def next(self) -> None:
+        """Give the keys to the next table."""
+        self.focus_next()
+
+    def filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBox).open()
+
+    def sort(self) -> None:
+        """Sort by the next column."""
+        if rows := self.rows():
+            self.notify(f"Sorted by {rows.sort_next()}", timeout=2, markup=False)
+
+    def reverse(self) -> None:
+        """Turn the order around."""
+        if rows := self.rows():
+            rows.reverse()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Open a row by `enter` or a click."""
+        event.stop()
+        self.open()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Apply the filter as it is typed."""
+        for rows in self.query(Rows):
+            rows.filter_by(event.value)
+        for stack in self.query(Stack):
+            stack.settle()
+
+    def on_filter_box_left(self) -> None:
+        """Give the keys back to the rows."""
+        self._focus_rows()
+
+    def _focus_rows(self) -> None:
+        rows = next((table for table in self.query(Rows) if table.is_on_screen and table.matched), None)
+        if rows is not None:
+            rows.focus()

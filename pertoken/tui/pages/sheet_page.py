@@ -1,0 +1,67 @@
+"""A page of facts: the details of a row, or help. It follows the readings."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from pertoken.tui.pages.page import Page
+from pertoken.tui.sheet import Section, Sheet
+from pertoken.tui.source import Read, View
+
+_ALONE = "This page shows one thing: esc goes back to the list."
+
+
+class SheetPage(Page):
+    """`sheet` makes the page of a view, or None when what it is about is gone."""
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        heading: str,
+        sheet: Callable[[View], Sheet | None],
+        part: Callable[[View], Read[Any]],
+        windowed: bool = False,
+    ) -> None:
+        super().__init__(view, heading)
+        self._sheet, self._part, self._windowed = sheet, part, windowed
+        self._text = Static(markup=False)
+
+    def body(self) -> ComposeResult:
+        """One text that scrolls."""
+        with VerticalScroll():
+            yield self._text
+
+    def part(self, view: View) -> Read[Any]:
+        """The part its list shows."""
+        return self._part(view)
+
+    def cannot(self, action: str) -> str | None:
+        """There are no rows here."""
+        if action in ("open", "filter", "sort", "reverse", "next"):
+            return _ALONE
+        if action in ("narrow", "widen") and not self._windowed:
+            return "The window belongs to the fleet: press 1 first."
+        return super().cannot(action)
+
+    def show(self, view: View) -> None:
+        """Show what is now known of it."""
+        sheet = self._sheet(view)
+        if sheet is None:
+            self._text.update("It is no longer there: esc goes back.")
+        else:
+            self._text.update(Group(*(_section(section) for section in sheet)))
+
+
+def _section(section: Section) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    facts = [line for line in section.lines if not isinstance(line, str)]
+    for label, value in facts:
+        grid.add_row(Text(f"  {label}", "dim"), Text(value, overflow="fold"))
+    sentences = [Text(f"  {line}", overflow="fold") for line in section.lines if isinstance(line, str)]
+    return Group(Text(section.title, "bold"), *([grid] if facts else []), *sentences, Text(""))

@@ -1,0 +1,24 @@
+"""A few sentences that scroll when there are more than fit; `enter` opens them all."""
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+
+class Notices(VerticalScroll):
+    """Hints, or events."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self._text = Static(markup=False)
+
+    def compose(self) -> ComposeResult:
+        """One text."""
+        yield self._text
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show these sentences; without any it takes no room."""
+        self.display = bool(lines)
+        self._text.update("\n".join(lines))

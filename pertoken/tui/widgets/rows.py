@@ -1,0 +1,116 @@
+"""A table of lines that fits its width, keeps its cursor, and can be filtered and sorted."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic
+
+from rich.text import Text
+from textual import events
+from textual.widgets import DataTable
+from textual.widgets.data_table import RowDoesNotExist
+
+from pertoken.tui.columns import GAP, Column, L, arranged, cut, fit, matching
+
+_SCROLLBAR = 1
+
+
+class Rows(DataTable[Text], Generic[L]):
+    """Lines of one kind. `key` names a line across readings."""
+
+    def __init__(self, key: Callable[[L], Hashable], id: str) -> None:
+        super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
+        self.key = key
+        self._all: Sequence[L] = ()
+        self._kinds: Sequence[Column[L]] = ()
+        self._dim: Callable[[L], bool] = lambda _: False
+        self._words = ""
+        self._by: str | None = None
+        self._turned = False
+        self._layout: tuple[object, ...] = ()
+        self.matched: list[L] = []
+        """Lines that pass the filter, in the order shown."""
+
+    @property
+    def wanted_height(self) -> int:
+        """Lines it takes to show every row, the header included; 0 without lines."""
+        return len(self.matched) + 1 if self._all else 0
+
+    @property
+    def selected(self) -> L | None:
+        """The line under the cursor."""
+        return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
+
+    def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
+        """Show these lines from now on; those that `dim` names are stale."""
+        self._all, self._kinds, self._dim = lines, columns, dim
+        self.display = bool(lines)
+        self._lay_out()
+
+    def filter_by(self, words: str) -> None:
+        """Keep the lines that hold every word."""
+        self._words = words
+        self._lay_out()
+
+    def sort_next(self) -> str:
+        """Sort by the next column shown, then by none again; its name, or how the order is without one."""
+        names = [self._kinds[i].name for i in self._widths()]
+        at = names.index(self._by) + 1 if self._by in names else 0
+        self._by, self._turned = (names[at] if at < len(names) else None), False
+        self._lay_out()
+        return self._by or "its own order"
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether a column was chosen to sort by."""
+        return self._by is not None
+
+    def reverse(self) -> None:
+        """Turn the sorted column around."""
+        self._turned = not self._turned
+        self._lay_out()
+
+    def on_resize(self, _: events.Resize) -> None:
+        """Fit the columns to the new width."""
+        self._lay_out()
+
+    def _cells(self) -> list[list[str]]:
+        return [[column.text(line) for column in self._kinds] for line in self.matched]
+
+    def _widths(self) -> dict[int, int]:
+        return fit(self._cells(), self._kinds, self.size.width - _SCROLLBAR)
+
+    def _lay_out(self) -> None:
+        self.matched = arranged(matching(self._all, self._kinds, self._words), self._kinds, self._by, self._turned)
+        if not self.size.width:
+            return  # its first resize lays it out
+        widths, cells, keys = self._widths(), self._cells(), [str(self.key(line)) for line in self.matched]
+        layout = (tuple(widths.items()), tuple(keys), self._by, self._turned)
+        if layout != self._layout:
+            self._rebuild(widths, keys)
+            self._layout = layout
+        for line, key, texts in zip(self.matched, keys, cells, strict=True):
+            style = "dim" if self._dim(line) else ""
+            for i, width in widths.items():
+                cell = Text(cut(texts[i], width, self._is_number(i)), style)
+                if cell != self.get_cell(key, str(i)) or cell.style != self.get_cell(key, str(i)).style:
+                    self.update_cell(key, str(i), cell)
+
+    def _rebuild(self, widths: dict[int, int], keys: list[str]) -> None:
+        """New columns and empty rows; the cursor stays on its line where that is still there."""
+        at = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
+        scrolled = self.scroll_y
+        self.clear(columns=True)
+        for i, width in widths.items():
+            column = self._kinds[i]
+            mark = ("▲" if (column.order is None) != self._turned else "▼") if column.name == self._by else ""
+            self.add_column(Text(cut(column.name + mark, width, self._is_number(i))), width=width, key=str(i))
+        for key in keys:
+            self.add_row(*(Text("") for _ in widths), key=key)
+        if at is not None:
+            try:
+                self.move_cursor(row=self.get_row_index(at), scroll=False)
+            except RowDoesNotExist:
+                return
+            self.scroll_to(y=scrolled, animate=False)
+
+    def _is_number(self, i: int) -> bool:
+        return self._kinds[i].order is not None
