@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pertoken.advisor.gather import Gathered, gather
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
@@ -99,7 +100,7 @@ def _recommendations(
         return [_but(base, State.FAILED, ran.failed, remedy="The rule itself is broken: tell its author.")]
     if ran.refusals:
         return [_but(base, State.REFUSED, "; ".join(ran.refusals))]
-    priced = [(each, _price(each, ran, gathered, market, settings)) for each in ran.proposals]
+    priced = [(each, _price(each, ran, gathered, market, settings, now_ts)) for each in ran.proposals]
     worth = [(each, money) for each, money in priced if _against(money) is None]
     if not worth:
         reasons = dict.fromkeys(_against(money) or "" for _, money in priced)
@@ -108,7 +109,9 @@ def _recommendations(
     return [_open(base, ran, each, money, gathered) for each, money in worth[:MOST_ALTERNATIVES]]
 
 
-def _price(proposal: Deployment | Fleet, ran: Ran, gathered: Gathered, market: Market, settings: Settings) -> Estimate:
+def _price(
+    proposal: Deployment | Fleet, ran: Ran, gathered: Gathered, market: Market, settings: Settings, now_ts: int
+) -> Estimate:
     candidate = proposal
     if isinstance(candidate, Deployment):
         if ran.now is None:
@@ -122,15 +125,16 @@ def _price(proposal: Deployment | Fleet, ran: Ran, gathered: Gathered, market: M
         market=market,
         slo_ttft_ms=settings.slo_ttft_ms,
         slo_tpot_ms=settings.slo_tpot_ms,
+        today=datetime.fromtimestamp(now_ts, UTC).date(),
     )
 
 
 def _against(money: Estimate) -> str | None:
     """Why a priced proposal is not worth showing; None if it is."""
+    if money.infeasible is not None:
+        return money.infeasible
     if money.unpriced is not None:
         return None
-    if money.slo == "fail":
-        return "; ".join(money.against) or "the forecast breaks the SLO"
     if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
         return "; ".join(money.against) or "the forecast gives no saving"
     return None

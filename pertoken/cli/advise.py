@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -79,6 +79,7 @@ def _run(
     market = load_market(settings.market_provider, settings.market_region)
     loaded = load_rules(rule_files)
     total = sum(len(each.rules) for each in loaded) + 1
+    bar: Any
     with click.progressbar(
         length=total, label="Advising", file=sys.stderr, item_show_func=lambda step: str(step or ""), show_eta=False
     ) as bar:
