@@ -1,0 +1,139 @@
+from pertoken.agent.discovery import Found, discover, locate
+from pertoken.agent.processes import Address, HostProcesses, Process, host_processes
+from pertoken.agent.readings import Endpoint
+
+LOOPBACK = "127.0.0.1"
+SERVE = ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", "org/model", "--port", "18000", "-tp", "2")
+
+
+def host(*processes: Process, **more: object) -> HostProcesses:
+    return HostProcesses({each.pid: each for each in processes}, **more)  # type: ignore[arg-type]
+
+
+def vllm_tree(*listening: Address, argv: tuple[str, ...] = SERVE) -> tuple[Process, ...]:
+    """What vLLM 0.32 starts: children title themselves, padded over the command line they had."""
+    return (
+        Process(10, 1, ("/bin/sh", "-c", " ".join(argv)), 900),
+        Process(11, 10, argv, 1000, listening),
+        Process(12, 11, ("VLLM::APIServer_0", "", "", ""), 2000),
+        Process(13, 11, ("VLLM::EngineCore_DP0", "", ""), 2000, (Address(LOOPBACK, 40123),)),
+        Process(14, 13, ("VLLM::Worker_TP0", ""), 3000),
+        Process(15, 13, ("VLLM::Worker_TP1", ""), 3000),
+        Process(16, 11, ("python", "-c", "from multiprocessing.resource_tracker import main;main(7)"), 1500),
+        Process(99, 1, ("sshd",), 1, (Address("0.0.0.0", 22),)),
+    )
+
+
+def never(url: str) -> str | None:
+    raise AssertionError(f"{url} was contacted")
+
+
+def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybody() -> None:
+    found = discover(host(*vllm_tree(Address("0.0.0.0", 18000))), never)
+    assert found.gaps == ()
+    assert found.endpoints == (
+        Endpoint(
+            kind="vllm",
+            base_url="http://127.0.0.1:18000",
+            found_by="process",
+            port=18000,
+            pid=11,
+            process_start_ms=1000,
+            pids=(11, 12, 13, 14, 15, 16),
+            knobs={"tp": 2},
+            model_path="org/model",
+        ),
+    )
+
+
+def test_a_port_its_child_listens_on_is_its_own() -> None:
+    tree = vllm_tree()
+    child = Process(12, 11, tree[2].argv, 2000, (Address("::", 18000),))
+    found = discover(host(*(child if each.pid == 12 else each for each in tree)), never)
+    assert [each.base_url for each in found.endpoints] == ["http://[::1]:18000"]
+
+
+def test_only_ports_of_the_server_are_asked_when_it_does_not_name_its_own() -> None:
+    asked: list[str] = []
+
+    def ask(url: str) -> str | None:
+        asked.append(url)
+        return "vllm" if url.endswith(":5555") else None
+
+    tree = vllm_tree(Address(LOOPBACK, 5000), Address("10.0.0.7", 5555), argv=("vllm", "serve", "org/model"))
+    found = discover(host(*tree), ask)
+    assert [each.base_url for each in found.endpoints] == ["http://10.0.0.7:5555"]
+    assert asked == ["http://127.0.0.1:5000", "http://10.0.0.7:5555"]
+
+
+def test_a_server_found_before_is_not_asked_again() -> None:
+    tree = host(*vllm_tree(Address(LOOPBACK, 5000), Address(LOOPBACK, 5555), argv=("vllm", "serve", "org/model")))
+    first = discover(tree, lambda url: "vllm" if url.endswith(":5555") else None)
+    assert discover(tree, never, known=first.endpoints).endpoints == first.endpoints
+
+
+def test_a_server_whose_port_is_not_seen_is_a_gap_with_its_remedy() -> None:
+    found = discover(host(*vllm_tree()), lambda url: None)
+    assert found.endpoints == ()
+    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "failing")]
+    tree = [each for each in vllm_tree() if each.pid != 13]
+    found = discover(host(*tree), lambda url: None)
+    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "missing")]
+    assert "--engine" in (found.gaps[0].remedy or "")
+
+
+def test_a_server_of_another_user_is_found_by_the_port_it_names() -> None:
+    tree = [each for each in vllm_tree() if each.pid != 13]
+    unowned = (Address("0.0.0.0", 18000), Address("0.0.0.0", 9999))
+    found = discover(host(*tree, unowned=unowned), {"http://127.0.0.1:18000": "vllm"}.__getitem__)
+    assert [(each.base_url, each.pid) for each in found.endpoints] == [("http://127.0.0.1:18000", 11)]
+    assert [each.status for each in found.gaps] == ["denied"]
+    assert "2 listening ports" in found.gaps[0].reason
+
+
+def test_a_library_mapped_into_a_process_leads_to_its_port() -> None:
+    script = Process(20, 1, ("python", "app.py", "-c", "4096"), 5000, (Address(LOOPBACK, 7000), Address("::1", 7001)))
+    bystander = Process(21, 1, ("python", "other.py"), 5000, (Address(LOOPBACK, 7100),))
+    hidden = Process(22, 1, ("secret",), 5000, (Address(LOOPBACK, 7200),))
+    mapped = {20: frozenset({"/site-packages/xllamacpp/xllamacpp.abi3.so"}), 21: frozenset({"/lib/libc.so.6"})}
+    answers = {"http://127.0.0.1:7000": None, "http://[::1]:7001": "llama.cpp"}
+    found = discover(host(script, bystander, hidden, libraries=mapped.get), answers.__getitem__)
+    assert [(each.kind, each.base_url, each.pid, each.knobs) for each in found.endpoints] == [
+        ("llama.cpp", "http://[::1]:7001", 20, {})
+    ]
+    assert [each.status for each in found.gaps] == ["denied"]
+
+
+def test_a_library_without_a_server_is_no_engine() -> None:
+    notebook = Process(20, 1, ("python", "kernel.py"), 5000, (Address(LOOPBACK, 7000),))
+    found = discover(host(notebook, libraries=lambda pid: frozenset({"/x/libllama.so.0"})), lambda url: None)
+    assert found == Found()
+
+
+def test_a_named_endpoint_gets_the_process_that_listens_there() -> None:
+    tree = host(*vllm_tree(Address("0.0.0.0", 18000)), own_ips=frozenset({LOOPBACK, "10.0.0.7"}))
+    for base_url in ("http://localhost:18000", "http://10.0.0.7:18000", "http://127.0.0.1:18000/gpu0"):
+        located = locate(Endpoint("vllm", base_url, "setting", 18000), tree)
+        assert (located.base_url, located.found_by) == (base_url, "setting")
+        assert (located.pid, located.process_start_ms, located.knobs) == (11, 1000, {"tp": 2})
+    for base_url in ("http://gpu-host:18000", "http://10.0.0.8:18000", "http://127.0.0.1:18001"):
+        located = locate(Endpoint("vllm", base_url, "setting", int(base_url[22:] or 0), pid=11), tree)
+        assert (located.pid, located.process_start_ms, located.pids) == (None, None, ())
+
+
+def test_a_proxy_that_listens_for_a_server_stands_for_itself() -> None:
+    proxy = Process(30, 1, ("nginx",), 7000, (Address(LOOPBACK, 80),))
+    located = locate(Endpoint("vllm", "http://127.0.0.1", "setting", 80), host(proxy))
+    assert (located.pid, located.knobs) == (30, {})
+
+
+def test_this_host_can_be_looked_at() -> None:
+    import os
+
+    seen = host_processes()
+    me = seen.processes[os.getpid()]
+    assert me.argv
+    assert me.start_ms is not None
+    assert os.getpid() in seen.group(me.ppid)
+    assert any(path.startswith("/") for path in seen.libraries(os.getpid()) or ())
+    assert LOOPBACK in seen.own_ips
