@@ -53,14 +53,15 @@ PARAMETERS = ("seen", "now", "market", "fleet")
 SECTIONS = ("Why it saves", "When it is wrong", "How to apply", "Sources")
 """Sections a rule's docstring must have, in this order."""
 
-Proposal = Deployment | Fleet | "Skip"
-
 
 @dataclass(frozen=True, slots=True)
 class Skip:
     """A refusal: the rule looked and had nothing to propose, and says why."""
 
     reason: str
+
+
+Proposal = Deployment | Fleet | Skip
 
 
 def skip(reason: str) -> Skip:
