@@ -7,7 +7,7 @@ from pertoken.rule import Deployment, Evidence, Skip, rule, skip
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
 FEW_RUNNING = 16
-"""Requests per device up to which 4-bit weights gain speed (Sources, 1 and 3; 16 is the lower end of where the gain was seen to fade)."""
+"""Requests per device up to which 4-bit weights gain speed (Sources, 1 and 3; the limit is judgement)."""
 LEAST_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
 """Bytes per parameter at the least, to leave out layouts that cannot hold the weights at all."""
 

@@ -24,7 +24,7 @@ def release_idle_device(fleet: Fleet) -> Iterator[Fleet | Skip]:
     Make sure that nobody keeps it as a spare, then end its instance or shrink to a smaller one.
     ## Sources
     1. arXiv 2605.23918: idle power of loaded and empty GPUs; a released instance is the only large saving.
-    2. The limits of 1 % and 20 h are judgement: a whole day of use must have been seen before a device is called idle.
+    2. The limits of 1 % and 20 h are judgement: a day of use must have been seen before a device is called idle.
     """
     idle: dict[str, list[FleetDevice]] = {}
     reasons: dict[str, None] = {}
