@@ -61,6 +61,9 @@ class Skip:
     reason: str
 
 
+Proposal = Deployment | Fleet | Skip
+
+
 def skip(reason: str) -> Skip:
     """Yield this to refuse with a reason a person can check.
 

@@ -248,8 +248,8 @@ class _Changed:
             throughput_ratio=change.ratio,
             provenance=Provenance.ASSUMED,
             assumptions=(
-                f"break-even: {self.to.model.name} on {small} more device(s) pays once it takes {extra / bill:.0%} of the "
-                f"load and as much of what serves {self.now.model.name} is given back",
+                f"break-even: {self.to.model.name} on {small} more device(s) pays once it takes {extra / bill:.0%} "
+                f"of the load and as much of what serves {self.now.model.name} is given back",
             ),
             against=("answers of a smaller model must be evaluated on your own tasks first",),
             unpriced="the share of requests a smaller model could answer is not measured: label a sample, then route",

@@ -1,0 +1,64 @@
+"""Rule: serve from another accelerator."""
+
+from collections.abc import Iterator
+
+from pertoken.catalog.market import Market
+from pertoken.rule import Deployment, Evidence, Skip, rule, skip
+
+COMMITTED = ("owned", "reserved")
+NO_BF16 = ("Volta", "Turing")
+"""Architectures without 16-bit brain floats, which today's checkpoints are stored in (Sources, 2)."""
+WEIGHTS_SHARE = 0.8
+"""Share of device memory that weights may take, to leave room for a KV cache."""
+MOST_RANKS = 8
+"""Devices of one usual server."""
+BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
+
+
+@rule("move-accelerator")
+def move_accelerator(seen: Evidence, now: Deployment, market: Market) -> Iterator[Deployment | Skip]:
+    """Serve from an accelerator whose memory or price suits the load better.
+
+    ## Why it saves
+    Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often for less
+    than that more money; a small load may do with an older, cheaper device.
+    ## When it is wrong
+    Prefill-heavy loads need FLOPs, which an H200 does not add. Committed or owned devices are paid for anyway. Listed
+    prices are not yours, and capacity may not be there. Engine features differ by architecture.
+    ## How to apply
+    Start a replica on the other instance type, compare it under your own load, then move the traffic.
+    ## Sources
+    1. NVIDIA H100 and H200 datasheets: 3.35 and 4.8 TB/s, 80 and 141 GB, equal FLOPs.
+    2. NVIDIA CUDA C++ Programming Guide: bfloat16 arithmetic from compute capability 8.0.
+    3. The catalog's own rows: `accelerators.csv` and `prices.csv`, with source and date on each.
+    4. The share of memory left for the KV cache is judgement; whether it starts is forecast for every candidate.
+    """
+    demand = seen.generated_tok_s.p95
+    here = market.accelerator(now.accelerator)
+    if demand <= 0:
+        yield skip("it generated nothing in the window: releasing its devices saves more than moving them")
+        return
+    if here is None:
+        yield skip("its device is not in the catalog: there is nothing to compare with")
+        return
+    if now.purchase in COMMITTED:
+        yield skip(f"its devices are {now.purchase}: they are paid for whether used or not")
+        return
+    if now.model.params_total is None or now.weight_dtype not in BYTES:
+        yield skip("the size of its weights is not known")
+        return
+    weights = now.model.params_total * BYTES[now.weight_dtype] / (now.pp or 1)
+    found = False
+    for there in market.accelerators:
+        if there.name == here.name or there.arch in NO_BF16 or not market.offers(there.name):
+            continue
+        if now.weight_dtype == "fp4" and there.fp4_flops is None:
+            continue
+        ranks = 1
+        while weights > WEIGHTS_SHARE * there.memory_bytes * ranks:
+            ranks *= 2
+        if ranks <= MOST_RANKS:
+            found = True
+            yield now.but(accelerator=there.name, tp=ranks)
+    if not found:
+        yield skip("no other accelerator with listed offers holds its weights in one server")
