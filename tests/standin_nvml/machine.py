@@ -71,6 +71,8 @@ class Machine:
     """After so many calls everything is UNINITIALIZED, until initialised anew; the GPUs then count backwards."""
     slow_s: float = 0.0
     """Seconds each call takes."""
+    noisy: bool = False
+    """Prints to stdout when initialised, as libraries will."""
     hang: tuple[str, int, str] | None = None
     """(C function, n, path of a FIFO): its n-th call blocks until somebody opens the FIFO for writing."""
 
