@@ -42,9 +42,7 @@ def quantize_weights(seen: Evidence, now: Deployment, market: Market) -> Iterato
         return
     formats = _formats(now.engine, device, running / (now.n_devices or 1))
     if not formats:
-        yield skip(
-            f"{device.name} computes in no 8-bit format, and {running:.0f} running requests are too many for 4"
-        )
+        yield skip(f"{device.name} computes in no 8-bit format, and {running:.0f} running requests are too many for 4")
     for dtype in formats:
         yield now.but(weight_dtype=dtype)
         ranks = (now.tp or 1) // 2

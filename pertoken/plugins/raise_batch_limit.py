@@ -36,9 +36,7 @@ def raise_batch_limit(seen: Evidence, now: Deployment) -> Iterator[Deployment | 
     if limit is None:
         yield skip("its limit on batched requests is not known")
     elif running < PINNED * limit:
-        yield skip(
-            f"p95 of {running:.0f} running requests is below its limit of {limit}: the limit holds nothing back"
-        )
+        yield skip(f"p95 of {running:.0f} running requests is below its limit of {limit}: the limit holds nothing back")
     elif waiting < QUEUE:
         yield skip(f"it runs at its limit of {limit} but no requests wait: there is nothing to batch")
     elif seen.has("kv_use") and seen.kv_use.p95 >= KV_FULL:

@@ -42,9 +42,7 @@ def read_packages(sys: Path) -> tuple[int, int] | Gap:
     if not total_uj or not ranges_uj:  # Some virtual machines show a counter that is always 0.
         return _MISSING
     if len(ranges_uj) > 1:
-        return Gap(
-            "energy_mj", "unsupported", f"the CPU packages' energy counters wrap at {sorted(ranges_uj)} µJ each"
-        )
+        return Gap("energy_mj", "unsupported", f"the CPU packages' energy counters wrap at {sorted(ranges_uj)} µJ each")
     (wraps_uj,) = ranges_uj
     return total_uj % wraps_uj // 1000, wraps_uj // 1000
 
