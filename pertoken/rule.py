@@ -61,9 +61,6 @@ class Skip:
     reason: str
 
 
-Proposal = Deployment | Fleet | Skip
-
-
 def skip(reason: str) -> Skip:
     """Yield this to refuse with a reason a person can check.
 
