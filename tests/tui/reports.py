@@ -133,9 +133,7 @@ RICH = FleetReport(
         replace(device(25, "gpu-b", 2, ()), util=0.0, power_w=71.2, memory_used_bytes=600 * 2**20),
     ),
     deployments=(CHAT, RESTARTED, SILENT),
-    bill=Bill(
-        paid=9_960_000_000, busy=4_631_400_001, idle=2_838_599_999, other=249_000_000, unallocated=2_241_000_000
-    ),
+    bill=Bill(paid=9_960_000_000, busy=4_631_400_001, idle=2_838_599_999, other=249_000_000, unallocated=2_241_000_000),
     unpriced_devices=(f"{H100} #1",),
     nano_usd_per_mtok=412_330_000,
     generated_tok_s_now=853.4,
