@@ -118,6 +118,17 @@ def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
         assert "sampler" not in {gap.metric for gap in again.gaps}
 
 
+def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it() -> None:
+    with sampler(Machine(gpus=eight(), reload_after=150, reload_mismatch=True)) as child:
+        assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
+        first = child.pid
+        stale = child.read(processes=False, deadline_s=PATIENCE_S)
+        assert gpus_of(stale) == [] and "nvidia" in {gap.metric for gap in stale.gaps}
+        reading = child.read(processes=False, deadline_s=PATIENCE_S)
+        assert child.pid != first and len(gpus_of(reading)) == 8
+        assert "sampler" in {gap.metric for gap in reading.gaps}
+
+
 def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp_path: Path) -> None:
     fifo = tmp_path / "hang"
     os.mkfifo(fifo)
