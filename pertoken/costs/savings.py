@@ -28,6 +28,8 @@ Money = tuple[int, int, int]
 NOTHING: Money = (0, 0, 0)
 NEAR_MISS = 1.2
 """Latency over its SLO up to which a forecast is a near miss. Source: llm-d planner's 1.0 to 1.2 band."""
+UNASKED_SLOWDOWN = 1.25
+"""Times slower that tokens may come where no SLO says how slow is too slow. A judgement: few users notice it."""
 ODD_CALIBRATION = math.log(3)
 """Beyond this the host runs so unlike the model that something unknown to it is at work."""
 COMMITTED = ("owned", "reserved")
@@ -135,6 +137,14 @@ class _Changed:
                 infeasible=f"it would not hold the demand: about {most:.0f} tokens/s at most, and p95 is "
                 f"{asked.load.generated_tok_s:.0f}"
             )
+        tpot_ms = change.after.demand.tpot_ms[1]
+        slower = tpot_ms / change.tpot_ms_now
+        if slo_tpot_ms is None and slower > UNASKED_SLOWDOWN:
+            return Estimate(
+                throughput_ratio=change.ratio,
+                infeasible=f"tokens would come {slower:.1f} times as slowly (about {tpot_ms:.0f} ms each), and no SLO "
+                "says that this is fine: set `slo.tpot_ms`",
+            )
         slo, miss = _verdict(change.after.demand, slo_ttft_ms, slo_tpot_ms)
         if slo == "fail":
             return Estimate(slo=slo, throughput_ratio=change.ratio, infeasible=miss)
@@ -185,7 +195,7 @@ class _Changed:
         if knobs.keys() & {"accelerator", "purchase"}:
             relation = price_relation(self.now, self.to, self.market, self.today)
             if isinstance(relation, str):
-                return Estimate(unpriced=relation)
+                return Estimate(infeasible=f"prices cannot be compared: {relation}")
             bills = [bill / len(prices) * after * ratio for ratio in reversed(relation.ratio)]
             assumptions.append(relation.note)
             origin = Provenance.LISTED

@@ -128,6 +128,8 @@ class Change:
     ratio: Range
     """Generated tokens/s after over before, at the requests that are there: running ones, and waiting ones that
     then fit."""
+    tpot_ms_now: float
+    """As the calibrated model has it at the running requests."""
     after: Forecast
 
 
@@ -141,13 +143,13 @@ def compare(
     """
     kinds = _kinds(now, to)
     known = calibration or Calibration()
-    before = _Model(resolve(now, market), load, known).steady(max(1.0, load.running), efficiencies()[1])[0]
+    before, tpot_s = _Model(resolve(now, market), load, known).steady(max(1.0, load.running), efficiencies()[1])
     after = forecast(to, load, market, known)
     if after.running is None:
         return after
     likely = after.running.tok_s[1] / before
     spread = math.exp(width(kinds))
-    return Change((likely / spread, likely, likely * spread), after)
+    return Change((likely / spread, likely, likely * spread), 1000 * tpot_s, after)
 
 
 _KINDS = {

@@ -8,7 +8,7 @@ from pertoken.rule import Deployment, Evidence, Skip, rule, skip
 COMMITTED = ("owned", "reserved")
 NO_BF16 = ("Volta", "Turing")
 """Architectures without 16-bit brain floats, which today's checkpoints are stored in (Sources, 2)."""
-WEIGHTS_SHARE = 0.8
+WEIGHTS_SHARE = 0.85
 """Share of device memory that weights may take, to leave room for a KV cache."""
 MOST_RANKS = 8
 """Devices of one usual server."""

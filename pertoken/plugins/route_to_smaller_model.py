@@ -9,7 +9,7 @@ WORTH_ROUTING = 0.5
 """Active parameters of the smaller model over the present one's, at the most: beyond it a router hardly pays."""
 HARDLY_BUSY = 0.05
 """Busy share below which there are too few requests to divide."""
-WEIGHTS_SHARE = 0.8
+WEIGHTS_SHARE = 0.85
 """Share of device memory that weights may take, to leave room for a KV cache."""
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
 
@@ -48,4 +48,4 @@ def route_to_smaller_model(seen: Evidence, now: Deployment, market: Market) -> I
     ranks, weights = 1, (choice.params_total or 0) * BYTES[now.weight_dtype]
     while weights > WEIGHTS_SHARE * device.memory_bytes * ranks:
         ranks *= 2
-    yield now.but(model=choice, tp=ranks, pp=None, dp=None)
+    yield now.but(model=choice, tp=ranks, pp=now.pp and 1, dp=now.dp and 1)
