@@ -13,7 +13,7 @@ from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.costs.report import price_book
 from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, Model
-from pertoken.evidence import Evidence, Series
+from pertoken.evidence import SERIES, Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.store import read
 from pertoken.store.open import Store
@@ -158,6 +158,8 @@ class _Gatherer:
         }
         for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
             series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
+        if not minutes:
+            return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
         return Evidence(_known(series), self._remedies(row.engine_id))
 
     def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:

@@ -65,9 +65,9 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
             Gap(
                 "engines",
                 "denied",
-                f"{hidden} listening ports belong to processes this agent may not look into: "
+                f"listening ports of processes that this agent may not look into: {hidden}; "
                 "an engine served from one of them is not found",
-                f"run the agent as root or with CAP_SYS_PTRACE, or {_NAME_IT}",
+                f"run the agent as root in the host's pid namespace, or {_NAME_IT}",
             )
         )
     return Found(tuple(endpoints), tuple(gaps))

@@ -40,7 +40,8 @@ class Finding:
 def examine(settings: Settings) -> tuple[Finding, ...]:
     """Look at everything once. Raises SamplerError if the drivers hang; any other fault is a finding."""
     with looking(settings) as looker:
-        look = looker.look()
+        looker.look()
+        look = looker.look()  # what is told per time needs two
     found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
     found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
     for device in look.probe.devices:

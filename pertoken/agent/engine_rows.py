@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from pertoken.agent import counters
 from pertoken.agent.engines import tokens
@@ -78,10 +79,14 @@ WORDS = (
 )
 
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
 def engine_id_of(host_id: int, reading: EngineReading) -> int:
-    """The id of a server: its host, kind and address."""
+    """The id of a server: its host, kind and address; by its port if it is of this host, whether it runs or not."""
     endpoint = reading.endpoint
-    address = endpoint.port if endpoint.pid and endpoint.port else endpoint.base_url
+    here = endpoint.found_by == "process" or urlsplit(endpoint.base_url).hostname in _LOOPBACK
+    address = endpoint.port if here and endpoint.port else endpoint.base_url
     return stable_id("engine", host_id, endpoint.kind, address)
 
 

@@ -1,6 +1,7 @@
 """This host's processes, their listening ports and what is mapped into them, as discovery looks at them."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -101,11 +102,12 @@ def mapped_files(pid: int) -> frozenset[str] | None:
 def boot_ms() -> int:
     """Unix time in milliseconds at which the host booted, as this program takes it for all `start_ms`.
 
-    The kernel tells it as now minus uptime: another program, or this one restarted, may be told another second.
+    Now minus the time since boot: another program, or this one restarted after a clock step, takes another one.
     """
     return round(1000 * _boot_s())
 
 
 @cache
 def _boot_s() -> float:
-    return psutil.boot_time()
+    # /proc/stat tells it too, but cut to whole seconds: too coarse to tell what started before what.
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -42,9 +42,13 @@ class Watch:
             if url in found:
                 continue
             try:
-                found[url] = detect(url, self._limits)
+                named = detect(url, self._limits)
             except ScrapeError as error:
                 gaps.append(Gap(f"engine {url}", "failing", error.message, REMEDIES.get(error.kind)))
+                continue
+            # The same server may be found by its process under another name of this host: it is read once.
+            if not any(named.pid and _process(named) == _process(each) for each in found.values()):
+                found[url] = named
         for endpoint in self._endpoints:
             known = endpoint.base_url in self._urls and endpoint.pid is None
             if endpoint.base_url not in found and (known or _lives(endpoint)):

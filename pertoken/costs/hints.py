@@ -37,7 +37,40 @@ def hints(
                 f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
                 f"`pertoken prices set DOLLARS --for {selector}`."
             )
-    for gap in missing:
-        if gap.status in ("denied", "missing") and gap.remedy:
-            found.append(f"{gap.owner}: {gap.metric} is not measured ({gap.reason}). {gap.remedy}")
+    found += _gap_hints(devices, missing)
     return tuple(dict.fromkeys(found))
+
+
+def _gap_hints(devices: Sequence[DeviceLine], missing: Sequence[MissingMetric]) -> list[str]:
+    """One sentence for each reason why something cannot be read that a person could switch on."""
+    metrics: dict[tuple[str, str, str], list[str]] = {}
+    drivers: list[str] = []
+    for gap in missing:
+        if gap.metric in _VENDORS:
+            drivers.append(gap.reason)
+        elif gap.status in ("denied", "missing", "failing") and gap.remedy and gap.metric != "metrics_page":
+            metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(_NAMES.get(gap.metric, gap.metric))
+    found = [
+        f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."
+        for (owner, reason, remedy), names in metrics.items()
+    ]
+    if drivers and not any(device.kind == "gpu" for device in devices):
+        found.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` says how to switch one on.")
+    return found
+
+
+_VENDORS = ("nvidia", "amd")
+_NAMES = {
+    "energy_mj": "energy",
+    "power_mw": "power",
+    "util_1e4": "utilization",
+    "memory_used_bytes": "memory",
+    "sm_clock_mhz": "SM clock",
+    "memory_clock_mhz": "memory clock",
+    "temperature_c": "temperature",
+    "throttle_reasons": "throttle reasons",
+}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

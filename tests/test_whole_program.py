@@ -1,0 +1,336 @@
+"""The whole program over a real llama.cpp server: what a client was served is what the database holds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import func, select
+
+from pertoken.cli import main
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import AgentLock, place
+from tests.llama import LlamaServer, write_model
+
+DEADLINE_S = 40.0
+PROMPT = list(range(20, 60))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.fixture
+def server(model: Path) -> Iterator[LlamaServer]:
+    with LlamaServer(model) as server:
+        yield server
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Wait for a condition, not for a time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def agent(folder: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`pertoken agent` as a process, past its baseline; ended by SIGTERM."""
+    log = folder.with_suffix(".log").open("ab")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pertoken", "agent", "--db", str(folder), "--interval", "1s", *options],
+        stderr=log,
+        env={**os.environ, **environment},
+    )
+    try:
+        before = newest(folder)
+        until(lambda: process.poll() is not None or newest(folder) > before, "the first tick")
+        assert process.poll() is None, folder.with_suffix(".log").read_text()
+        yield process
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+        log.close()
+
+
+def scalar(folder: Path, query: Any) -> Any:
+    with open_store(place(str(folder))).read() as connection:
+        return connection.execute(query).scalar()
+
+
+def newest(folder: Path) -> int:
+    from pertoken.errors import StoreError
+
+    try:
+        return int(scalar(folder, select(func.max(t.host_sample.c.ts))) or 0)
+    except StoreError:
+        return 0
+
+
+def rows_of(server: LlamaServer, column: Any) -> Any:
+    """A question about the rows of this server alone: other tests run servers on the same host."""
+    return (
+        select(column)
+        .select_from(t.deployment_sample)
+        .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)
+        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+        .where(t.engine.c.port == server.port)
+    )
+
+
+def totals(folder: Path, server: LlamaServer) -> dict[str, int]:
+    """Tokens in the raw rows of this server, all epochs together."""
+    columns = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")
+    return {n: int(scalar(folder, rows_of(server, func.sum(t.deployment_sample.c[n]))) or 0) for n in columns}
+
+
+def incomplete(folder: Path, server: LlamaServer) -> int:
+    """Rows of this server in which something was counted that nobody saw."""
+    query = rows_of(server, func.count()).where(t.deployment_sample.c.complete.is_(False))
+    return int(scalar(folder, query))
+
+
+def counted(server: LlamaServer) -> dict[str, int]:
+    """The same by the server's own counters."""
+    computed, cached = server.counter("prompt_tokens_total"), server.counter("prompt_tokens_cached_total")
+    return {
+        "prompt_tokens": computed + cached,
+        "cached_tokens": cached,
+        "computed_tokens": computed,
+        "generated_tokens": server.counter("tokens_predicted_total"),
+    }
+
+
+def plus(*parts: dict[str, int]) -> dict[str, int]:
+    return {name: sum(part[name] for part in parts) for name in parts[0]}
+
+
+def deployment_of(folder: Path, server: LlamaServer) -> int:
+    return int(scalar(folder, rows_of(server, t.deployment.c.deployment_id)))
+
+
+def advise(folder: Path) -> dict[str, Any]:
+    done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--since", "1h", "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
+    server: LlamaServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "db"
+    with agent(folder):
+        usages = [server.complete([*PROMPT, 70 + n], generated=5 + n) for n in range(6)]
+        server.abort([*PROMPT, 99])
+        until(lambda: server.counter("requests_processing") == 0, "the aborted request to end")
+        done = counted(server)
+        until(lambda: totals(folder, server) == done, f"the agent to have seen {done}")
+    found = totals(folder, server)
+    assert found == done
+    served = sum(usage.generated_tokens for usage in usages)
+    aborted = found["generated_tokens"] - served
+    assert found["prompt_tokens"] == sum(usage.prompt_tokens for usage in usages) + len(PROMPT) + 1
+    assert aborted >= 1
+    assert found["prompt_tokens"] == found["cached_tokens"] + found["computed_tokens"]
+    assert incomplete(folder, server) == 0
+
+    done_price = CliRunner().invoke(main, ["prices", "set", "3.60", "--for", "cpu", "--db", str(folder)])
+    assert "It applies to 1 x" in done_price.output
+    fleet = advise(folder)["fleet"]
+    (line,) = [each for each in fleet["deployments"] if each["deployment_id"] == deployment_of(folder, server)]
+    held = t.device_share.c.duration_ms * t.device_share.c.share_1e6
+    epochs = rows_of(server, t.deployment_sample.c.epoch_id)
+    seconds = scalar(folder, select(func.sum(held)).where(t.device_share.c.epoch_id.in_(epochs))) / 1e9
+    tokens = found["prompt_tokens"] + found["generated_tokens"]
+    assert line["model"] == "tiny-llama"
+    assert line["nano_usd"] == pytest.approx(seconds * 3.60 / 3600 * 1e9, rel=1e-6)
+    assert line["nano_usd_per_mtok"] == pytest.approx(line["nano_usd"] / tokens * 1e6, rel=1e-6)
+    bill = fleet["bill"]
+    assert bill["paid"] == bill["busy"] + bill["idle"] + bill["other"] + bill["unallocated"]
+    assert fleet["power_w"] is None or fleet["power_w"] > 0
+
+
+def test_an_engine_restarted_under_the_agent_keeps_both_lives_and_marks_what_nobody_saw(
+    server: LlamaServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "db"
+    with agent(folder):
+        server.complete(PROMPT, generated=9)
+        first = counted(server)
+        until(lambda: totals(folder, server) == first, "the first life's last page")
+        server.restart()
+        server.complete(PROMPT[:7], generated=4)
+        second = counted(server)
+        until(lambda: totals(folder, server) == plus(first, second), "the second life's page")
+    assert totals(folder, server) == plus(first, second)
+    assert incomplete(folder, server) >= 1
+    assert scalar(folder, rows_of(server, func.count(t.epoch.c.epoch_id.distinct()))) == 1
+    assert "engine_restarted" in kinds(folder)
+
+
+def kinds(folder: Path) -> set[str]:
+    with open_store(place(str(folder))).read() as connection:
+        return set(connection.execute(select(t.event.c.kind)).scalars())
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_an_agent_restarted_under_load_loses_and_doubles_nothing(
+    server: LlamaServer, tmp_path: Path, ending: signal.Signals
+) -> None:
+    folder = tmp_path / "db"
+    with agent(folder) as process:
+        server.complete(PROMPT, generated=6)
+        before = counted(server)
+        until(lambda: totals(folder, server) == before, "the first agent's last tick")
+        process.send_signal(ending)
+        process.wait(DEADLINE_S)
+    server.complete(PROMPT[:9], generated=11)
+    with agent(folder):
+        server.complete(PROMPT[:5], generated=3)
+        everything = counted(server)
+        until(lambda: totals(folder, server) == everything, "what was served meanwhile")
+    assert totals(folder, server) == everything
+    assert incomplete(folder, server) == 0
+
+
+def test_a_server_named_by_url_is_read_even_if_it_starts_after_the_agent(model: Path, tmp_path: Path) -> None:
+    from tests.llama import free_port
+
+    folder, port = tmp_path / "db", free_port()
+    named = agent(folder, "--engine", f"http://127.0.0.1:{port}", PERTOKEN_AGENT_DISCOVER="false")
+    with named, LlamaServer(model, port=port) as server:
+        server.complete(PROMPT, generated=5)
+        done = counted(server)
+        until(lambda: totals(folder, server) == done, "the engine to be found and read")
+
+
+def test_the_screens_show_the_recorded_figures(server: LlamaServer, tmp_path: Path) -> None:
+    import asyncio
+
+    from pertoken.tui.app import PertokenApp
+    from pertoken.tui.store_source import StoreSource
+
+    folder = tmp_path / "db"
+    with agent(folder):
+        server.complete(PROMPT, generated=9)
+        done = counted(server)
+        until(lambda: totals(folder, server) == done, "a tick")
+
+    async def look() -> str:
+        app = PertokenApp(StoreSource(place(str(folder))))
+        async with app.run_test(size=(120, 40)) as pilot:
+            for _ in range(400):
+                await pilot.pause(0.05)
+                text = "\n".join(str(line.text) for line in app.screen._compositor.render_strips())
+                if "tiny-llama" in text:
+                    return text
+        return text
+
+    shown = asyncio.run(look())
+    assert "tiny-llama" in shown
+    assert "llama.cpp" in shown
+
+
+def test_up_without_a_terminal_prints_a_summary_and_leaves_nothing_running(server: LlamaServer, tmp_path: Path) -> None:
+    server.complete(PROMPT, generated=5)
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken", "up", "--db", str(tmp_path / "db"), "--interval", "1s"],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
+    assert "There is no terminal here" in done.stdout
+    assert "tiny-llama" in done.stdout
+    assert "pertoken prices set" in done.stdout
+    assert AgentLock(tmp_path / "db").owner() is None
+
+
+def test_the_agent_that_up_started_ends_even_if_up_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    up = subprocess.Popen(
+        [sys.executable, "-m", "pertoken", "up", "--db", str(folder), "--interval", "1s"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: AgentLock(folder).owner(), "the agent to start")
+        pid = AgentLock(folder).owner()
+        assert pid is not None and pid != up.pid
+    finally:
+        up.kill()
+        up.wait()
+    until(lambda: AgentLock(folder).owner() is None, "the agent to end")
+    until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "its process to be gone")
+
+
+def _is_zombie(pid: int) -> bool:
+    return " Z " in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_a_running_agent_is_shown_and_not_doubled(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    with agent(folder) as process:
+        done = subprocess.run(
+            [sys.executable, "-m", "pertoken", "up", "--db", str(folder)],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        assert f"An agent (pid {process.pid}) already records" in done.stderr
+        assert AgentLock(folder).owner() == process.pid
+        second = subprocess.run(
+            [sys.executable, "-m", "pertoken", "agent", "--db", str(folder)], capture_output=True, text=True, timeout=60
+        )
+        assert (second.returncode, second.stderr.count("\n")) == (1, 1)
+        assert f"an agent (pid {process.pid}) already writes" in second.stderr
+
+
+def test_settings_are_reread_at_sighup_and_wrong_ones_are_told_and_not_taken(tmp_path: Path) -> None:
+    file = tmp_path / "pertoken.toml"
+    file.write_text("[agent]\ndiscover = false\n")
+    folder = tmp_path / "db"
+    log = folder.with_suffix(".log")
+    with agent(folder, "--config", str(file)) as process:
+        file.write_text("[agent]\ndiscover = 3\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "settings not taken" in log.read_text(), "the mistake to be told")
+        file.write_text("[agent]\ndiscover = true\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "settings reread" in log.read_text(), "the settings to be taken")
+        before = newest(folder)
+        until(lambda: newest(folder) > before, "a tick after it")
+
+
+def test_measuring_once_prints_and_stores_nothing(server: LlamaServer, tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken", "agent", "--once", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    served = {engine["endpoint"]["port"]: engine["served_model"] for engine in found["engines"]}
+    assert served[server.port] == "tiny-llama"
+    assert found["samples"]["HostSample"][0]["memory_used_bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
