@@ -197,7 +197,7 @@ def _action(
         commands += [*change.apply, *change.manual]
         undo += change.undo
     what = ", ".join(f"{name} {old} → {new}" for name, (old, new) in changes.items())
-    return changes, tuple(commands), tuple(undo), f"{base.title} ({what})" if what else base.title
+    return changes, tuple(commands), tuple(undo), what or base.title
 
 
 def _shown(value: object) -> str:

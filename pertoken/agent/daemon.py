@@ -20,7 +20,7 @@ from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
-from pertoken.agent.sampling import Sampler, SamplerStalled
+from pertoken.agent.sampling import Sampler, SamplerError
 from pertoken.agent.scrape import Limits
 from pertoken.agent.ticks import tick_time
 from pertoken.agent.watch import Watch, cpu_time_ms
@@ -234,7 +234,7 @@ class Agent:
     def _probe(self, *, processes: bool) -> ProbeReading | None:
         try:
             reading = self._sampler.read(processes=processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
-        except SamplerStalled as error:
+        except SamplerError as error:
             self._fault("sampler", str(error))
             return None
         self._well("sampler")

@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Look at everything once. Raises PertokenError only if the drivers hang; a fault is a finding."""
+    """Look at everything once. Raises SamplerError if the drivers hang; any other fault is a finding."""
     with looking(settings) as looker:
         look = looker.look()
     found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]

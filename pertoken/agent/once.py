@@ -11,11 +11,10 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.agent.sampling import Sampler, SamplerStalled
+from pertoken.agent.sampling import Sampler
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import Watch
 from pertoken.config import Settings
-from pertoken.errors import PertokenError
 from pertoken.store.rows import DeploymentSample, DeviceSample, HostSample, Tick
 from pertoken.units import RATIO, format_bytes
 
@@ -55,11 +54,8 @@ class Looker:
         self._watch.look()
 
     def look(self) -> Look:
-        """Read everything now. Raises PertokenError if the drivers do not answer."""
-        try:
-            probe = self._sampler.read(processes=True, deadline_s=DEADLINE_S)
-        except SamplerStalled as error:
-            raise PertokenError(f"the drivers do not answer: {error}") from None
+        """Read everything now. Raises SamplerError if the drivers do not answer."""
+        probe = self._sampler.read(processes=True, deadline_s=DEADLINE_S)
         engines = self._watch.read()
         return Look(probe, engines, self._watch.gaps, round(time.time() * 1000), round(time.monotonic() * 1000))
 

@@ -228,6 +228,7 @@ class _Reporter:
     def _deployment(self, row: Any) -> DeploymentLine:
         totals, recent = self.totals.get(row.deployment_id, {}), self.recent.get(row.deployment_id, {})
         own = [epoch for epoch, deployment in self.of_epoch.items() if deployment == row.deployment_id]
+        held = self.epoch_devices.get(row.epoch_id, ())
         nano = None
         if any(epoch in self.money.by_epoch for epoch in own) and not self.money.unpriced_epochs.intersection(own):
             nano = sum(self.money.by_epoch.get(epoch, 0) for epoch in own)
@@ -241,7 +242,7 @@ class _Reporter:
             model=row.served_model,
             engine=row.engine_kind,
             host=row.host_name,
-            devices=tuple(self.device_names[each] for each in self.epoch_devices.get(row.epoch_id, ())),
+            devices=tuple(name for each, name in self.device_names.items() if each in held),
             generated_tok_s_now=_rate(recent, "generated_tokens"),
             prompt_tok_s_now=_rate(recent, "prompt_tokens"),
             running_now=_ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),

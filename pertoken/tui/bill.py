@@ -10,13 +10,13 @@ PARTS = ("busy", "idle", "other", "unallocated")
 
 
 def bill_sentence(report: FleetReport) -> str:
-    """`Paid in the last 1h: $8.00 = busy $3.00 + idle $2.00 + ...`, adding up as it is read."""
+    """`Paid in 1h: $8.00 = busy $3.00 + idle $2.00 + ...`, adding up as it is read."""
     window = format_duration(report.window_s)
     if report.bill is None:
-        return f"Paid in the last {window}: not known, since no device has a price yet."
+        return f"Paid in {window}: not known, since no device has a price yet."
     paid, parts = usd_parts(report.bill.paid, _amounts(report.bill))
     split = " + ".join(f"{name} {text}" for name, text in zip(PARTS, parts, strict=True))
-    return f"Paid in {window}: {paid} = {split}{_without(report)}"
+    return f"Paid in {window}: {paid} = {split}"
 
 
 def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:
@@ -41,8 +41,3 @@ def unpriced(report: FleetReport) -> int:
 
 def _amounts(bill: Bill) -> tuple[int, int, int, int]:
     return bill.busy, bill.idle, bill.other, bill.unallocated
-
-
-def _without(report: FleetReport) -> str:
-    n = unpriced(report)
-    return f" (without {n} unpriced device{'s' if n > 1 else ''})" if n else ""

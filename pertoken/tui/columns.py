@@ -24,6 +24,8 @@ class Column(Generic[L]):
     """Number to sort by, shown at the right; without it the column is text."""
     least: int | None = None
     """It may be cut to this many cells."""
+    keep_end: bool = False
+    """Cut it at its start, where the end tells more: `…Llama-3.1-70B`."""
 
 
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
@@ -56,12 +58,16 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     return shown
 
 
-def cut(text: str, width: int, right: bool = False) -> str:
-    """Text in exactly `width` cells, its end replaced by an ellipsis where it is longer."""
+def cut(text: str, width: int, column: Column[L]) -> str:
+    """Text in exactly `width` cells, numbers at the right; an ellipsis stands for what had to go."""
     length = cell_len(text)
+    if length > width and column.keep_end:
+        while cell_len(text) > width - 1:
+            text = text[1:]
+        return set_cell_size("…" + text, width)
     if length > width:
         return set_cell_size(text, width - 1) + "…"
-    return " " * (width - length) + text if right else text + " " * (width - length)
+    return " " * (width - length) + text if column.order else text + " " * (width - length)
 
 
 def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> list[L]:

@@ -3,7 +3,7 @@
 from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column
 from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
-from pertoken.units import format_bytes, format_count, format_usd
+from pertoken.units import format_bytes, format_count, format_duration, format_usd
 
 Line = DeploymentLine | DeviceLine | HostLine
 SPARK_CELLS = 15
@@ -28,16 +28,17 @@ def usd_per_mtok(line: DeploymentLine) -> str:
 
 def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
     """Deployments; state and coverage only show up where they are worth a word."""
+    window = format_duration(report.window_s)
     many_hosts = len({host.name for host in report.hosts} | {line.host for line in report.deployments}) > 1
     columns: tuple[Column[DeploymentLine], ...] = (
-        Column("model", lambda line: literal(line.model), 0, least=10),
+        Column("model", lambda line: literal(line.model), 0, least=14, keep_end=True),
         Column("state", lambda line: _state(report, line), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
         Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
         Column("busy", lambda line: percent(line.busy), 4, lambda line: line.busy),
         Column("run/wait", _queue, 6, lambda line: line.running_now),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
-        Column("generated", lambda line: sparkline(line.spark, SPARK_CELLS), 8),
+        Column(f"tok/s in {window}", lambda line: sparkline(line.spark, SPARK_CELLS), 8),
         Column("engine", lambda line: literal(line.engine), 9, least=6),
         Column("host", lambda line: literal(line.host), 5, least=6),
         Column("devices", _devices, 10, least=12),
@@ -50,13 +51,13 @@ def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
     """Devices."""
     many_hosts = len({line.host for line in report.devices}) > 1
     columns: tuple[Column[DeviceLine], ...] = (
-        Column("device", lambda line: literal(label(line)), 0, least=12),
+        Column("device", lambda line: literal(label(line)), 0, least=14, keep_end=True),
         Column("state", lambda line: _age(report, line), 2),
         Column("util", lambda line: percent(line.util), 3, lambda line: line.util),
         Column("power", lambda line: watts(line.power_w), 4, lambda line: line.power_w),
         Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
         Column("$/hour", lambda line: format_usd(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
-        Column("held by", _held, 5, least=10),
+        Column("held by", _held, 5, least=10, keep_end=True),
         Column("host", lambda line: literal(line.host), 7, least=6),
     )
     return columns if many_hosts else tuple(column for column in columns if column.name != "host")

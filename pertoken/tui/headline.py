@@ -1,30 +1,42 @@
 """The figures a person looks for first."""
 
+from dataclasses import dataclass
+
 from pertoken.costs.lines import FleetReport
 from pertoken.tui.bill import unpriced
 from pertoken.tui.words import UNKNOWN
 from pertoken.units import format_count, format_duration, format_usd
 
 
-def figures(report: FleetReport) -> tuple[tuple[str, str], ...]:
-    """Four values with their captions; a value that is not known has its reason in the caption."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One value. Its caption says why where it is not known."""
+
+    value: str
+    unit: str
+    caption: str
+
+    @property
+    def sentence(self) -> str:
+        """Value and unit, or why there is none."""
+        return self.caption if self.value == UNKNOWN else f"{self.value}{self.unit}"
+
+
+def figures(report: FleetReport) -> tuple[Figure, ...]:
+    """Dollars per Mtok over the window; tokens per second, watts and dollars per hour now."""
     window = format_duration(report.window_s)
     priced = [line.nano_usd_per_hour for line in report.devices if line.nano_usd_per_hour is not None]
+    per_hour = format_usd(sum(priced)) if priced else UNKNOWN
     without = unpriced(report)
-    no_mtok = "no price is set" if report.bill is None else "no tokens yet"
+    power = UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}"
+    no_mtok = "$/Mtok: no price" if report.bill is None else "$/Mtok: no tokens"
     return (
-        _figure(format_usd(report.nano_usd_per_mtok), f"$ per Mtok, last {window}", f"$ per Mtok: {no_mtok}"),
-        _figure(format_count(report.generated_tok_s_now), "generated tok/s now", "tok/s: no engine is read"),
-        _figure(
-            UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}", "watts now", "watts: not readable here"
-        ),
-        _figure(
-            format_usd(sum(priced)) if priced else UNKNOWN,
-            f"$ per hour, {without} unpriced" if without else "$ per hour now",
-            "$ per hour: no price",
-        ),
+        _figure(format_usd(report.nano_usd_per_mtok), "/Mtok", f"$/Mtok, last {window}", no_mtok),
+        _figure(format_count(report.generated_tok_s_now), " tok/s", "generated tok/s", "tok/s: no engine"),
+        _figure(power, " W", "watts", "watts: not read"),
+        _figure(per_hour, "/hour", f"$/hour, {without} unpriced" if without else "$/hour", "$/hour: no price"),
     )
 
 
-def _figure(value: str, caption: str, unknown: str) -> tuple[str, str]:
-    return (value, caption if value != UNKNOWN else unknown)
+def _figure(value: str, unit: str, caption: str, unknown: str) -> Figure:
+    return Figure(value, unit, unknown if value == UNKNOWN else caption)

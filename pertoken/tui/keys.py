@@ -32,7 +32,7 @@ KEYS = (
     Key("o", "o", "sort", "Sort by the next column", "Step through the columns; then the first order again.", "Sort"),
     Key("O", "O", "reverse", "Reverse the sort order", "Turn the sorted column around."),
     Key("p", "p", "pause", "Pause or go on", "Freeze the figures to read them in peace.", "Pause"),
-    Key("left_square_bracket", "[", "narrow", "Shorter window", "15m, 1h, 6h, 24h, 7d: one step shorter."),
+    Key("left_square_bracket", "[", "narrow", "Shorter window", "15m, 1h, 6h, 24h, 7d: one step shorter.", "Window"),
     Key("right_square_bracket", "]", "widen", "Longer window", "15m, 1h, 6h, 24h, 7d: one step longer.", "Window"),
     Key("question_mark", "?", "keys", "Show the keys", "This page.", "Keys"),
     Key("ctrl+p", "ctrl+p", "palette", "Search the commands", "Every command by its name."),

@@ -21,7 +21,7 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation]) -> s
     proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
     blocks = (
         [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
-        [*(f"{value:>10}  {caption}" for value, caption in figures(report)), bill_sentence(report)],
+        [*(f"{each.value:>10}  {each.caption}" for each in figures(report)), bill_sentence(report)],
         [f"→ {literal(hint)}" for hint in report.hints],
         _table("Deployments", report.deployments, deployment_columns(report)),
         [f"  {note}" for note in fleet_notes(report)],
@@ -42,7 +42,7 @@ def _table(title: str, lines: Sequence[L], columns: Sequence[Column[L]]) -> list
     widths = fit(cells, columns, WIDTH - 2)
 
     def row(texts: Sequence[str]) -> str:
-        parts = [cut(texts[i], width, right=columns[i].order is not None) for i, width in widths.items()]
+        parts = [cut(texts[i], width, columns[i]) for i, width in widths.items()]
         return "  " + (" " * GAP).join(parts).rstrip()
 
     return [title, row([column.name for column in columns]), *(row(texts) for texts in cells)]

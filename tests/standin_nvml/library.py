@@ -5,6 +5,7 @@ are NVML's own, as the real `pynvml` has them.
 """
 
 import ctypes
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -55,6 +56,8 @@ class Library:
         self.reloaded = False
         self.unloaded = False
         """No kernel driver: nothing answers, until this is unset and the library initialised anew."""
+        self.failing: dict[str, int] = {}
+        """C functions that answer this error code just now."""
         self.recovered: set[str] = set()
         """UUIDs of GPUs that are lost no longer."""
         self._symbols = {
@@ -105,6 +108,8 @@ class Library:
         if self._lost(gpu):
             return int(pynvml.NVML_ERROR_GPU_IS_LOST)
         self.gpu_calls[name, gpu.uuid] += 1
+        if name in self.failing:
+            return self.failing[name]
         if name in gpu.unsupported:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return int(body(self, gpu, *given))
@@ -123,7 +128,12 @@ class Library:
 
     @symbol(_UINT)
     def nvmlInitWithFlags(self, flags: int) -> int:
+        if self.reloaded and self.machine.reload_mismatch:
+            return int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
         self.lives += 1
+        if self.machine.noisy:
+            os.write(1, b"NVML: hello from C\n")
+            print("NVML: hello from Python", flush=True)
         self.initialised, self.reloaded = True, False
         return OK
 

@@ -69,8 +69,12 @@ class Machine:
     """C symbols this (old) driver does not have."""
     reload_after: int | None = None
     """After so many calls everything is UNINITIALIZED, until initialised anew; the GPUs then count backwards."""
+    reload_mismatch: bool = False
+    """The driver is of another version after the reload than the library this process has loaded."""
     slow_s: float = 0.0
     """Seconds each call takes."""
+    noisy: bool = False
+    """Prints to stdout when initialised, as libraries will."""
     hang: tuple[str, int, str] | None = None
     """(C function, n, path of a FIFO): its n-th call blocks until somebody opens the FIFO for writing."""
 

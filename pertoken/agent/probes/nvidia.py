@@ -24,22 +24,23 @@ def _processes(rows: list[Any]) -> tuple[DeviceProcess, ...]:
 _V2 = (pynvml.nvmlMemory_v2,)
 Table = dict[str, tuple[Call, ...]]
 """Fields of `DeviceReading` -> the calls that give them, preferred first."""
-POWER_LIMIT: Table = {"power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),)}
 PROCESSES: Table = {
     "processes": (
         Call("nvmlDeviceGetComputeRunningProcesses", _processes),
         Call("nvmlDeviceGetComputeRunningProcesses_v2", _processes),
     )
 }
-IDENTITY: Table = POWER_LIMIT | {
+"""Read when asked for."""
+IDENTITY: Table = {
     "name": (Call("nvmlDeviceGetName"),),
     "memory_bytes": (
         Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total, _V2),
         Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),
     ),
+    "power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),),
     "pci_bus_id": (Call("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
 }
-"""Read when a GPU is found."""
+"""Read when a GPU is found; the power limit again with the processes, for caps change."""
 TICK: Table = {
     "util_1e4": (Call("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
     # v1 counts what the driver reserves for itself as used.
@@ -207,9 +208,9 @@ class NvidiaProbe:
             if not values:
                 raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {gaps['power_mw'].reason}"))
             if processes:
-                # Power caps change, though rarely.
-                slow, slow_gaps = self._values(uuid, gpu.handle, POWER_LIMIT | PROCESSES)
-                values, gaps = values | slow, gaps | slow_gaps
+                self._know_more(gpu)
+                held, hidden = self._values(uuid, gpu.handle, PROCESSES)
+                values, gaps = values | held, gaps | hidden
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
@@ -218,13 +219,18 @@ class NvidiaProbe:
             return gpu.reading()
         if gpu.lost:
             gpu.lost, gpu.backoff = None, Backoff(self._clock)
-        if "power_limit_mw" in values:
-            gpu.known = replace(gpu.known, power_limit_mw=values["power_limit_mw"])
         if values.get("processes"):
             values["processes"], scrambled = self._sane(values["processes"], gpu.known.memory_bytes)
             gaps |= {gap.metric: gap for gap in scrambled}
         gaps = {gap.metric: gap for gap in gpu.known.gaps} | gaps
         return replace(gpu.known, **values, gaps=tuple(gaps.values()))
+
+    def _know_more(self, gpu: _Gpu) -> None:
+        """Read again what may change of a GPU's identity (its power cap), and what was not told at first."""
+        untold = {gap.metric for gap in gpu.known.gaps} | {"power_limit_mw"}
+        table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
+        values, gaps = self._values(gpu.known.uuid, gpu.handle, table)
+        gpu.known = replace(gpu.known, **values, gaps=tuple(gaps.values()))
 
     def _values(self, uuid: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Gap]]:
         values: dict[str, Any] = {}

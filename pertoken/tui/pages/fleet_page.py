@@ -35,7 +35,7 @@ class FleetPage(ListPage):
         with Stack():
             yield Rows[DeploymentLine](lambda line: line.deployment_id, "deployments")
             yield Rows[DeviceLine](lambda line: line.device_id, "devices")
-            yield Rows[HostLine](lambda line: line.host_id, "hosts")
+            yield Rows[HostLine](lambda line: line.host_id, "hosts", spare=True)
         yield Static(id="notes", markup=False)
         yield Notices("events")
 
@@ -57,7 +57,7 @@ class FleetPage(ListPage):
         self.query_one("#hosts", Rows).show(report.hosts, host_columns(report), late)
         notes = self.query_one("#notes", Static)
         notes.update("\n".join(fleet_notes(report)))
-        notes.display = bool(fleet_notes(report))
+        notes.set_class(not fleet_notes(report), "-empty")
 
     def cannot(self, action: str) -> str | None:
         """Hints and events can be opened, too."""

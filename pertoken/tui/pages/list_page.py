@@ -14,6 +14,7 @@ from pertoken.tui.source import View
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
+from pertoken.tui.words import literal_lines
 
 
 class ListPage(Page):
@@ -21,7 +22,7 @@ class ListPage(Page):
 
     def body(self) -> ComposeResult:
         """What the page is before its first reading, its lists, and the filter."""
-        yield Static("Reading the database…", id="waiting", markup=False)
+        yield Static(id="waiting", markup=False)
         with Vertical(id="lists"):
             yield from self.lists()
         yield FilterBox()
@@ -32,15 +33,18 @@ class ListPage(Page):
 
     def show(self, view: View) -> None:
         """Show the lists once there is anything to show."""
-        there = self.part(view).value is not None
-        self.query_one("#waiting", Static).display = not there and self.part(view).error is None
+        part = self.part(view)
+        there = part.value is not None
+        waiting = self.query_one("#waiting", Static)
+        waiting.display = not there
+        waiting.update(_waiting(part.error))
         self.query_one("#lists", Vertical).display = there
         if there:
             self.fill(view)
             for stack in self.query(Stack):
                 stack.settle()
             if self.focused is None:
-                self._focus_rows()
+                self.call_after_refresh(self._focus_rows)
 
     def fill(self, view: View) -> None:
         """Fill the tables from a view that has their part."""
@@ -57,7 +61,8 @@ class ListPage(Page):
         """The table that has the keys, or the first with rows."""
         if isinstance(self.focused, Rows):
             return self.focused
-        return next((table for table in self.query(Rows) if table.is_on_screen and table.matched), None)
+        tables = [table for table in self.focus_chain if isinstance(table, Rows)]
+        return next((table for table in tables if table.matched), None)
 
     def cannot(self, action: str) -> str | None:
         """Tables may be empty."""
@@ -123,6 +128,11 @@ class ListPage(Page):
         self._focus_rows()
 
     def _focus_rows(self) -> None:
-        rows = next((table for table in self.query(Rows) if table.is_on_screen and table.matched), None)
-        if rows is not None:
+        if rows := self.rows():
             rows.focus()
+
+
+def _waiting(error: str | None) -> str:
+    if error is None:
+        return "Reading the database…"
+    return "\n".join((*literal_lines(error), "", "It is tried again all the time; this page fills once it works."))

@@ -40,6 +40,7 @@ class Page(Screen[None]):
     BINDINGS = _bindings()  # type: ignore[assignment]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall"), (32, "-high")]  # noqa: RUF012
+    AUTO_FOCUS = ""
     CANNOT: ClassVar[Mapping[str, str]] = {}
     """Actions that mean nothing here, with the reason a person is told."""
 

@@ -1,33 +1,47 @@
-"""The bill of the window as one bar and one sentence."""
+"""The bill of the window as a sentence and a bar."""
 
+from typing import ClassVar
+
+from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
+from textual.widget import Widget
 from textual.widgets import Static
 
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.lines import Bill, FleetReport
 from pertoken.tui.bill import PARTS, bar_cells, bill_sentence
+
+_GLYPHS = "█▓▒░"
+
+
+class Bar(Widget):
+    """The parts of a bill by length, in the order of the sentence; colours are in the style sheet."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = set(PARTS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bill = Bill(0, 0, 0, 0, 0)
+
+    def render(self) -> Text:
+        """One line."""
+        cells = bar_cells(self.bill, self.size.width)
+        parts = zip(PARTS, _GLYPHS, cells, strict=True)
+        return Text.assemble(*((glyph * n, self.get_component_rich_style(name)) for name, glyph, n in parts))
 
 
 class BillBar(Vertical):
-    """What was paid, and for what; the colours of the parts are in the style sheet."""
+    """What was paid, and for what."""
 
     def compose(self) -> ComposeResult:
-        """The sentence, and a bar with one piece for each part."""
-        yield Static(id="paid", markup=False)
-        with Horizontal():
-            for name in PARTS:
-                yield Static(classes=name, markup=False)
+        """The sentence above the bar."""
+        yield Static(markup=False)
+        yield Bar()
 
     def show(self, report: FleetReport) -> None:
         """Show the bill of a report."""
-        self.query_one("#paid", Static).update(bill_sentence(report))
-        self.query_one(Horizontal).display = report.bill is not None and report.bill.paid > 0
-        if report.bill is None:
-            return
-        for name, cells in zip(PARTS, bar_cells(report.bill, max(1, self.content_size.width)), strict=True):
-            piece = self.query_one(f".{name}", Static)
-            piece.styles.width = cells
-            piece.update(_GLYPHS[name] * cells)
-
-
-_GLYPHS = dict(zip(PARTS, "█▓▒░", strict=True))
+        self.query_one(Static).update(bill_sentence(report))
+        bar = self.query_one(Bar)
+        bar.bill = report.bill or Bill(0, 0, 0, 0, 0)
+        bar.set_class(not bar.bill.paid, "-empty")
+        bar.refresh()

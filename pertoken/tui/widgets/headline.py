@@ -25,12 +25,8 @@ class Headline(Vertical):
     def show(self, report: FleetReport) -> None:
         """Show the figures of a report."""
         found = figures(report)
-        for (value, caption), digits, label in zip(
-            found, self.query(Digits), self.query(".large Static").results(Static), strict=True
-        ):
-            digits.update(value)
-            label.update(caption)
-        sentences = (
-            f"{value} {caption.removeprefix('$ ') if value[0] == '$' else caption}" for value, caption in found
-        )
-        self.query_one(".small", Static).update(" · ".join(sentences))
+        captions = self.query(".large Static").results(Static)
+        for figure, digits, caption in zip(found, self.query(Digits), captions, strict=True):
+            digits.update(figure.value)
+            caption.update(figure.caption)
+        self.query_one(".small", Static).update(" · ".join(figure.sentence for figure in found))

@@ -20,5 +20,5 @@ class Notices(VerticalScroll):
 
     def show(self, lines: Sequence[str]) -> None:
         """Show these sentences; without any it takes no room."""
-        self.display = bool(lines)
+        self.set_class(not lines, "-empty")
         self._text.update("\n".join(lines))

@@ -16,9 +16,11 @@ _SCROLLBAR = 1
 class Rows(DataTable[Text], Generic[L]):
     """Lines of one kind. `key` names a line across readings."""
 
-    def __init__(self, key: Callable[[L], Hashable], id: str) -> None:
+    def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
         super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
         self.key = key
+        self.spare = spare
+        """Whether it stays away where not every table has all its rows."""
         self._all: Sequence[L] = ()
         self._kinds: Sequence[Column[L]] = ()
         self._dim: Callable[[L], bool] = lambda _: False
@@ -90,7 +92,7 @@ class Rows(DataTable[Text], Generic[L]):
         for line, key, texts in zip(self.matched, keys, cells, strict=True):
             style = "dim" if self._dim(line) else ""
             for i, width in widths.items():
-                cell = Text(cut(texts[i], width, self._is_number(i)), style)
+                cell = Text(cut(texts[i], width, self._kinds[i]), style)
                 if cell != self.get_cell(key, str(i)) or cell.style != self.get_cell(key, str(i)).style:
                     self.update_cell(key, str(i), cell)
 
@@ -102,7 +104,7 @@ class Rows(DataTable[Text], Generic[L]):
         for i, width in widths.items():
             column = self._kinds[i]
             mark = ("▲" if (column.order is None) != self._turned else "▼") if column.name == self._by else ""
-            self.add_column(Text(cut(column.name + mark, width, self._is_number(i))), width=width, key=str(i))
+            self.add_column(Text(cut(column.name + mark, width, column)), width=width, key=str(i))
         for key in keys:
             self.add_row(*(Text("") for _ in widths), key=key)
         if at is not None:
@@ -111,6 +113,3 @@ class Rows(DataTable[Text], Generic[L]):
             except RowDoesNotExist:
                 return
             self.scroll_to(y=scrolled, animate=False)
-
-    def _is_number(self, i: int) -> bool:
-        return self._kinds[i].order is not None

@@ -40,7 +40,10 @@ class Stack(Vertical):
     def settle(self) -> None:
         """Give every table its lines, after what they show has changed."""
         tables = list(self.query(Rows))
-        given = shares([table.wanted_height for table in tables], self.size.height)
+        wanted = [table.wanted_height for table in tables]
+        if sum(wanted) > self.size.height:
+            wanted = [0 if table.spare else lines for table, lines in zip(tables, wanted, strict=True)]
+        given = shares(wanted, self.size.height)
         for table, lines in zip(tables, given, strict=True):
             table.display = lines > 0
             table.styles.height = lines

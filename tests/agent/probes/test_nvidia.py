@@ -226,6 +226,43 @@ def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back(
         assert gaps == () and all(complete(device) for device in devices)
 
 
+def test_a_driver_of_another_version_after_a_reload_needs_a_new_process() -> None:
+    with installed(Machine(gpus=eight(), reload_after=150, reload_mismatch=True)):
+        probe = NvidiaProbe()
+        probe.read(processes=False)
+        assert not probe.outdated
+        devices, (gap,) = probe.read(processes=False)
+    assert probe.outdated
+    assert all(device.lost for device in devices) and "different versions" in gap.reason
+
+
+def test_a_call_that_fails_now_and_then_is_a_gap_now_and_asked_again() -> None:
+    with installed(Machine(gpus=eight())) as library:
+        probe = NvidiaProbe()
+        library.failing = {POWER: 999, "nvmlDeviceGetName": 10}
+        devices, _ = probe.read(processes=True)
+        assert {gap.metric: gap.status for gap in devices[0].gaps} == {"power_mw": "failing", "name": "failing"}
+        assert (devices[0].power_mw, devices[0].name) == (None, "NVIDIA GPU")
+        assert "999" in by_metric(devices[0])["power_mw"].reason
+        library.failing = {}
+        devices, _ = probe.read(processes=True)
+        assert all(complete(device) for device in devices)
+        assert devices[0].name == "NVIDIA H100 80GB HBM3"
+
+
+def test_a_gpu_that_answers_nothing_at_all_is_lost_whatever_the_error() -> None:
+    clock = ManualClock()
+    with installed(Machine(gpus=eight()), clock) as library:
+        probe = NvidiaProbe(clock)
+        probe.read(processes=False)
+        library.failing = {name: 999 for name, _ in library.gpu_calls}
+        devices, _ = probe.read(processes=False)
+        assert all(device.lost and "answers nothing" in device.lost for device in devices)
+        library.failing = {}
+        clock.now_s += 6
+        assert all(complete(device) for device in probe.read(processes=False)[0])
+
+
 @pytest.mark.parametrize("shape", ["sine", "square"])
 def test_energy_by_counter_deltas_is_within_one_percent_of_the_truth(shape: str) -> None:
     clock = ManualClock()

@@ -1,0 +1,343 @@
+"""Fixed reports and sources for screens: a rich fleet, a bare host, and a database that fails."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from threading import Event
+
+from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
+from pertoken.costs.lines import (
+    Bill,
+    DeploymentLine,
+    DeviceLine,
+    EventLine,
+    FleetReport,
+    HostLine,
+    MissingMetric,
+)
+from pertoken.errors import StoreError
+
+NOW = 1_800_000_000
+USD = 1_000_000_000
+GIB = 2**30
+H100 = "NVIDIA H100 80GB HBM3"
+HOSTILE = "[/b]evil\x1b[31m\u202emodel[red]"
+
+
+def host(host_id: int, name: str, age_s: int | None = 4) -> HostLine:
+    return HostLine(
+        host_id=host_id,
+        name=name,
+        cpu_util=0.124,
+        load=3.2,
+        memory_used_bytes=121 * GIB,
+        memory_bytes=512 * GIB,
+        agent_cpu_share=0.004,
+        agent_rss_bytes=61 * 2**20,
+        age_s=age_s,
+        interval_s=10,
+    )
+
+
+def device(device_id: int, host: str, slot: int | None, held_by: tuple[str, ...]) -> DeviceLine:
+    return DeviceLine(
+        device_id=device_id,
+        host=host,
+        kind="gpu",
+        name=H100,
+        slot=slot,
+        util=0.83,
+        power_w=512.4,
+        memory_used_bytes=71 * GIB,
+        memory_bytes=80 * GIB,
+        nano_usd_per_hour=2_490_000_000,
+        held_by=held_by,
+        age_s=4,
+    )
+
+
+CHAT = DeploymentLine(
+    deployment_id=11,
+    model="meta-llama/Llama-3.1-70B-Instruct",
+    engine="vllm",
+    host="gpu-a",
+    devices=(f"{H100} #0", f"{H100} #1"),
+    generated_tok_s_now=812.4,
+    prompt_tok_s_now=6120.0,
+    running_now=14.2,
+    waiting_now=0.0,
+    generated_tokens=2_411_022,
+    prompt_tokens=19_200_411,
+    cached_tokens=9_002_113,
+    busy=0.87,
+    power_w=1024.8,
+    nano_usd=4_980_000_000,
+    nano_usd_per_mtok=230_440_000,
+    nano_usd_per_generated_mtok=2_065_500_000,
+    nano_usd_per_hour=4_980_000_000,
+    ttft_p95_s=0.412,
+    tpot_p50_s=0.0182,
+    spark=(None, None, 410.0, 620.0, 700.0, 655.0, None, 702.0, 812.0, 640.0, 300.0, 0.0, 0.0, 512.0, 812.4),
+    incomplete=False,
+    coverage=0.998,
+    age_s=4,
+    fault=None,
+)
+RESTARTED = replace(
+    CHAT,
+    deployment_id=12,
+    model="Qwen/Qwen3-8B",
+    engine="llama.cpp",
+    host="gpu-b",
+    devices=(f"{H100} #0",),
+    generated_tok_s_now=41.0,
+    running_now=0.6,
+    waiting_now=3.0,
+    busy=0.12,
+    nano_usd_per_mtok=8_112_000_000,
+    ttft_p95_s=1.84,
+    incomplete=True,
+    coverage=0.61,
+)
+SILENT = replace(
+    CHAT,
+    deployment_id=13,
+    model=HOSTILE,
+    host="gpu-b",
+    devices=(f"{H100} #1",),
+    generated_tok_s_now=None,
+    prompt_tok_s_now=None,
+    running_now=None,
+    waiting_now=None,
+    busy=0.0,
+    power_w=None,
+    nano_usd=None,
+    nano_usd_per_mtok=None,
+    nano_usd_per_generated_mtok=None,
+    nano_usd_per_hour=None,
+    ttft_p95_s=None,
+    tpot_p50_s=None,
+    spark=(None,) * 15,
+    age_s=190,
+    fault="http://127.0.0.1:8001/metrics answered 404. Start llama-server with --metrics.",
+)
+RICH = FleetReport(
+    now_ts=NOW,
+    window_s=3600,
+    source="/var/lib/pertoken",
+    hosts=(host(1, "gpu-a"), host(2, "gpu-b")),
+    devices=(
+        device(21, "gpu-a", 0, (CHAT.model,)),
+        device(22, "gpu-a", 1, (CHAT.model,)),
+        replace(device(23, "gpu-b", 0, (RESTARTED.model,)), util=None, power_w=None),
+        replace(device(24, "gpu-b", 1, (HOSTILE, "other processes")), nano_usd_per_hour=None, age_s=190),
+        replace(device(25, "gpu-b", 2, ()), util=0.0, power_w=71.2, memory_used_bytes=600 * 2**20),
+    ),
+    deployments=(CHAT, RESTARTED, SILENT),
+    bill=Bill(paid=9_960_000_000, busy=4_631_400_001, idle=2_838_599_999, other=249_000_000, unallocated=2_241_000_000),
+    unpriced_devices=(f"{H100} #1",),
+    nano_usd_per_mtok=412_330_000,
+    generated_tok_s_now=853.4,
+    power_w=1096.0,
+    missing=(
+        MissingMetric(f"{H100} #0", "util", "unsupported", "the driver does not report it under MIG", None, 23),
+        MissingMetric(
+            f"{H100} #0", "power", "denied", "/dev/nvidia0 may not be read", "Add the agent to group video.", 23
+        ),
+    ),
+    events=(
+        EventLine(NOW - 190, "engine_unreadable", "http://127.0.0.1:8001/metrics answered 404", 19),
+        EventLine(NOW - 1260, "engine_restart", "Qwen/Qwen3-8B restarted on gpu-b", 1),
+        EventLine(NOW - 3300, "agent_start", "agent 0.1.0 started on gpu-a [b]!", 1),
+        EventLine(NOW - 3400, "agent_start", "agent 0.1.0 started on gpu-b", 1),
+    ),
+    hints=(
+        f"{HOSTILE} cannot be read: http://127.0.0.1:8001/metrics answered 404. Start llama-server with --metrics.",
+        f"No price is known for {H100}: set what an hour of it costs you, in dollars, with "
+        f'`pertoken prices set DOLLARS --for "{H100}"`.',
+    ),
+)
+BARE = FleetReport(
+    now_ts=NOW,
+    window_s=3600,
+    source="/home/me/.local/share/pertoken",
+    hosts=(host(1, "laptop"),),
+    devices=(
+        DeviceLine(
+            device_id=31,
+            host="laptop",
+            kind="cpu",
+            name="AMD EPYC 9354P 32-Core Processor",
+            slot=None,
+            util=0.124,
+            power_w=None,
+            memory_used_bytes=None,
+            memory_bytes=None,
+            nano_usd_per_hour=None,
+            held_by=(),
+            age_s=4,
+        ),
+    ),
+    deployments=(),
+    bill=None,
+    unpriced_devices=("AMD EPYC 9354P 32-Core Processor",),
+    nano_usd_per_mtok=None,
+    generated_tok_s_now=None,
+    power_w=None,
+    missing=(
+        MissingMetric(
+            "AMD EPYC 9354P 32-Core Processor",
+            "power",
+            "denied",
+            "/sys/class/powercap is readable by root only",
+            "Run the agent as a service, or give it read access.",
+            31,
+        ),
+    ),
+    events=(),
+    hints=(
+        "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
+        "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`.",
+    ),
+)
+
+
+def _month(low: int, likely: int, high: int) -> tuple[int, int, int]:
+    return low * USD, likely * USD, high * USD
+
+
+QUANTIZE = Recommendation(
+    recommendation_id=101,
+    rule_id="quantize-weights",
+    state=State.OPEN,
+    title="Serve FP8 weights",
+    target="meta-llama/Llama-3.1-70B-Instruct on gpu-a",
+    deployment_id=11,
+    reason="Decode waits on memory at a mean batch of 14: half the weight bytes are read twice as fast.",
+    changes={"weight_dtype": ("bf16", "fp8"), "tp": ("2", "1")},
+    commands=("vllm serve meta-llama/Llama-3.1-70B-Instruct --quantization fp8 --tensor-parallel-size 1",),
+    undo=("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 2",),
+    bankable=_month(1200, 1640, 1818),
+    capacity=_month(0, 210, 400),
+    throughput_ratio=(1.31, 1.58, 1.92),
+    slo="near_miss",
+    provenance="forecast",
+    assumptions=("Quality at FP8 is acceptable: not measured here.",),
+    against=("Compute-bound at peak hours (batch 64): the gain shrinks there.",),
+    evidence=(
+        EvidenceLine("running", "requests", 14.2, 14.0, 63.5, 360, "reported"),
+        EvidenceLine("dram_active", "ratio", None, None, None, 0, None, "needs GPM: Hopper and `nvidia-smi` 535+"),
+    ),
+    created_ts=NOW - 7200,
+    updated_ts=NOW - 600,
+)
+MOVE = replace(
+    QUANTIZE,
+    recommendation_id=102,
+    rule_id="move-accelerator",
+    title="Move to H200",
+    bankable=_month(-120, 900, 1500),
+    capacity=_month(2000, 2600, 3100),
+    throughput_ratio=(1.4, 1.7, 1.9),
+    slo="pass",
+    evidence=(),
+)
+RELEASE = replace(
+    QUANTIZE,
+    recommendation_id=103,
+    rule_id="release-idle-device",
+    title="Release the idle device",
+    target=f"{H100} #2 on gpu-b",
+    deployment_id=None,
+    reason="Nothing held it for 24 h.",
+    changes={},
+    commands=(),
+    undo=(),
+    bankable=_month(1818, 1818, 1818),
+    capacity=None,
+    throughput_ratio=None,
+    slo="unknown",
+    evidence=(),
+)
+UNPRICED = replace(
+    QUANTIZE,
+    recommendation_id=104,
+    rule_id="raise-batch-limit",
+    title="Raise the batch limit",
+    target=f"{HOSTILE} on gpu-b",
+    deployment_id=13,
+    bankable=None,
+    capacity=None,
+    throughput_ratio=(1.0, 1.2, 1.5),
+    slo="fail",
+    unpriced="no price is set for its device",
+)
+ADVICE = (
+    MOVE,
+    UNPRICED,
+    QUANTIZE,
+    RELEASE,
+    Recommendation(
+        201,
+        "use-spot",
+        State.REFUSED,
+        "Buy spot capacity",
+        "Qwen/Qwen3-8B on gpu-b",
+        12,
+        reason="no spot offer of this accelerator in the chosen region",
+    ),
+    Recommendation(
+        202,
+        "route-to-smaller-model",
+        State.BLOCKED,
+        "Route easy requests to a smaller model",
+        "Qwen/Qwen3-8B on gpu-b",
+        12,
+        reason="ttft_s was not measured",
+        remedy="Start the engine with its latency histograms on.",
+    ),
+    Recommendation(
+        203,
+        "strangers-rule",
+        State.FAILED,
+        "A stranger's rule",
+        "the fleet",
+        reason='Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: [b]division[/b]',
+        remedy="Ask the author of the rule.",
+    ),
+    replace(QUANTIZE, recommendation_id=301, state=State.EXPIRED, title="Expired and not to be shown"),
+)
+SILENT_ADVICE = tuple(each for each in ADVICE if each.state is not State.OPEN)
+
+
+@dataclass
+class FixedSource:
+    """Gives what it holds. `error` fails every call; `wait` holds every call until it is set."""
+
+    report: FleetReport = RICH
+    recommendations: tuple[Recommendation, ...] = ADVICE
+    error: Callable[[], Exception] | None = None
+    wait: Event | None = None
+    windows: list[int] = field(default_factory=list)
+
+    def _before(self) -> None:
+        if self.wait is not None:
+            self.wait.wait(30)
+        if self.error is not None:
+            raise self.error()
+
+    def fleet(self, window_s: int) -> FleetReport:
+        self._before()
+        self.windows.append(window_s)
+        return replace(self.report, window_s=window_s)
+
+    def advice(self) -> tuple[Recommendation, ...]:
+        self._before()
+        return self.recommendations
+
+    def describe(self) -> str:
+        self._before()
+        return self.report.source
+
+
+def locked() -> Exception:
+    return StoreError("/var/lib/pertoken/telemetry.db: locked by pid 4211 [b]: stop it, or wait\nsecond line")
