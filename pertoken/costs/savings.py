@@ -7,7 +7,7 @@ other, never both, so a total cannot exceed what is paid.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from pertoken.catalog.market import Market
@@ -150,21 +150,18 @@ class _Changed:
             return Estimate(slo=slo, throughput_ratio=change.ratio, infeasible=miss)
         money = prices if isinstance(prices, Estimate) else self._priced(prices, asked, change)
         odd = abs(calibration.log_time) > ODD_CALIBRATION
-        return Estimate(
-            bankable=money.bankable,
-            capacity=money.capacity,
+        origins = [each for each in (money.provenance, asked.provenance) if each is not None]
+        return replace(
+            money,
             throughput_ratio=change.ratio,
             slo=slo,
-            provenance=worst(
-                each for each in (money.provenance, asked.provenance, Provenance.FORECAST) if each is not None
-            ),
+            provenance=worst([*origins, Provenance.FORECAST]),
             assumptions=(*asked.assumptions, *change.after.assumptions, *money.assumptions),
             against=(
                 *money.against,
                 *([miss] if miss else []),
                 *(["this host runs at over 3 times or under a third of the expected speed"] if odd else []),
             ),
-            unpriced=money.unpriced,
         )
 
     def _prices(self) -> list[int] | Estimate:

@@ -95,4 +95,5 @@ def width(kinds: Iterable[str]) -> float:
 
     Source: `[error]` of the table, measured on public before/after pairs. Raises KeyError for an unknown kind.
     """
-    return math.sqrt(sum(_table()["error"][kind]["width"] ** 2 for kind in kinds))
+    error = _table()["error"]
+    return math.sqrt(sum(max(error[kind]["p80_abs_log"], error["noise_floor"]) ** 2 for kind in kinds))

@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import Accelerator, load_market
@@ -210,6 +210,7 @@ DEPLOYMENTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(DEPLOYMENTS, LOADS)
 def test_every_number_is_finite_positive_and_in_order(deployment: Deployment, load: Load) -> None:
     found = forecast(deployment, load, MARKET)
@@ -221,6 +222,7 @@ def test_every_number_is_finite_positive_and_in_order(deployment: Deployment, lo
         assert point.concurrency <= found.max_concurrency * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(DEPLOYMENTS, st.floats(1, 512), st.floats(1, 50_000), st.floats(1, 4))
 def test_more_bandwidth_never_slows_a_step(deployment: Deployment, batch: float, context: float, more: float) -> None:
     served = resolve(deployment, MARKET)
@@ -230,6 +232,7 @@ def test_more_bandwidth_never_slows_a_step(deployment: Deployment, batch: float,
     assert prefill_s(faster, LIKELY, context) <= prefill_s(served, LIKELY, context)
 
 
+@settings(deadline=None)
 @given(DEPLOYMENTS, st.floats(1, 512))
 def test_fewer_bits_never_read_more_bytes(deployment: Deployment, batch: float) -> None:
     read = [
@@ -239,6 +242,7 @@ def test_fewer_bits_never_read_more_bytes(deployment: Deployment, batch: float) 
     assert read == sorted(read, reverse=True)
 
 
+@settings(deadline=None)
 @given(DEPLOYMENTS, st.floats(1, 4))
 def test_more_memory_never_holds_fewer_tokens(deployment: Deployment, more: float) -> None:
     served = resolve(deployment, MARKET)
@@ -247,6 +251,7 @@ def test_more_memory_never_holds_fewer_tokens(deployment: Deployment, more: floa
     assert capacity(deployment, larger, LIKELY).kv_tokens >= capacity(deployment, served, LIKELY).kv_tokens
 
 
+@settings(deadline=None)
 @given(DEPLOYMENTS, LOADS, st.floats(1, 100))
 def test_more_running_requests_never_generate_less(deployment: Deployment, load: Load, more: float) -> None:
     few, many = (forecast(deployment, replace(load, running=n), MARKET) for n in (load.running, load.running + more))

@@ -1,0 +1,33 @@
+import pytest
+
+from pertoken.costs.demand import demand
+from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.provenance import Provenance
+from tests.fleets import evidence, low_batch
+
+
+def test_the_load_is_what_was_measured_and_its_demand_the_95th_percentile() -> None:
+    bursty = Series(mean=40, p50=35, p95=90, max=120, n=1440, provenance=Provenance.COUNTER)
+    found = demand(Evidence(dict(low_batch().items()) | {"generated_tok_s": bursty}))
+    load = found.load
+    assert (load.generated_tok_s, load.running, load.prompt_len, load.generated_len) == (90, 2, 1600, 400)
+    assert (found.busy, found.busy_tok_s, found.tpot_ms) == (0.6, 66, 28)
+    assert found.assumptions == () and found.provenance is Provenance.INTEGRAL
+
+
+def test_without_prompt_lengths_the_ratio_of_the_counters_gives_them() -> None:
+    known = {name: series.mean for name, series in low_batch().items() if name != "prompt_len"}
+    found = demand(evidence(**known))
+    assert found.load.prompt_len == 1600
+    assert found.assumptions == ("1600 tokens per prompt, from the ratio of prompt to generated tokens",)
+
+
+def test_without_any_length_or_prompt_counter_both_are_assumed_and_said() -> None:
+    found = demand(evidence(generated_tok_s=40, busy_generated_tok_s=66, running=2, busy=0.6))
+    assert (found.load.prompt_len, found.load.generated_len, found.load.waiting) == (1155, 211, 0)
+    assert len(found.assumptions) == 2 and found.provenance is Provenance.ASSUMED
+
+
+def test_no_generated_tokens_means_no_load() -> None:
+    with pytest.raises(NotMeasured, match="generated_tok_s"):
+        demand(evidence(running=2, busy=1, busy_generated_tok_s=1))
