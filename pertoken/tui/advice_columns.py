@@ -1,6 +1,6 @@
 """Columns of advice, its order and its totals."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.tui.columns import Column
@@ -27,38 +27,27 @@ def not_evaluated(advice: Iterable[Recommendation]) -> list[Recommendation]:
     return sorted(found, key=lambda each: (NOT_EVALUATED.index(each.state), each.rule_id, each.target))
 
 
-def best_per_target(advice: Sequence[Recommendation], kind: str) -> Money | None:
-    """Sum over targets of the best proposal of each, as (low, likely, high) nano-USD per month; None where none is.
+def best_of_each_target(advice: Iterable[Recommendation]) -> list[Recommendation]:
+    """The first of what is open for each target: two changes of one target may exclude each other."""
+    best: dict[object, Recommendation] = {}
+    for each in open_advice(advice):
+        best.setdefault(each.target if each.deployment_id is None else each.deployment_id, each)
+    return list(best.values())
 
-    `kind` is `bankable` or `capacity`. Two changes of one target may exclude each other, so they are not added.
-    """
-    best: dict[object, Money] = {}
-    for each in advice:
-        money: Money | None = getattr(each, kind)
-        target = each.target if each.deployment_id is None else each.deployment_id
-        if money is not None and (target not in best or money[1] > best[target][1]):
-            best[target] = money
-    if not best:
+
+def total(monies: Iterable[Money | None]) -> Money | None:
+    """Sum of (low, likely, high) nano-USD per month over what is known; None where nothing is."""
+    known = [money for money in monies if money is not None]
+    if not known:
         return None
-    low, likely, high = (sum(column) for column in zip(*best.values(), strict=True))
+    low, likely, high = (sum(column) for column in zip(*known, strict=True))
     return low, likely, high
 
 
-OPEN_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("change", lambda each: literal(each.title), 0, least=16),
-    Column("bankable $/month", lambda each: _money(each, each.bankable), 1, lambda each: _likely(each.bankable)),
-    Column("capacity $/month", lambda each: _money(each, each.capacity), 2, lambda each: _likely(each.capacity)),
-    Column("target", lambda each: literal(each.target), 3, least=10),
-    Column("SLO", lambda each: slo_verdict(each.slo), 4),
-    Column("throughput", lambda each: ratio_range(each.throughput_ratio), 5, lambda each: _middle(each)),
-)
-NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("rule", lambda each: literal(each.rule_id), 1, least=12),
-    Column("state", lambda each: each.state.lower(), 2),
-    Column("reason", lambda each: literal_lines(each.reason or "")[0], 0, least=16),
-    Column("remedy", lambda each: literal_lines(each.remedy or "")[0], 4, least=16),
-    Column("target", lambda each: literal(each.target), 3, least=10),
-)
+def _reason(each: Recommendation) -> str:
+    """One line of it; the last of an error, which names it."""
+    lines = [line for line in literal_lines(each.reason or "") if line.strip()]
+    return lines[-1 if each.state is State.FAILED else 0] if lines else ""
 
 
 def _money(each: Recommendation, money: Money | None) -> str:
@@ -71,3 +60,20 @@ def _likely(money: Money | None) -> int | None:
 
 def _middle(each: Recommendation) -> float | None:
     return None if each.throughput_ratio is None else each.throughput_ratio[1]
+
+
+OPEN_COLUMNS: tuple[Column[Recommendation], ...] = (
+    Column("change", lambda each: literal(each.title), 0, least=16),
+    Column("bankable $/month", lambda each: _money(each, each.bankable), 1, lambda each: _likely(each.bankable)),
+    Column("capacity $/month", lambda each: _money(each, each.capacity), 2, lambda each: _likely(each.capacity)),
+    Column("target", lambda each: literal(each.target), 3, least=10),
+    Column("SLO", lambda each: slo_verdict(each.slo), 4),
+    Column("throughput", lambda each: ratio_range(each.throughput_ratio), 5, _middle),
+)
+NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
+    Column("rule", lambda each: literal(each.rule_id), 1, least=12),
+    Column("state", lambda each: each.state.lower(), 2),
+    Column("reason", _reason, 0, least=30),
+    Column("remedy", lambda each: literal_lines(each.remedy or "")[0], 4, least=16),
+    Column("target", lambda each: literal(each.target), 3, least=10),
+)

@@ -44,7 +44,7 @@ def _worth(each: Recommendation) -> tuple[Fact | str, ...]:
         ("bankable", _money(each.bankable, "the bill falls by this while demand stays as it is")),
         ("capacity", _money(each.capacity, "what the same bill could serve more; never added to bankable")),
         ("throughput", ratio_range(each.throughput_ratio)),
-        ("latency objective", slo_verdict(each.slo)),
+        ("latency objective", "not known" if each.slo == "unknown" else slo_verdict(each.slo)),
         ("least certain input", each.provenance or UNKNOWN),
     )
     return (*((f"Not priced: {literal(each.unpriced)}",) if each.unpriced else ()), *rows)
@@ -54,7 +54,7 @@ def _money(money: tuple[int, int, int] | None, meaning: str) -> str:
     if money is None:
         return UNKNOWN
     low, likely, high = (format_usd(nano) for nano in money)
-    return f"{likely} likely, {low} to {high}  ({meaning})"
+    return f"{likely if low == high else f'{likely} likely, {low} to {high}'}  ({meaning})"
 
 
 def _change(before: str, after: str) -> str:

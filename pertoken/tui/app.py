@@ -50,8 +50,8 @@ class PertokenApp(App[None]):
 
     def on_mount(self) -> None:
         """Open the fleet and start reading."""
-        self.add_mode("fleet", lambda: FleetPage(self.view, "Fleet"))
-        self.add_mode("savings", lambda: SavingsPage(self.view, "Savings"))
+        self.add_mode("fleet", lambda: FleetPage(self.view, "Fleet", windowed=True))
+        self.add_mode("savings", lambda: SavingsPage(self.view, "Savings", windowed=False))
         self.switch_mode("fleet")
         self.set_interval(self._refresh_s, self._tick)
         self._read()
@@ -175,6 +175,7 @@ _HELP: Sheet = (
             "– is not known; it is never 0. Details (enter) say why, and how to switch it on.",
             "Dimmed rows are stale, with their age. A gap in a line of bars was not observed.",
             "$/Mtok: all dollars of a deployment by its prompt (cached included) and generated tokens.",
+            "run/wait: requests running and waiting. SLO: whether a change keeps your latency objective.",
             "Bankable dollars leave the bill. Capacity dollars let the same bill serve more.",
         ),
     ),

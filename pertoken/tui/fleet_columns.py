@@ -39,9 +39,9 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
         Column("run/wait", _queue, 6, lambda line: line.running_now),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
         Column(f"tok/s in {window}", lambda line: sparkline(line.spark, SPARK_CELLS), 8),
-        Column("engine", lambda line: literal(line.engine), 9, least=6),
+        Column("engine", lambda line: literal(line.engine), 9),
         Column("host", lambda line: literal(line.host), 5, least=6),
-        Column("devices", _devices, 10, least=12),
+        Column("devices", _devices, 10, least=24, keep_end=True),
         Column("seen", lambda line: percent(line.coverage) if line.coverage < 0.95 else "", 11),
     )
     return columns if many_hosts else tuple(column for column in columns if column.name != "host")

@@ -17,6 +17,7 @@ from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, 
 from pertoken.units import format_count, format_duration, format_usd
 
 WIDE_SPARK_CELLS = 60
+_NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken prices set --help` says how to set one."
 
 
 def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
@@ -73,15 +74,12 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
     """One device: every value, what is not measured and why, and its host."""
     kind = {"gpu": "GPU", "cpu": "CPUs of the host"}.get(line.kind, literal(line.kind))
     host = next((each for each in report.hosts if each.name == line.host), None)
-    price = format_usd(line.nano_usd_per_hour)
     return sheet(
         Section(
             literal(label(line)),
             (("kind", kind), ("host", literal(line.host)), *_facts(device_columns(report), line, {"device", "host"})),
         ),
-        Section(
-            "Price", () if line.nano_usd_per_hour is not None else (f"$/hour is {price}: no price is set for it.",)
-        ),
+        Section("Price", () if line.nano_usd_per_hour is not None else (_NO_PRICE,)),
         Section("Not measured", _missing(report, line.device_id)),
         Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
         Section("How far to trust it", (_heard(report, line),)),

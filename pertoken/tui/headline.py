@@ -32,9 +32,9 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
     no_mtok = "$/Mtok: no price" if report.bill is None else "$/Mtok: no tokens"
     return (
         _figure(format_usd(report.nano_usd_per_mtok), "/Mtok", f"$/Mtok, last {window}", no_mtok),
-        _figure(format_count(report.generated_tok_s_now), " tok/s", "generated tok/s", "tok/s: no engine"),
-        _figure(power, " W", "watts", "watts: not read"),
-        _figure(per_hour, "/hour", f"$/hour, {without} unpriced" if without else "$/hour", "$/hour: no price"),
+        _figure(format_count(report.generated_tok_s_now), " tok/s", "generated tok/s now", "tok/s: no engine"),
+        _figure(power, " W", "watts now", "watts: not read"),
+        _figure(per_hour, "/hour", f"$/hour, {without} unpriced" if without else "$/hour now", "$/hour: no price"),
     )
 
 

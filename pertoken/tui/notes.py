@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.lines import EventLine, FleetReport, MissingMetric
-from pertoken.tui.advice_columns import best_per_target, not_evaluated
+from pertoken.tui.advice_columns import best_of_each_target, not_evaluated, total
 from pertoken.tui.sheet import Section, Sheet, sheet
 from pertoken.tui.words import ago, literal, usd_range
 
@@ -39,11 +39,12 @@ def gap_reason(gap: MissingMetric) -> str:
 
 def totals(proposed: Sequence[Recommendation]) -> str:
     """Bankable and capacity dollars of what is proposed, apart: they are different things and are never added."""
-    bankable, capacity = (usd_range(best_per_target(proposed, kind)) for kind in ("bankable", "capacity"))
+    best = best_of_each_target(proposed)
     return (
-        f"Bankable {bankable} a month (the bill falls). "
-        f"Capacity {capacity} a month (the same bill serves more). "
-        "The best change of each target counts; the two are not added."
+        f"Bankable {usd_range(total(each.bankable for each in best))} a month: the bill falls by this.\n"
+        f"Capacity {usd_range(total(each.capacity for each in best))} a month: the same bill serves more. "
+        "Not to be added.\n"
+        "Of each target only the best change counts."
     )
 
 

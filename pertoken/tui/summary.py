@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.lines import FleetReport
-from pertoken.tui.advice_columns import NOT_EVALUATED_COLUMNS, OPEN_COLUMNS, not_evaluated, open_advice
+from pertoken.tui.advice_columns import OPEN_COLUMNS, not_evaluated, open_advice
 from pertoken.tui.bill import bill_sentence
 from pertoken.tui.columns import GAP, Column, L, cut, fit
 from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.headline import figures
 from pertoken.tui.notes import advice_note, event_line, fleet_notes, totals
-from pertoken.tui.words import literal
+from pertoken.tui.words import literal, literal_lines
 from pertoken.units import format_duration
 
 WIDTH = 118
@@ -29,10 +29,15 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation]) -> s
         _table("Hosts", report.hosts, host_columns(report)),
         _table("Savings", proposed, OPEN_COLUMNS),
         [totals(proposed)] if proposed else [advice_note(recommendations)],
-        _table("Not evaluated", silent, NOT_EVALUATED_COLUMNS),
+        ["Not evaluated", *(_silence(each) for each in silent)] if silent else [],
         [event_line(report, event) for event in report.events[:3]],
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _silence(each: Recommendation) -> str:
+    why = " ".join(filter(None, (each.reason, each.remedy)))
+    return f"  {literal(each.rule_id)}, {literal(each.target)}: {each.state.lower()}: " + " ".join(literal_lines(why))
 
 
 def _table(title: str, lines: Sequence[L], columns: Sequence[Column[L]]) -> list[str]:

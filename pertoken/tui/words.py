@@ -7,7 +7,7 @@ from pertoken.units import NANO_USD, format_duration, format_usd
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
 _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_SLO = {"pass": "keeps", "near_miss": "near miss", "fail": "breaks"}
+_SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken"}
 
 
 def literal(text: str) -> str:
@@ -90,7 +90,7 @@ def ratio_range(ratio: tuple[float, float, float] | None) -> str:
 
 
 def slo_verdict(slo: str) -> str:
-    """What a change does to the latency objective."""
+    """Whether a change keeps the latency objective."""
     return _SLO.get(slo, UNKNOWN)
 
 

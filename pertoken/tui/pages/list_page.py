@@ -44,7 +44,7 @@ class ListPage(Page):
             for stack in self.query(Stack):
                 stack.settle()
             if self.focused is None:
-                self.call_after_refresh(self._focus_rows)
+                self._focus_rows()
 
     def fill(self, view: View) -> None:
         """Fill the tables from a view that has their part."""
@@ -59,10 +59,9 @@ class ListPage(Page):
 
     def rows(self) -> Rows[Any] | None:
         """The table that has the keys, or the first with rows."""
-        if isinstance(self.focused, Rows):
-            return self.focused
-        tables = [table for table in self.focus_chain if isinstance(table, Rows)]
-        return next((table for table in tables if table.matched), None)
+        shown = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
+        ordered = sorted(shown, key=lambda table: table is not self.focused)
+        return next((table for table in ordered if table.matched), None)
 
     def cannot(self, action: str) -> str | None:
         """Tables may be empty."""
@@ -86,7 +85,7 @@ class ListPage(Page):
             lines = self.lines_of(table.id or "", view)
             return next((self.details(line, view) for line in lines if table.key(line) == key), None)
 
-        self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, "widen" not in self.CANNOT))
+        self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, self.windowed))
 
     def back(self) -> None:
         """Drop the filter."""
@@ -104,7 +103,7 @@ class ListPage(Page):
     def sort(self) -> None:
         """Sort by the next column."""
         if rows := self.rows():
-            self.notify(f"Sorted by {rows.sort_next()}", timeout=2, markup=False)
+            rows.sort_next()
 
     def reverse(self) -> None:
         """Turn the order around."""

@@ -1,7 +1,7 @@
 """What all screens have in common: the title line, the banner of a failed reading, the keys, the footer."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -41,13 +41,13 @@ class Page(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall"), (32, "-high")]  # noqa: RUF012
     AUTO_FOCUS = ""
-    CANNOT: ClassVar[Mapping[str, str]] = {}
-    """Actions that mean nothing here, with the reason a person is told."""
 
-    def __init__(self, view: Callable[[], View], heading: str) -> None:
+    def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
         super().__init__()
         self.view = view
         self.heading = heading
+        self.windowed = windowed
+        """Whether what it shows depends on the window."""
 
     def compose(self) -> ComposeResult:
         """Title, banner, body, footer."""
@@ -69,7 +69,9 @@ class Page(Screen[None]):
 
     def cannot(self, action: str) -> str | None:
         """Why an action does nothing here now; None if it does something."""
-        return self.CANNOT.get(action)
+        if action in ("narrow", "widen") and not self.windowed:
+            return "The window belongs to the fleet: press 1 first."
+        return None
 
     def on_screen_resume(self) -> None:
         """Catch up with what was read meanwhile."""
@@ -93,7 +95,7 @@ class Page(Screen[None]):
             state = "live"
         else:
             state = f"no answer for {format_duration(view.now_ts - part.ts)}"
-        window = () if "widen" in self.CANNOT else (f"last {format_duration(view.window_s)}",)
+        window = (f"last {format_duration(view.window_s)}",) if self.windowed else ()
         place = literal(view.reading.place.value or "")
         return " · ".join(filter(None, (f"pertoken  {self.heading}", *window, state, place)))
 

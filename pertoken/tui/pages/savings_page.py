@@ -16,13 +16,9 @@ from pertoken.tui.source import Read, View
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
-_NOT_WINDOWED = "Advice has its own window (the setting advisor.since): press 1 for the fleet first."
-
 
 class SavingsPage(ListPage):
     """The second screen."""
-
-    CANNOT = {"narrow": _NOT_WINDOWED, "widen": _NOT_WINDOWED}  # noqa: RUF012
 
     def lists(self) -> ComposeResult:
         """Totals, and a tab for what is proposed and for what is not."""

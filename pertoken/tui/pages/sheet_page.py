@@ -28,8 +28,8 @@ class SheetPage(Page):
         part: Callable[[View], Read[Any]],
         windowed: bool = False,
     ) -> None:
-        super().__init__(view, heading)
-        self._sheet, self._part, self._windowed = sheet, part, windowed
+        super().__init__(view, heading, windowed)
+        self._sheet, self._part = sheet, part
         self._text = Static(markup=False)
 
     def body(self) -> ComposeResult:
@@ -45,8 +45,6 @@ class SheetPage(Page):
         """There are no rows here."""
         if action in ("open", "filter", "sort", "reverse", "next"):
             return _ALONE
-        if action in ("narrow", "widen") and not self._windowed:
-            return "The window belongs to the fleet: press 1 first."
         return super().cannot(action)
 
     def show(self, view: View) -> None:

@@ -1,10 +1,12 @@
 """A table of lines that fits its width, keeps its cursor, and can be filtered and sorted."""
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Generic
 
 from rich.text import Text
 from textual import events
+from textual.binding import Binding
 from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
@@ -13,8 +15,10 @@ from pertoken.tui.columns import GAP, Column, L, arranged, cut, fit, matching
 _SCROLLBAR = 1
 
 
-class Rows(DataTable[Text], Generic[L]):
-    """Lines of one kind. `key` names a line across readings."""
+class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
+    """Lines of one kind. `key` names a line across readings. `enter` is left to the page."""
+
+    BINDINGS = [each for each in DataTable.BINDINGS if isinstance(each, Binding) and each.key != "enter"]  # noqa: RUF012
 
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
         super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
@@ -52,13 +56,12 @@ class Rows(DataTable[Text], Generic[L]):
         self._words = words
         self._lay_out()
 
-    def sort_next(self) -> str:
-        """Sort by the next column shown, then by none again; its name, or how the order is without one."""
+    def sort_next(self) -> None:
+        """Sort by the next column shown, then by none again."""
         names = [self._kinds[i].name for i in self._widths()]
         at = names.index(self._by) + 1 if self._by in names else 0
         self._by, self._turned = (names[at] if at < len(names) else None), False
         self._lay_out()
-        return self._by or "its own order"
 
     @property
     def is_sorted(self) -> bool:
@@ -77,8 +80,16 @@ class Rows(DataTable[Text], Generic[L]):
     def _cells(self) -> list[list[str]]:
         return [[column.text(line) for column in self._kinds] for line in self.matched]
 
+    def _marked(self) -> list[Column[L]]:
+        """The columns, an arrow at the one that is sorted by."""
+        arrows = {column.name: "▲" if (column.order is None) != self._turned else "▼" for column in self._kinds}
+        return [
+            replace(column, name=column.name + arrows[column.name]) if column.name == self._by else column
+            for column in self._kinds
+        ]
+
     def _widths(self) -> dict[int, int]:
-        return fit(self._cells(), self._kinds, self.size.width - _SCROLLBAR)
+        return fit(self._cells(), self._marked(), self.size.width - _SCROLLBAR)
 
     def _lay_out(self) -> None:
         self.matched = arranged(matching(self._all, self._kinds, self._words), self._kinds, self._by, self._turned)
@@ -101,10 +112,9 @@ class Rows(DataTable[Text], Generic[L]):
         at = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
         scrolled = self.scroll_y
         self.clear(columns=True)
+        columns = self._marked()
         for i, width in widths.items():
-            column = self._kinds[i]
-            mark = ("▲" if (column.order is None) != self._turned else "▼") if column.name == self._by else ""
-            self.add_column(Text(cut(column.name + mark, width, column)), width=width, key=str(i))
+            self.add_column(Text(cut(columns[i].name, width, columns[i])), width=width, key=str(i))
         for key in keys:
             self.add_row(*(Text("") for _ in widths), key=key)
         if at is not None:

@@ -39,6 +39,8 @@ class Stack(Vertical):
 
     def settle(self) -> None:
         """Give every table its lines, after what they show has changed."""
+        if not self.size.height:
+            return  # its first resize settles it
         tables = list(self.query(Rows))
         wanted = [table.wanted_height for table in tables]
         if sum(wanted) > self.size.height:

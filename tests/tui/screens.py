@@ -1,0 +1,78 @@
+"""The real app under Pilot: what its screen shows as plain text, and golden files of it."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from pertoken.tui.app import PertokenApp
+from pertoken.tui.pages.page import Page
+from pertoken.tui.source import Read
+from tests.tui.reports import NOW, FixedSource
+
+GOLDEN = Path(__file__).parent / "golden"
+REWRITE = "PERTOKEN_REWRITE_GOLDEN"
+"""Set it to rewrite the golden files with what is shown now; then read their difference."""
+DEADLINE_S = 20.0
+NEVER_S = 3600.0
+
+
+def text_of(pilot: Pilot[None]) -> str:
+    """The screen as lines of text, without colours and without blanks at the ends."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool], what: str) -> None:
+    """Let the app work until a condition holds; fails with the screen after a deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not come about:\n{text_of(pilot)}"
+        await pilot.pause()
+
+
+async def until_shown(pilot: Pilot[None], text: str) -> None:
+    await until(pilot, lambda: text in text_of(pilot), repr(text))
+
+
+async def until_gone(pilot: Pilot[None], text: str) -> None:
+    await until(pilot, lambda: text not in text_of(pilot), f"the end of {text!r}")
+
+
+async def notices(pilot: Pilot[None]) -> list[str]:
+    """What the app has notified so far."""
+    await pilot.pause()
+    return [notification.message for notification in pilot.app._notifications]
+
+
+@asynccontextmanager
+async def running(
+    source: FixedSource,
+    size: tuple[int, int] = (80, 24),
+    refresh_s: float = NEVER_S,
+    now: Callable[[], float] = lambda: NOW,
+) -> AsyncIterator[Pilot[None]]:
+    """The app over a source, once its first reading has come."""
+    app = PertokenApp(source, refresh_s=refresh_s, now=now)
+    async with app.run_test(size=size) as pilot:
+        if source.wait is None:
+            await until(
+                pilot, lambda: isinstance(app.screen, Page) and app.view().reading.place != Read(), "a reading"
+            )
+            await until_shown(pilot, "Quit" if size[0] >= 80 else "Fleet")
+        yield pilot
+
+
+async def check_golden(pilot: Pilot[None], name: str) -> None:
+    """Compare the screen with its golden file."""
+    await pilot.pause()
+    file = GOLDEN / f"{name}.txt"
+    shown = text_of(pilot)
+    if os.environ.get(REWRITE):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(shown)
+    assert file.exists(), f"{file} is missing: run the tests with {REWRITE}=1 to write it"
+    assert shown == file.read_text(), f"{file} differs: read it, and if it is right, run the tests with {REWRITE}=1"
