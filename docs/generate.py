@@ -33,7 +33,10 @@ def _cli() -> str:
     parts = [f"# Command line\n\n{_NOTE}"]
 
     def add(command: click.Command, path: str, parent: click.Context | None) -> None:
-        context = click.Context(command, info_name=path.split()[-1], parent=parent, max_content_width=100)
+        # A width of its own, so that the page does not depend on the terminal that wrote it.
+        context = click.Context(
+            command, info_name=path.split()[-1], parent=parent, terminal_width=96, help_option_names=["-h", "--help"]
+        )
         parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
         for name, each in getattr(command, "commands", {}).items():
             add(each, f"{path} {name}", context)
@@ -57,7 +60,7 @@ def _rules() -> str:
     lines = [f"# Built-in rules\n\n{_NOTE}"]
     rules = [rule for loaded in load_rules() for rule in loaded.rules if loaded.origin.startswith("pertoken ")]
     for rule in sorted(rules, key=lambda each: each.rule_id):
-        lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}"]
+        lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}".rstrip() + "\n"]
         lines += [f"### {name}\n\n{rule.sections[name]}\n" for name in SECTIONS]
     lines += ["## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
     lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]

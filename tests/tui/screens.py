@@ -59,9 +59,7 @@ async def running(
     app = PertokenApp(source, refresh_s=refresh_s, now=now)
     async with app.run_test(size=size) as pilot:
         if source.wait is None:
-            await until(
-                pilot, lambda: isinstance(app.screen, Page) and app.view().reading.place != Read(), "a reading"
-            )
+            await until(pilot, lambda: isinstance(app.screen, Page) and app.view().reading.place != Read(), "a reading")
             await until_shown(pilot, "Quit" if size[0] >= 80 else "Fleet")
         yield pilot
 
