@@ -177,6 +177,7 @@ def _action(
     changes: dict[str, tuple[str, str]] = {}
     commands: list[str] = []
     undo: list[str] = []
+    released: list[str] = []
     pairs: list[tuple[Deployment, Deployment]] = []
     if isinstance(proposal, Deployment) and ran.now:
         pairs = [(ran.now, proposal)]
@@ -185,8 +186,8 @@ def _action(
         pairs = [
             (before[each.deployment_id], each) for each in proposal.deployments if each != before[each.deployment_id]
         ]
-        names = [gathered.names[each] for each in proposal.released]
-        for name in names:
+        released = [gathered.names[each] for each in proposal.released]
+        for name in released:
             changes[name] = ("paid", "released")
             commands.append(f"Drain {name} and give its device, or the instance it belongs to, back.")
             undo.append(f"Order {name} again.")
@@ -196,8 +197,9 @@ def _action(
         change = knobs.commands(now.engine, differing)
         commands += [*change.apply, *change.manual]
         undo += change.undo
-    what = ", ".join(f"{name} {old} → {new}" for name, (old, new) in changes.items())
-    return changes, tuple(commands), tuple(undo), what or base.title
+    what = [f"release {', '.join(released)}"] if released else []
+    what += [f"{name} {old} → {new}" for name, (old, new) in changes.items() if name not in released]
+    return changes, tuple(commands), tuple(undo), ", ".join(what) or base.title
 
 
 def _shown(value: object) -> str:

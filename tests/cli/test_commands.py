@@ -1,0 +1,149 @@
+"""The commands a person types, with good input and with bad."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pertoken.cli import main
+from tests.scenario import LOW_BATCH_70B, seed
+
+NOW = int(time.time()) // 60 * 60
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> str:
+    folder = tmp_path / "db"
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=3, end_ts=NOW)
+    return str(folder)
+
+
+def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_from_now(recorded: str) -> None:
+    first = run("prices", "set", "6.88", "--for", "H100", "--db", recorded, "--note", "contract")
+    assert "H100: $6.88 an hour, for all that was recorded." in first.output
+    assert "It applies to 2 x NVIDIA H100 80GB HBM3." in first.output
+    second = run("prices", "set", "$5", "--for", "H100", "--db", recorded)
+    assert "$5.00 an hour, for 20" in second.output
+    shown = json.loads(run("prices", "show", "--db", recorded, "--json").stdout)
+    assert [each["nano_usd_per_device_hour"] for each in shown] == [6_880_000_000, 5_000_000_000]
+    assert shown[0]["from_ts"] == 0 < shown[1]["from_ts"]
+    text = run("prices", "show", "--db", recorded).output
+    assert "since ever" in text and "contract" in text
+
+
+def test_a_price_before_anything_was_recorded_is_kept_for_what_comes(tmp_path: Path) -> None:
+    done = run("prices", "set", "0.50", "--for", "cpu", "--db", str(tmp_path / "new"))
+    assert done.exit_code == 0
+    assert "it applies to what comes" in done.output
+
+
+def test_a_price_that_matches_nothing_recorded_names_what_is(recorded: str) -> None:
+    done = run("prices", "set", "1", "--for", "A100", "--db", recorded)
+    assert "No recorded device matches 'A100' yet; recorded: NVIDIA H100 80GB HBM3." in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["prices", "set", "-1", "--for", "cpu"], "between 0 and"),
+        (["prices", "set", "cheap", "--for", "cpu"], "'cheap' is not a price"),
+        (["prices", "set", "nan", "--for", "cpu"], "between 0 and"),
+        (["prices", "set", "1", "--for", "cpu", "--from", "soon"], "--from 'soon': write"),
+        (["agent", "--interval", "0"], "--interval: must be at least 1 s"),
+        (["agent", "--interval", "7s"], "--interval: must be whole seconds that divide a minute"),
+        (["agent", "--engine", "gpu-1:8000"], "--engines: 'gpu-1:8000' is not a base URL"),
+        (["agent", "--json"], "--json goes with --once"),
+        (["agent", "--db", "postgresql://u@h/d"], "the agent writes to a folder"),
+        (["up", "--db", "postgresql://u@h/d"], "--db must be a folder"),
+        (["advise", "--since", "yesterday"], "--since: 'yesterday' is not a duration"),
+        (["advise", "--config", "/no/such.toml"], "no such settings file"),
+        (["db", "purge", "--raw-before", "x"], "is not a duration"),
+        (["config", "check", "--config", "/no/such.toml"], "no such settings file"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+    if "--db" not in arguments and arguments[0] not in ("config",):
+        arguments = [*arguments, "--db", str(tmp_path)]
+    done = run(*arguments)
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["top"], ["advise"], ["db", "info"]])
+def test_a_folder_without_a_database_is_one_line_and_exit_1(command: list[str], tmp_path: Path) -> None:
+    done = run(*command, "--db", str(tmp_path))
+    assert done.exit_code == 1
+    assert f"pertoken: {tmp_path}: holds no telemetry.db; start one with" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_rule_file_that_is_not_there_is_named(recorded: str) -> None:
+    done = run("advise", "--db", recorded, "--rule", "/no/such.py")
+    assert (done.exit_code, "no such file" in done.stderr) == (2, True)
+
+
+def test_a_database_says_what_it_holds_and_whether_it_is_whole(recorded: str) -> None:
+    found = json.loads(run("db", "info", "--db", recorded, "--json").stdout)
+    assert found["telemetry rows"]["device_sample"] == 6
+    assert found["telemetry schema"] == "0001"
+    assert "device_sample" in run("db", "info", "--db", recorded).output
+    assert "are good" in run("db", "check", "--db", recorded).output
+
+
+def test_a_damaged_database_fails_its_check(recorded: str) -> None:
+    file = Path(recorded) / "telemetry.db"
+    content = bytearray(file.read_bytes())
+    content[4096 * 3 : 4096 * 3 + 64] = b"\xff" * 64
+    file.write_bytes(content)
+    done = run("db", "check", "--db", recorded)
+    assert done.exit_code == 1
+    assert "fault" in done.stderr
+
+
+def test_upgrading_lays_both_groups_and_says_so(tmp_path: Path) -> None:
+    done = run("db", "upgrade", "--db", str(tmp_path / "new"))
+    assert "telemetry went from nothing to 0001." in done.output
+    assert "telemetry is at 0001." in run("db", "upgrade", "--db", str(tmp_path / "new")).output
+
+
+def test_purging_raw_rows_changes_no_total(recorded: str) -> None:
+    before = json.loads(run("advise", "--db", recorded, "--since", "1h", "--json").stdout)["fleet"]["deployments"]
+    done = run("db", "purge", "--db", recorded, "--raw-before", "0s", "--minutes-before", "30d")
+    assert "rows deleted" in done.output
+    after = json.loads(run("advise", "--db", recorded, "--since", "1h", "--json").stdout)["fleet"]["deployments"]
+    for line in (before[0], after[0]):
+        line["age_s"] = None
+    assert after == before
+
+
+def test_settings_are_written_checked_and_shown(tmp_path: Path) -> None:
+    file = str(tmp_path / "sub" / "pertoken.toml")
+    assert run("config", "init", "--config", file).output == f"Wrote {file}.\n"
+    assert run("config", "init", "--config", file).exit_code == 2
+    assert run("config", "check", "--config", file).output == f"{file}: good.\n"
+    shown = json.loads(run("config", "show", "--config", file, "--json").stdout)
+    assert shown["agent.interval"] == 10
+    assert "agent.interval = 10" in run("config", "show", "--config", file).output
+
+
+def test_doctor_says_what_is_missing_and_how_to_switch_it_on(tmp_path: Path) -> None:
+    found = json.loads(run("doctor", "--db", str(tmp_path), "--json").stdout)
+    areas = {each["area"] for each in found}
+    assert {"host", "device", "engine", "database", "settings"} <= areas
+    for each in found:
+        assert each["ok"] or each["text"]
+    text = run("doctor", "--db", str(tmp_path)).output
+    assert "SQLite" in text
+
+
+def test_top_without_a_terminal_prints_the_facts(recorded: str) -> None:
+    output = run("top", "--db", recorded).output
+    assert "Llama-3.3-70B-Instruct" in output
+    assert "pertoken prices set" in output
