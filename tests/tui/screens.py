@@ -57,6 +57,7 @@ async def running(
 ) -> AsyncIterator[Pilot[None]]:
     """The app over a source, once its first reading has come."""
     app = PertokenApp(source, refresh_s=refresh_s, now=now)
+    app.animation_level = "none"
     async with app.run_test(size=size) as pilot:
         if source.wait is None:
             await until(pilot, lambda: isinstance(app.screen, Page) and app.view().reading.place != Read(), "a reading")

@@ -73,12 +73,18 @@ class Page(Screen[None]):
             return "The window belongs to the fleet: press 1 first."
         return None
 
+    def on_mount(self) -> None:
+        """Show what was read before."""
+        self.renew()
+
     def on_screen_resume(self) -> None:
         """Catch up with what was read meanwhile."""
         self.renew()
 
     def renew(self) -> None:
-        """Show the newest view."""
+        """Show the newest view, once there is where to show it."""
+        if not self.is_mounted:
+            return
         view = self.view()
         part = self.part(view)
         with self.app.batch_update():
@@ -91,6 +97,8 @@ class Page(Screen[None]):
     def _title(self, view: View, part: Read[Any]) -> str:
         if view.paused:
             state = "PAUSED, p goes on"
+        elif part.error is not None:
+            state = "not answering"
         elif part.ts is None or view.now_ts - part.ts <= LATE_S:
             state = "live"
         else:

@@ -1,0 +1,137 @@
+"""The app lives on whatever its database does."""
+
+import sys
+from dataclasses import replace
+from subprocess import run
+from threading import Event
+
+from rich.text import Text
+
+from pertoken.tui.widgets.rows import Rows
+from tests.tui.reports import CHAT, NOW, RICH, FixedSource, locked
+from tests.tui.screens import running, text_of, until, until_gone, until_shown
+
+
+async def test_figures_follow_the_database() -> None:
+    source = FixedSource()
+    async with running(source, refresh_s=0.05) as pilot:
+        source.report = replace(RICH, deployments=(replace(CHAT, model="a-new-model"),))
+        await until_shown(pilot, "a-new-model")
+        await until_gone(pilot, "70B-Instruct          ")
+
+
+async def test_details_follow_the_database_and_say_when_their_row_is_gone() -> None:
+    source = FixedSource()
+    async with running(source, refresh_s=0.05) as pilot:
+        await pilot.press("enter")
+        await until_shown(pilot, "87%")
+        source.report = replace(RICH, deployments=(replace(CHAT, busy=0.21),))
+        await until_shown(pilot, "21%")
+        source.report = replace(RICH, deployments=())
+        await until_shown(pilot, "It is no longer there: esc goes back.")
+
+
+async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_their_age() -> None:
+    source, clock = FixedSource(), [float(NOW)]
+    async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+        await until_shown(pilot, "70B-Instruct")
+        source.error = locked
+        clock[0] += 240
+        await until_shown(pilot, "These figures are from 4m ago: /var/lib/pertoken/telemetry.db: locked")
+        assert "70B-Instruct" in text_of(pilot)
+        source.error = None
+        await until_gone(pilot, "These figures are from")
+
+
+async def test_an_error_nobody_foresaw_is_shown_and_not_fatal() -> None:
+    async with running(FixedSource(error=lambda: ZeroDivisionError("[b]oops"))) as pilot:
+        await until_shown(pilot, "unexpected ZeroDivisionError: [b]oops")
+
+
+async def test_keys_work_while_the_database_does_not_answer() -> None:
+    gate = Event()
+    try:
+        async with running(FixedSource(wait=gate)) as pilot:
+            await until_shown(pilot, "Reading the database")
+            await pilot.press("question_mark")
+            await until_shown(pilot, "Show the fleet")
+            await pilot.press("escape")
+            await until_shown(pilot, "Reading the database")
+            gate.set()
+            await until_shown(pilot, "70B-Instruct")
+    finally:
+        gate.set()
+
+
+async def test_the_title_says_since_when_nothing_was_answered() -> None:
+    gate, clock = Event(), [float(NOW)]
+    gate.set()
+    source = FixedSource(wait=gate)
+    try:
+        async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+            await until_shown(pilot, "live")
+            gate.clear()
+            await until(pilot, lambda: pilot.app._waiting, "a reading under way")  # type: ignore[attr-defined]
+            clock[0] += 75
+            await until_shown(pilot, "no answer for 75s")
+    finally:
+        gate.set()
+
+
+async def test_quitting_does_not_wait_for_the_database() -> None:
+    gate = Event()
+    try:
+        async with running(FixedSource(wait=gate)) as pilot:
+            await pilot.press("q")
+            await until(pilot, lambda: not pilot.app.is_running, "the end")
+    finally:
+        gate.set()
+
+
+async def test_a_window_chosen_while_reading_is_read_next() -> None:
+    gate = Event()
+    source = FixedSource(wait=gate)
+    try:
+        async with running(source) as pilot:
+            await until_shown(pilot, "Reading the database")
+            await pilot.press("right_square_bracket")
+            gate.set()
+            await until_shown(pilot, "Paid in 6h")
+    finally:
+        gate.set()
+
+
+async def test_names_are_shown_as_they_are_and_never_act() -> None:
+    async with running(FixedSource(), (160, 40)) as pilot:
+        await until_shown(pilot, "[/b]evil\\x1b[31m\\u202emodel[red]")
+        assert "\x1b" not in text_of(pilot)
+        assert "\u202e" not in text_of(pilot)
+
+
+async def test_stale_rows_are_dimmed_and_carry_their_age() -> None:
+    async with running(FixedSource()) as pilot:
+        table = pilot.app.screen.query_one("#deployments", Rows)
+
+        def cells(key: str) -> list[Text]:
+            return [cell for cell in table.get_row(key) if isinstance(cell, Text)]
+
+        assert {cell.style for cell in cells("13")} == {"dim"}
+        assert any("3m ago" in cell.plain for cell in cells("13"))
+        assert {cell.style for cell in cells("11")} == {""}
+
+
+async def test_the_cursor_stays_on_its_row_when_rows_come_and_go() -> None:
+    source = FixedSource()
+    async with running(source, refresh_s=0.05) as pilot:
+        table: Rows[object] = pilot.app.screen.query_one("#deployments", Rows)
+        await pilot.press("down")
+        source.report = replace(
+            RICH, deployments=(replace(CHAT, deployment_id=9, model="newcomer"), *RICH.deployments)
+        )
+        await until_shown(pilot, "newcomer")
+        assert table.cursor_row == 2
+
+
+def test_the_plain_summary_needs_no_terminal_library() -> None:
+    code = "import pertoken.tui.summary, pertoken.tui.keys, sys; sys.exit('textual' in sys.modules)"
+    assert run([sys.executable, "-c", code], check=False).returncode == 0

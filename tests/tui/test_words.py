@@ -1,0 +1,85 @@
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.costs.lines import Bill
+from pertoken.tui.bill import bar_cells
+from pertoken.tui.words import (
+    ago,
+    literal,
+    literal_lines,
+    number,
+    percent,
+    ratio_range,
+    seconds,
+    slo_verdict,
+    sparkline,
+    usd_parts,
+    usd_range,
+    watts,
+)
+
+MONEY = st.integers(0, 10**15)
+
+
+def test_unknown_is_a_dash_and_zero_is_zero() -> None:
+    for written in (percent(None), number(None), watts(None), seconds(None), usd_range(None), ratio_range(None)):
+        assert written == "–"
+    assert (percent(0.0), number(0.0), watts(0.0), seconds(0.0)) == ("0%", "0", "0 W", "0 ms")
+    assert slo_verdict("unknown") == "–"
+
+
+def test_a_share_too_small_to_round_is_not_nothing() -> None:
+    assert percent(0.001) == "<1%"
+
+
+def test_ages_and_latencies_read_naturally() -> None:
+    assert (ago(40), ago(190), ago(None), ago(-3)) == ("40s ago", "3m ago", "never", "0s ago")
+    assert (seconds(0.0182), seconds(1.84), seconds(62.0)) == ("18.2 ms", "1.84 s", "62 s")
+
+
+def test_control_and_direction_characters_are_written_out() -> None:
+    assert literal("a\x1b[31m\u202e\n\ud800é界") == "a\\x1b[31m\\u202e\\n\\ud800é界"
+    assert literal_lines("one\n\ttwo\x07") == ("one", "    two\\x07")
+
+
+@given(st.text())
+def test_nothing_a_name_holds_reaches_the_terminal_as_a_command(text: str) -> None:
+    written = literal(text)
+    written.encode("utf-8")
+    assert not {unicodedata.category(char) for char in written} & {"Cc", "Cf", "Zl", "Zp"}
+
+
+def test_a_sparkline_starts_at_zero_and_keeps_its_gaps() -> None:
+    assert sparkline((0.0, None, 7.0, 3.5), 10) == "▁ █▅"
+    assert sparkline((None, None), 10) == "  "
+    assert sparkline((0.0, 0.0), 10) == "▁▁"
+    assert sparkline((), 10) == ""
+
+
+def test_a_long_sparkline_is_put_together_from_what_was_observed() -> None:
+    assert sparkline((1.0, None, None, None, 4.0, 4.0), 3) == "▃ █"
+
+
+def test_a_range_of_one_value_is_that_value() -> None:
+    assert usd_range((5 * 10**9, 5 * 10**9, 5 * 10**9)) == "$5.00"
+    assert usd_range((-(10**9), 0, 2 * 10**9)) == "-$1.00 to $2.00"
+    assert ratio_range((1.31, 1.5, 1.92)) == "1.3–1.9×"
+
+
+@given(MONEY, MONEY, MONEY, MONEY)
+def test_a_bill_adds_up_as_it_is_read(busy: int, idle: int, other: int, unallocated: int) -> None:
+    amounts = (busy, idle, other, unallocated)
+    paid, parts = usd_parts(sum(amounts), amounts)
+
+    def cents(text: str) -> int:
+        return round(float(text.removeprefix("$").replace(",", "")) * 10**9)
+
+    assert cents(paid) == sum(cents(part) for part in parts)
+
+
+@given(MONEY, MONEY, MONEY, MONEY, st.integers(1, 300))
+def test_a_bar_is_exactly_as_long_as_its_room(busy: int, idle: int, other: int, unallocated: int, width: int) -> None:
+    cells = bar_cells(Bill(busy + idle + other + unallocated, busy, idle, other, unallocated), width)
+    assert sum(cells) == (width if busy + idle + other + unallocated else 0)
