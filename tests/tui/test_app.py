@@ -125,9 +125,7 @@ async def test_the_cursor_stays_on_its_row_when_rows_come_and_go() -> None:
     async with running(source, refresh_s=0.05) as pilot:
         table: Rows[object] = pilot.app.screen.query_one("#deployments", Rows)
         await pilot.press("down")
-        source.report = replace(
-            RICH, deployments=(replace(CHAT, deployment_id=9, model="newcomer"), *RICH.deployments)
-        )
+        source.report = replace(RICH, deployments=(replace(CHAT, deployment_id=9, model="newcomer"), *RICH.deployments))
         await until_shown(pilot, "newcomer")
         assert table.cursor_row == 2
 
