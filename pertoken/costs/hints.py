@@ -37,15 +37,19 @@ def hints(
                 f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
                 f"`pertoken prices set DOLLARS --for {selector}`."
             )
-    found += _gap_hints(devices, missing)
+    found += _gap_hints(devices, deployments, missing)
     return tuple(dict.fromkeys(found))
 
 
-def _gap_hints(devices: Sequence[DeviceLine], missing: Sequence[MissingMetric]) -> list[str]:
+def _gap_hints(
+    devices: Sequence[DeviceLine], deployments: Sequence[DeploymentLine], missing: Sequence[MissingMetric]
+) -> list[str]:
     """One sentence for each reason why something cannot be read that a person could switch on."""
     metrics: dict[tuple[str, str, str], list[str]] = {}
     drivers: list[str] = []
     for gap in missing:
+        if gap.metric == "engines" and deployments:
+            continue  # some were found; what else may be hidden is for `doctor`
         if gap.metric in _VENDORS:
             drivers.append(gap.reason)
         elif gap.status in ("denied", "missing", "failing") and gap.remedy and gap.metric != "metrics_page":
