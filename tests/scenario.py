@@ -101,9 +101,11 @@ HEALTHY_70B = Serving(
 )
 
 
-def seed(folder: Path, serving: Serving, *, gpus: int, usd_per_hour: float | None, minutes: int, end_ts: int) -> Place:
-    """A folder in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute)."""
-    where = laid(folder)
+def seed(
+    where: Path | Place, serving: Serving, *, gpus: int, usd_per_hour: float | None, minutes: int, end_ts: int
+) -> Place:
+    """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute)."""
+    where = laid(where)
     devices = [
         DeviceRow(stable_id("device", f"GPU-{i}"), HOST, "gpu", f"GPU-{i}", "nvidia", H100, i, 85_520_809_984, 700_000)
         for i in range(gpus)

@@ -10,9 +10,10 @@ from pertoken.store.rows import HostRow, HostSample, Tick
 HOST = stable_id("host", "machine-1")
 
 
-def laid(folder: Path) -> Place:
-    """A folder with both groups of tables."""
-    where = place(str(folder))
+def laid(where: Path | Place) -> Place:
+    """A folder or a server with both groups of tables."""
+    if isinstance(where, Path):
+        where = place(str(where))
     for group in GROUPS:
         upgrade(where, group)
     return where

@@ -81,7 +81,12 @@ def _run(
     total = sum(len(each.rules) for each in loaded) + 1
     bar: Any
     with click.progressbar(
-        length=total, label="Advising", file=sys.stderr, hidden=not sys.stderr.isatty(), item_show_func=lambda step: str(step or ""), show_eta=False
+        length=total,
+        label="Advising",
+        file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+        item_show_func=lambda step: str(step or ""),
+        show_eta=False,
     ) as bar:
         advice = run(
             store, loaded, market, settings, window_s, now_ts, progress=lambda step: bar.update(1, current_item=step)

@@ -1,18 +1,23 @@
 """The schema of code, migrations and stored databases is one, on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
+from pertoken.advisor.gather import gather
+from pertoken.catalog.market import load_market
+from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.store.open import REVISIONS, open_store, revision, writing
 from pertoken.store.place import GROUPS, Place, place
 from pertoken.store.write import Writer
 from tests.postgres import server_url
+from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid, tick
 
 
@@ -52,6 +57,19 @@ def test_postgresql_is_written_rolled_up_and_read_by_the_same_code(postgres: Pla
         assert writer.roll_up() == 2
     with open_store(postgres).read() as connection:
         assert connection.execute(text("SELECT cpu_util_1e4_sum FROM telemetry.host_1h")).scalar() == 5000
+
+
+def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: Place, tmp_path: Path) -> None:
+    end, reports, evidence = 1_790_000_400, [], []
+    for where in (tmp_path, postgres):
+        seeded = seed(where, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=90, end_ts=end)
+        store = open_store(seeded)
+        reports.append(replace(fleet_report(store, 3600, end), source=""))
+        gathered = gather(store, load_market(), 3600, end)
+        evidence.append({key: dict(seen.items()) for key, seen in gathered.seen.items()})
+    assert reports[0].deployments[0].nano_usd_per_mtok
+    assert [reports[0].deployments, reports[0].bill] == [reports[1].deployments, reports[1].bill]
+    assert evidence[0] == evidence[1]
 
 
 def test_a_database_of_a_newer_pertoken_is_refused_and_left_alone(tmp_path: Path) -> None:
