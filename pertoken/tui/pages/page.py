@@ -99,7 +99,9 @@ class Page(Screen[None]):
             state = "PAUSED, p goes on"
         elif part.error is not None:
             state = "not answering"
-        elif part.ts is None or view.now_ts - part.ts <= LATE_S:
+        elif part.ts is None:
+            state = "reading"
+        elif view.now_ts - part.ts <= LATE_S:
             state = "live"
         else:
             state = f"no answer for {format_duration(view.now_ts - part.ts)}"
