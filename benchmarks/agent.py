@@ -193,8 +193,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     for name in pids:
         rows.append(Row(name, "pss", end[name].pss_mib, "MiB", PSS))
         rows.append(Row(name, "rss", end[name].rss_mib, "MiB", "Rss of smaps_rollup at the end, summed"))
-        grown = end[name].pss_mib - start[name].pss_mib
-        rows.append(Row(name, "pss_growth", grown, "MiB", "over the measured time"))
+        rows.append(Row(name, "rss_growth", end[name].rss_mib - start[name].rss_mib, "MiB", "over the measured time"))
     return rows, [
         Target("agent.cpu_share", share[ours], 0.005, "<="),
         Target("agent.driver_calls_per_tick", calls, 72, "<="),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
@@ -90,6 +91,7 @@ def engine_id_of(host_id: int, reading: EngineReading) -> int:
     return stable_id("engine", host_id, endpoint.kind, address)
 
 
+@cache
 def bucket_set_id(bounds: tuple[float, ...]) -> int:
     """The id of a set of upper bounds."""
     return stable_id("buckets", *map(repr, bounds))

@@ -45,6 +45,8 @@ class Writer:
         self._dialect = self._connection.dialect.name
         self._seen: dict[int, tuple[object, int]] = {}
         """By id: an identity as it was last written, and that tick's `ts`."""
+        self._bucket_sets: frozenset[int] = frozenset()
+        """Those that are stored already."""
 
     def __enter__(self) -> "Writer":
         return self
@@ -74,6 +76,7 @@ class Writer:
             self._samples(tick)
             self._memory(tick)
         self._seen |= seen
+        self._bucket_sets |= tick.bucket_sets.keys()
 
     def roll_up(self, *, hours: bool = True) -> int:
         """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many."""
@@ -211,6 +214,7 @@ class Writer:
             [
                 {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
                 for key, bounds in tick.bucket_sets.items()
+                if key not in self._bucket_sets
             ],
         )
         self._add_missing(
