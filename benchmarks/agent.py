@@ -33,6 +33,9 @@ CHILD_PATIENCE_S = 5.0
 STARTS = 3
 LOOK_S = 0.02
 WARM_UP_TICKS = 3
+PEER_WARM_UP_S = 15.0
+"""What peers may import before they tick."""
+OURS = ("pertoken agent", "its sampler", "bare pynvml loop")
 PEERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "nvitop-exporter": ("nvitop_exporter", ("--port", "0", "--interval", "{interval}")),
     "zeus": ("zeus.monitor", ("power", "--update-period", "{interval}")),
@@ -142,7 +145,8 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     folder.mkdir()
     settings = scratch / "none.toml"
     settings.touch()
-    plain = {**os.environ, "PERTOKEN_CONFIG": str(settings)}
+    # By its URL alone: other servers of this machine are not to be measured. Looking costs the same.
+    plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
     with ExitStack() as stack:
         engine = stack.enter_context(running([sys.executable, "-m", "benchmarks.engine_page"], plain, log))
         url = line_of(engine)
@@ -157,12 +161,12 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
             pass
         pid, next_start_s = stack.enter_context(agent(folder, url, interval_s, env))
         bare = stack.enter_context(running([sys.executable, "-m", "benchmarks.bare_nvml", str(interval_s)], env, log))
-        pids = {"pertoken agent": pid, "its sampler": sampler_of(pid), "bare pynvml loop": bare.pid}
+        pids = dict(zip(OURS, (pid, sampler_of(pid), bare.pid), strict=True))
         for name, (module, arguments) in PEERS.items():
             if importlib.util.find_spec(module.partition(".")[0]) is not None:
                 command = [sys.executable, "-m", module, *(each.format(interval=interval_s) for each in arguments)]
                 pids[name] = stack.enter_context(running(command, env, log)).pid
-        time.sleep(WARM_UP_TICKS * interval_s)
+        time.sleep(WARM_UP_TICKS * interval_s + (PEER_WARM_UP_S if len(pids) > len(OURS) else 0))
         say(f"measuring {', '.join(pids)} for {seconds:g} s")
         since_ts = int(time.time())
         start = {name: use(each) for name, each in pids.items()}
@@ -189,9 +193,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
         Row(ours, "driver_calls_per_tick", calls, "calls", "mean of agent_sample over the measured time"),
         Row(ours, "driver_calls_per_tick_most", max(each[2] for each in costs), "calls", "with process lists"),
         Row(ours, "tick_time", statistics.median(each[0] for each in costs), "ms", "median of agent_sample"),
-        Row(
-            ours, "engines", engines[0][0], "engines", "read each tick; more than 1: others were found on this machine"
-        ),
+        Row(ours, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
         Row(ours, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
         Row(ours, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
         Row(
