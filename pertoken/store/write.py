@@ -22,6 +22,7 @@ _SAMPLES: dict[type, tuple[Table, str | None, str | None]] = {
     rows.DeploymentSample: (t.deployment_sample, "deployment", "epoch_id"),
     rows.DeviceShare: (t.device_share, "share", "device_id"),
     rows.HistogramSample: (t.histogram_sample, "histogram", "epoch_id"),
+    rows.EngineCounterSample: (t.engine_counter_sample, "engine_counter", "epoch_id"),
 }
 """Value type -> its table, the roll-up it makes dirty, and that roll-up's owner."""
 
