@@ -4,6 +4,8 @@ import json
 import sqlite3
 from dataclasses import asdict, dataclass
 
+from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapter import Seen
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
@@ -48,6 +50,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         found += _device(device)
     for engine in look.engines:
         found.append(_engine(engine))
+        found += [_gap("engine", engine.endpoint.kind, gap) for gap in engine.gaps]
     if not look.engines:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
@@ -76,7 +79,13 @@ def _engine(engine: EngineReading) -> Finding:
     if engine.fault:
         return Finding("engine", subject, False, engine.fault, engine.remedy)
     knobs = ", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))
-    return Finding("engine", subject, True, f"{engine.served_model}, {len(engine.counters)} token counters; {knobs}")
+    text = f"{engine.served_model}, {len(engine.counters)} counters; {knobs}"
+    adapter = ADAPTERS[engine.endpoint.kind]
+    if adapter.seen is not Seen.LIVE:
+        text += f"; how it is read was tested on {adapter.seen}"
+    if adapter.at_finish:
+        text += f"; counted when a request finishes: {', '.join(sorted(adapter.at_finish))}"
+    return Finding("engine", subject, True, text)
 
 
 def _database(where: Place) -> list[Finding]:

@@ -42,7 +42,7 @@ def test_a_vllm_page_becomes_counters_gauges_histograms_and_identity() -> None:
         reading = EngineReader(remote(url), QUICK, processes=nobody).read()
     assert reading.fault is None
     assert reading.counters['prompt_tokens{engine="0",model_name="tiny-llama"}'] == 6784
-    assert reading.gauges == {"running": 0, "waiting": 0, "kv_use": 0}
+    assert reading.gauges == {"running": 0, "waiting": 0, "kv_use": 0, "awake": 1}
     assert sum(reading.histograms['ttft_s{engine="0",model_name="tiny-llama"}'].counts) == 41
     assert (reading.served_model, reading.version, reading.model_path) == (
         "tiny-llama",
@@ -170,7 +170,8 @@ def test_the_kind_is_told_by_the_page_or_by_the_owner_of_the_models() -> None:
         ({"/metrics": b"llamacpp:a 1\n"}, "llama.cpp"),
         ({"/metrics": (501, b"{}"), "/v1/models": models % b"llamacpp"}, "llama.cpp"),
         ({"/metrics": b"python_info 1\n", "/v1/models": models % b"vllm"}, "vllm"),
-        ({"/metrics": (404, b""), "/v1/models": models % b"library"}, None),
+        ({"/metrics": (404, b""), "/v1/models": models % b"library"}, "ollama"),
+        ({"/metrics": (404, b""), "/v1/models": models % b"somebody"}, None),
         ({"/metrics": b"node_load1 1\n"}, None),
     ]
     for replies, kind in cases:
