@@ -158,10 +158,15 @@ class Adapter:
 
     def models(self, page: Page) -> tuple[str, ...]:
         """Names of the models that the page's series are of."""
-        names = [name for metric in (*self.counters, *self.gauges) for name in metric.names]
-        names += [f"{name}_bucket" for metric in self.histograms for name in metric.names]
+        suffixed = [(each, "") for each in (*self.counters, *self.gauges)] + [
+            (each, "_bucket") for each in self.histograms
+        ]
         told = {
-            text(dict(labels).get(self.model_label or "")) for name in names for labels in page.samples.get(name, {})
+            text(dict(labels).get(self.model_label or ""))
+            for metric, suffix in suffixed
+            for name in metric.names
+            for labels in page.samples.get(name + suffix, {})
+            if set(metric.where) <= set(labels)
         }
         return tuple(sorted(name for name in told if name is not None))
 

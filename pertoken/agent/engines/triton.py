@@ -50,5 +50,5 @@ ADAPTER = Adapter(
         "Triton's TensorRT-LLM backend counts no tokens",
         "serve the model with trtllm-serve, with `return_perf_metrics: true` in its --config file",
     ),
-    model_label=None,
+    model_label="model",
 )

@@ -7,7 +7,7 @@ SAMPLE: Mapping[str, str] = {
     "cached_tokens": "prompt tokens taken from the prefix cache",
     "computed_tokens": "prompt tokens that were computed: prompt minus cached",
     "generated_tokens": "tokens generated",
-    "requests_finished": "requests that ended with an answer",
+    "requests_finished": "requests that ended, as far as the engine counts them",
     "preemptions": "requests put back to the queue for want of KV cache",
 }
 """Counters that are columns of `deployment_sample`."""
