@@ -152,8 +152,7 @@ class Adapter:
             for labels, buckets in self._series(metric, page.histogram(name), key=lambda each: sum(each[1])).items()
         }
         if self.absent_is_zero and (counters or gauges):
-            on_page = {metric.word for metric, _ in _present(page, self.counters)}
-            counters |= {each.word: 0 for each in self.counters if each.word in TOKENS and each.word not in on_page}
+            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
         return Values(counters, gauges, histograms)
 
     def models(self, page: Page) -> tuple[str, ...]:
@@ -169,6 +168,14 @@ class Adapter:
             if set(metric.where) <= set(labels)
         }
         return tuple(sorted(name for name in told if name is not None))
+
+    def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
+        """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""
+        on_page = {metric.word for metric, _ in _present(page, self.counters)}
+        finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
+        for word in {each.word for each in self.counters}.intersection(TOKENS) - on_page:
+            if not finished or (word == "cached_tokens" and "prompt_tokens" in on_page):
+                yield word
 
     def _series(
         self, metric: Metric, found: Mapping[Labels, _T], key: Callable[[_T], Any] = lambda value: value

@@ -115,6 +115,14 @@ def test_sglang_counters_that_have_not_counted_yet_are_0_on_a_page_with_others()
         "generated_tokens": 0,
     }
     assert read("sglang", "python_info 1\n").counters == {}
+    answered = "sglang:num_requests_total 1\nsglang:prompt_tokens_total 9\n"
+    assert counted_of(read("sglang", answered).counters)["computed_tokens"] == 9
+
+
+def test_a_release_that_finished_requests_and_shows_no_tokens_counts_none() -> None:
+    older = read("trtllm", 'trtllm_request_success_total{finished_reason="stop"} 5\ntrtllm_num_requests_running 1\n')
+    assert counted_of(older.counters)["requests_finished"] == 5
+    assert not {"prompt_tokens", "cached_tokens", "generated_tokens"} & set(older.counters)
 
 
 def test_sglang_tells_its_resolved_arguments_and_nothing_else() -> None:
