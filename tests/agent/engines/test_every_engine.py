@@ -4,6 +4,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pertoken.agent.counters import advance, reason_totals, word_totals
 from pertoken.agent.engines import ADAPTERS, tokens, words
@@ -100,6 +102,27 @@ def test_sglang_ranks_that_tell_the_same_count_once_and_data_parallel_ranks_add_
     seen = read("sglang", text)
     assert seen.gauges == {"running": 9}
     assert counted_of(seen.counters)["preemptions"] == 30
+
+
+ranks = st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=3), max_size=4)
+
+
+@given(ranks=ranks)
+def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twice(
+    ranks: list[list[tuple[int, int]]],
+) -> None:
+    line = 'sglang:num_retracted_requests_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
+    first = "".join(line.format(dp, tp, at) for dp, copies in enumerate(ranks) for tp, (at, _) in enumerate(copies))
+    second = "".join(
+        line.format(dp, tp, at + more) for dp, copies in enumerate(ranks) for tp, (at, more) in enumerate(copies)
+    )
+    known = advance({}, read("sglang", first).counters, owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9)
+    taken = advance(
+        known.states, read("sglang", second).counters, owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9
+    )
+    assert taken.complete
+    expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)
+    assert (word_totals(taken.deltas).get("preemptions") or 0) == expected
 
 
 def test_sglang_cached_tokens_of_every_source_count_once() -> None:
