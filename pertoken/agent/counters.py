@@ -3,6 +3,7 @@
 A series is `word` or `word{label="value"}`; a histogram bucket is a counter too, as `word{...} le=bound`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +11,7 @@ from functools import lru_cache
 from pertoken.agent.readings import HistogramReading
 from pertoken.store.rows import CounterState
 
+_REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 SAME_START_MS = 20
 """Two starts of a process this close are one start: kernels tell it in ticks of 10 ms, and it is rounded twice."""
 
@@ -99,6 +101,17 @@ def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
         if not _is_bucket(series):
             before = totals.setdefault(word(series), None)
             totals[word(series)] = before if delta is None else (before or 0) + delta
+    return totals
+
+
+def reason_totals(deltas: Mapping[str, int | None]) -> dict[str, int]:
+    """Growth of series with a label `reason` by word and reason, as `word{reason="stop"}`."""
+    totals: dict[str, int] = {}
+    for series, delta in deltas.items():
+        reason = _REASON.search(series)
+        if reason is not None and delta is not None and not _is_bucket(series):
+            metric = f"{word(series)}{{{reason[1]}}}"
+            totals[metric] = totals.get(metric, 0) + delta
     return totals
 
 

@@ -30,13 +30,13 @@ class Page:
         """Finite values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so."""
         return {labels: value for labels, value in self.samples.get(name, {}).items() if isfinite(value)}
 
-    def counter(self, name: str) -> dict[Labels, int]:
-        """Values of one counter, rounded to whole counts.
+    def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
+        """Values of one counter in units of `unit` of the page's, rounded to whole counts.
 
         Raises PageError for a negative or non-finite one: leaving that series out would make the sum over the
         others a wrong number.
         """
-        return {labels: _count(name, value) for labels, value in self.samples.get(name, {}).items()}
+        return {labels: _count(name, value / unit) for labels, value in self.samples.get(name, {}).items()}
 
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
         """Upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.

@@ -23,6 +23,7 @@ _SAMPLES: dict[type, tuple[Insert, str | None, str | None]] = {
     rows.DeploymentSample: (insert(t.deployment_sample), "deployment", "epoch_id"),
     rows.DeviceShare: (insert(t.device_share), "share", "device_id"),
     rows.HistogramSample: (insert(t.histogram_sample), "histogram", "epoch_id"),
+    rows.EngineCounterSample: (insert(t.engine_counter_sample), "engine_counter", "epoch_id"),
 }
 """Value type -> how it is stored, the roll-up it makes dirty, and that roll-up's owner."""
 SEEN_S = 60
