@@ -29,6 +29,7 @@ from pertoken.errors import BadInput, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
 from pertoken.store.open import REVISIONS, revision, writing
 from pertoken.store.place import AgentLock, Place, place
+from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import CounterState, Event
 from pertoken.store.write import Writer
 
@@ -39,7 +40,7 @@ PROCESS_LIST_S = 10
 LOOK_S = 15
 """Time between two looks for inference servers."""
 ROLL_UP_S = 10
-"""Least time between two roll-ups."""
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
 def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
@@ -93,6 +94,7 @@ class Agent:
         self._seen: tuple[Endpoint, ...] = ()
         self._cpu_ms = self._own_cpu_ms()
         self._tick_ms = 0
+        self._rolled_ts = 0
         self._faults: dict[str, int] = {}
         self._scheduler = BackgroundScheduler(
             executors={"store": ThreadPoolExecutor(1), "look": ThreadPoolExecutor(1)},
@@ -215,8 +217,9 @@ class Agent:
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
             self._writer.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
-            if when.ts % max(ROLL_UP_S, self._settings.agent_interval) == 0:
-                self._writer.roll_up()
+            if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
+                self._writer.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
+                self._rolled_ts = when.ts
             self._well("tick")
         except PertokenError as error:
             self._fault("tick", str(error))

@@ -222,7 +222,7 @@ class _Reporter:
             memory_bytes=row.memory_bytes,
             nano_usd_per_hour=price.nano_usd_per_device_hour if price else None,
             held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
-            age_s=self.now - row.last_ts,
+            age_s=self.now - row.newest_ts,
         )
 
     def _deployment(self, row: Any) -> DeploymentLine:
@@ -261,7 +261,7 @@ class _Reporter:
             spark=self._spark(own),
             incomplete=bool(totals.get("incomplete_n")),
             coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
-            age_s=self.now - row.last_ts,
+            age_s=self.now - row.newest_ts,
             fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
         )
 

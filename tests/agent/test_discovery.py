@@ -1,3 +1,10 @@
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
 from pertoken.agent.discovery import Found, discover, locate
 from pertoken.agent.processes import Address, HostProcesses, Process, host_processes
 from pertoken.agent.readings import Endpoint
@@ -128,8 +135,6 @@ def test_a_proxy_that_listens_for_a_server_stands_for_itself() -> None:
 
 
 def test_this_host_can_be_looked_at() -> None:
-    import os
-
     seen = host_processes()
     me = seen.processes[os.getpid()]
     assert me.argv
@@ -137,3 +142,25 @@ def test_this_host_can_be_looked_at() -> None:
     assert os.getpid() in seen.group(me.ppid)
     assert any(path.startswith("/") for path in seen.libraries(os.getpid()) or ())
     assert LOOPBACK in seen.own_ips
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+def test_where_a_process_of_this_host_listens_is_seen_and_its_connections_are_not(ip: str) -> None:
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with socket.create_server((ip, 0), family=family) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK if family == socket.AF_INET else "::1", port)) as client:
+            seen = host_processes().processes[os.getpid()].listening
+            assert Address(ip, port) in seen
+            assert client.getsockname()[1] not in {address.port for address in seen}
+
+
+def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:
+    sleeper = [sys.executable, "-c", "input()", "", "two words"]
+    with subprocess.Popen(sleeper, stdin=subprocess.PIPE) as process:
+        seen = host_processes().processes[process.pid]
+        assert seen.argv == tuple(sleeper)
+        assert seen.ppid == os.getpid()
+        process.communicate(b"\n")

@@ -111,3 +111,15 @@ def test_host_rows_are_rolled_up_too(where: Place) -> None:
         writer.roll_up()
         (minute,) = rows(writer, t.host_rollup[60])
     assert (minute.host_id, minute.cpu_util_1e4_sum) == (HOST, 2500)
+
+
+def test_hours_wait_with_their_marks_while_only_minutes_are_made(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, device(10, util_1e4=5000)))
+        writer.roll_up(hours=False)
+        assert [row.samples for row in rows(writer, t.device_rollup[60])] == [1]
+        assert rows(writer, t.device_rollup[3600]) == []
+        writer.commit(tick(20, device(20, util_1e4=5000)))
+        writer.roll_up()
+        assert [row.samples for row in rows(writer, t.device_rollup[3600])] == [2]
+        assert rows(writer, t.dirty) == []
