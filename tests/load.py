@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from http.client import HTTPException
 from types import TracebackType
 
 
@@ -39,7 +40,7 @@ class Load:
                 n = self._n
             try:
                 self._ask(n)
-            except (OSError, ValueError):
+            except (OSError, HTTPException, ValueError):
                 self._ended.wait(0.05)  # killed under the request, or not up yet
             else:
                 with self._lock:

@@ -26,11 +26,11 @@ class Server(Protocol):
     port: int
 
 
-def until(true: Callable[[], object], what: str) -> None:
+def until(true: Callable[[], object], what: str, within_s: float = DEADLINE_S) -> None:
     """Wait for a condition, not for a time."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + within_s
     while not true():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}"
+        assert time.monotonic() < deadline, f"waited {within_s:.0f} s for {what}"
         time.sleep(0.05)
 
 
