@@ -18,7 +18,7 @@ from tests.vllm import ALIAS, FOLDER, PARAMS, START_S, VERSION, VllmServer
 pytestmark = pytest.mark.skipif(
     os.environ.get("PERTOKEN_E2E_VLLM") != "1", reason="PERTOKEN_E2E_VLLM=1 runs it, after python -m tests.vllm"
 )
-PROMPT = list(range(20, 100))
+PROMPT = [20 + n % 200 for n in range(300)]
 
 
 def test_the_environment_is_prepared() -> None:

@@ -123,7 +123,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), events=(event,))
     known = memory.counters.get(engine_id, {})
     if baseline and known:
-        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True)
+        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
     advance = counters.advance(
         known,
         {**reading.counters, **counters.bucket_values(reading.histograms)},
@@ -134,7 +134,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     )
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
-        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True)
+        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
     words = tokens(counters.word_totals(advance.deltas))
     restarted = advance.reset is not None
     since = endpoint.process_start_ms if restarted else None
@@ -160,6 +160,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         ),
         states=tuple(advance.states.values()),
         forgotten=advance.forgotten,
+        gaps=reading.gaps,
         events=_events(engine, before, advance.reset),
     )
 

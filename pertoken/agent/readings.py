@@ -130,7 +130,7 @@ class EngineReading:
     version: str | None = None
     model_path: str | None = None
     model_facts: dict[str, object] = field(default_factory=dict)
-    """Fields of `Model` the engine itself reported."""
+    """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
     """Endpoint's knobs plus what the engine's API and page told."""
     counters: dict[str, int] = field(default_factory=dict)
@@ -138,6 +138,8 @@ class EngineReading:
     """`running`, `waiting` (requests), `kv_use` (0 to 1)."""
     histograms: dict[str, HistogramReading] = field(default_factory=dict)
     """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
+    gaps: tuple[Gap, ...] = ()
+    """What could not be read beside the page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Identity, pick
 from pertoken.agent.page import Page, PageError, parse
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
-from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError, get
 
 IDENTITY_S = 300
@@ -24,6 +25,9 @@ REMEDIES = {
     "timeout": "raise agent.scrape_timeout if the server is only slow",
 }
 """What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
+READABLE = (
+    "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
+)
 
 
 class EngineReader:
@@ -45,6 +49,7 @@ class EngineReader:
         self._unsure = endpoint.pid is None
         self._identity: Identity | None = None
         self._identified_at = 0.0
+        self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self) -> EngineReading:
         """One reading. Never raises for what the engine does: `fault` says why there is none."""
@@ -70,13 +75,16 @@ class EngineReader:
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
+        path = identity.model_path or self.endpoint.model_path
+        files = self._files(path)
         return EngineReading(
             self.endpoint,
             served_model=identity.served_model,
             version=identity.version,
-            model_path=identity.model_path or self.endpoint.model_path,
-            model_facts=identity.model_facts,
-            knobs={**self.endpoint.knobs, **identity.knobs},
+            model_path=path,
+            model_facts={**files.facts, **identity.model_facts},
+            knobs=_with_dtype({**self.endpoint.knobs, **identity.knobs}, files),
+            gaps=(Gap("model_files", "missing", files.reason, READABLE),) if files.reason else (),
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
@@ -109,10 +117,34 @@ class EngineReader:
         self._identity, self._identified_at = told, self._clock()
         return told
 
+    def _files(self, path: str | None) -> Checkpoint:
+        """What the model's files tell, read once in the life of a process; nothing of those of another host."""
+        pid = self.endpoint.pid
+        if path is None or pid is None:
+            return Checkpoint()
+        key = (path, pid, self.endpoint.process_start_ms)
+        if self._checkpoint[0] != key:
+            self._checkpoint = key, read_checkpoint(path, pid)
+        return self._checkpoint[1]
+
     def _fault(self, error: ScrapeError) -> EngineReading:
         self._unsure = True
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
         return EngineReading(self.endpoint, fault=error.message, fault_kind=error.kind, remedy=remedy)
+
+
+def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:
+    """The knobs, with the weight dtype that the checkpoint decides.
+
+    One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
+    served as it is stored unless the engine is told another, but 32 bits are narrowed by some engines.
+    """
+    if files.quantized:
+        others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
+        return others if files.dtype is None else {**others, "weight_dtype": files.dtype}
+    if files.dtype in ("bf16", "fp16"):
+        return {"weight_dtype": files.dtype, **knobs}
+    return knobs
 
 
 def kind_at(base_url: str, limits: Limits) -> str | None:
