@@ -143,5 +143,5 @@ class EngineReading:
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
-    """`closed`, `http`, `malformed`, `too_large`, `timeout`, `metrics_off`."""
+    """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`."""
     remedy: str | None = None

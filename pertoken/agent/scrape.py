@@ -1,6 +1,7 @@
 """One HTTP GET of an engine's page: within a time and a size, or refused with the reason. Never a part of a page."""
 
 import socket
+import ssl
 import threading
 import time
 import zlib
@@ -18,17 +19,28 @@ from urllib3.exceptions import (
     ReadTimeoutError,
 )
 
+from pertoken.access import Access
+from pertoken.config import Settings
+
 _CHUNK = 65_536
+ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0.0;q=0.5"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one GET may cost."""
+    """What one GET may cost, and what may be shown where."""
 
     timeout_s: float = 3.0
     """From connecting to the last byte, however the server spreads them; resolving a name is not in it."""
     page_bytes: int = 8_000_000
     """Largest body, after decompression as well as before."""
+    access: tuple[Access, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Limits":
+        """As a person set them."""
+        page_bytes = int(settings.agent_page_limit_mb * 1_000_000)
+        return cls(settings.agent_scrape_timeout, page_bytes, settings.agent_access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +59,27 @@ class ScrapeError(Exception):
         self.kind = kind
         self.message = message
         self.status = status
-        """HTTP status of kind `http`."""
+        """HTTP status of kinds `http` and `access`."""
 
 
 def get(url: str, limits: Limits) -> Reply:
     """GET `url` (http or https) over a connection of its own, without proxy, redirect or retry.
 
     llama.cpp closes connections that are kept alive while it is busy, so none is. Raises ScrapeError: `closed`,
-    `http` (any status but 200), `malformed`, `too_large` or `timeout`.
+    `access` (401, 403, or a certificate that is not believed), `http` (any other status but 200), `malformed`,
+    `too_large` or `timeout`.
     """
     parts = urlsplit(url)
     host, path = parts.hostname or "", parts.path or "/"
     at = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(host, parts.port or kind.default_port, timeout=limits.timeout_s)
+    access = next((each for each in limits.access if each.covers(url)), Access(url))
+    headers = {"Connection": "close", "Accept": ACCEPT, "Accept-Encoding": "gzip"}
+    try:
+        if (token := access.token()) is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        connection = _connection(parts.scheme, host, parts.port, limits, access)
+    except ValueError as error:
+        raise ScrapeError("access", f"{at}: {error}") from None
     deadline = _Deadline(time.monotonic() + limits.timeout_s)
     try:
         connection.connect()
@@ -68,7 +87,7 @@ def get(url: str, limits: Limits) -> Reply:
         connection.request(
             "GET",
             f"{path}?{parts.query}" if parts.query else path,
-            headers={"Connection": "close", "Accept": "text/plain, application/json", "Accept-Encoding": "gzip"},
+            headers=headers,
             preload_content=False,
             decode_content=False,
             enforce_content_length=True,
@@ -84,6 +103,8 @@ def get(url: str, limits: Limits) -> Reply:
         raise ScrapeError("closed", f"{at}: nothing answers there ({_cause(error)})") from None
     except (ReadTimeoutError, ConnectTimeoutError, TimeoutError):
         raise _timeout(at, limits) from None
+    except ssl.SSLError as error:
+        raise ScrapeError("access", f"{at}: no trusted connection ({_tls(error)})") from None
     except (HTTPError, HTTPException, OSError, ValueError) as error:
         if deadline.passed:
             raise _timeout(at, limits) from None
@@ -93,6 +114,31 @@ def get(url: str, limits: Limits) -> Reply:
     finally:
         deadline.stop()
         connection.close()
+
+
+def _connection(scheme: str, host: str, port: int | None, limits: Limits, access: Access) -> HTTPConnection:
+    """Raises ValueError if a certificate cannot be read."""
+    if scheme != "https":
+        return HTTPConnection(host, port or HTTPConnection.default_port, timeout=limits.timeout_s)
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file)
+        if access.cert_file is not None:
+            # A key that asks for a passphrase would ask it of the terminal: an empty one refuses it instead.
+            context.load_cert_chain(access.cert_file, access.key_file, password="")
+    except OSError as error:  # ssl.SSLError is one
+        files = ", ".join(name for name in (access.ca_file, access.cert_file, access.key_file) if name)
+        raise ValueError(f"its certificates cannot be read from {files}: {error.strerror}") from None
+    return HTTPSConnection(
+        host,
+        port or HTTPSConnection.default_port,
+        timeout=limits.timeout_s,
+        ssl_context=context,
+        server_hostname=access.server_name or host,
+    )
+
+
+def _tls(error: ssl.SSLError) -> str:
+    return getattr(error, "verify_message", "") or error.reason or "TLS failed"
 
 
 class _Deadline:
@@ -133,7 +179,8 @@ def _reply(response: HTTPResponse, at: str, limits: Limits, deadline: _Deadline)
     if response.status != 200:
         elsewhere = response.headers.get("Location")
         where = f" to {elsewhere}, which is not followed" if elsewhere else ""
-        raise ScrapeError("http", f"{at}: answered {response.status}{where}", response.status)
+        kind = "access" if response.status in (401, 403) else "http"
+        raise ScrapeError(kind, f"{at}: answered {response.status}{where}", response.status)
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
         raise ScrapeError("malformed", f"{at}: encoded as {encoding}, which was not asked for")

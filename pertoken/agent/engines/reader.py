@@ -19,7 +19,8 @@ IDENTITY_S = 300
 
 REMEDIES = {
     "closed": "start the server, or correct its URL in agent.engines",
-    "http": "look into the server's log; if it asks for a key, let /metrics be read without one",
+    "http": "look into the server's log",
+    "access": "say in agent.access which token or certificate it asks for, and whose certificate to believe",
     "malformed": "check that the URL is that of the inference server itself",
     "too_large": "raise agent.page_limit_mb if its page really is that large",
     "timeout": "raise agent.scrape_timeout if the server is only slow",
@@ -159,7 +160,7 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
                 return adapter.kind
         refused = None
     except ScrapeError as error:
-        if error.kind != "http":
+        if error.status is None:
             raise
         refused = error
     models = _json(f"{base_url}/v1/models", limits)
@@ -196,7 +197,7 @@ def _json(url: str, limits: Limits) -> object:
     try:
         reply = get(url, limits)
     except ScrapeError as error:
-        if error.kind == "http":
+        if error.status is not None:
             return None
         raise
     try:
