@@ -139,8 +139,11 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     restarted = advance.reset is not None
     since = endpoint.process_start_ms if restarted else None
     span = memory.span(deployment.deployment_id, moment, since) if deployment else Span(0, 0)
-    worked = (reading.gauges.get("running") or 0) > 0 or any(
-        words.get(name) for name in ("computed_tokens", "generated_tokens")
+    # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
+    worked = (
+        endpoint.follows
+        or (reading.gauges.get("running") or 0) > 0
+        or any(words.get(name) for name in ("computed_tokens", "generated_tokens"))
     )
     return EngineStep(
         engine,

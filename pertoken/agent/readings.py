@@ -95,9 +95,11 @@ class Endpoint:
     kind: str
     """`vllm` or `llama.cpp`."""
     base_url: str
+    """Where it answers; `rendezvous://ADDRESS/MODEL` for ranks that follow."""
     found_by: str
     """`process` or `setting`."""
     port: int | None = None
+    """Port of this host that leads to it; None if it has an address of its own, as in a container."""
     pid: int | None = None
     """Root of its process group; None if it runs elsewhere or could not be seen."""
     process_start_ms: int | None = None
@@ -105,8 +107,10 @@ class Endpoint:
     pids: tuple[int, ...] = ()
     """All processes of the group: those that hold its devices are among them."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Knobs its command line sets, in the words of `Deployment`."""
+    """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    follows: bool = False
+    """Whether these are ranks that another host leads: they answer nothing, and that host counts their tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class EngineReader:
 
     def read(self) -> EngineReading:
         """One reading. Never raises for what the engine does: `fault` says why there is none."""
+        if self.endpoint.follows:
+            return self._following()
         try:
             reading = self._read()
         except ScrapeError as error:
@@ -89,6 +91,20 @@ class EngineReader:
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
+        )
+
+    def _following(self) -> EngineReading:
+        """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
+        address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
+        files = self._files(path)
+        told = f"ranks led from {address}: their tokens are counted there, and joined where both hosts report"
+        return EngineReading(
+            self.endpoint,
+            served_model=path,
+            model_path=path,
+            model_facts=files.facts,
+            knobs=_with_dtype(self.endpoint.knobs, files),
+            gaps=(Gap("rendezvous", "unresolved", told),),
         )
 
     def _ended(self) -> bool:
