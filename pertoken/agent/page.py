@@ -10,10 +10,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import inf, isfinite
+from math import inf
 
 Labels = tuple[tuple[str, str], ...]
 """Label names and values, sorted by name."""
+
+
+MOST = 10**18
+"""No counter or gauge is larger; a column of the store holds nine times as much."""
 
 
 class PageError(Exception):
@@ -27,16 +31,19 @@ class Page:
     samples: dict[str, dict[Labels, float]]
 
     def gauge(self, name: str) -> dict[Labels, float]:
-        """Finite values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so."""
-        return {labels: value for labels, value in self.samples.get(name, {}).items() if isfinite(value)}
+        """Values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so, and what
+        no gauge of ours can be."""
+        return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MOST}
 
     def counter(self, name: str) -> dict[Labels, int]:
         """Values of one counter, rounded to whole counts.
 
-        Raises PageError for a negative or non-finite one: leaving that series out would make the sum over the
-        others a wrong number.
+        Raises PageError for a negative, non-finite or impossibly large one: leaving that series out would make the
+        sum over the others a wrong number.
         """
-        return {labels: _count(name, value) for labels, value in self.samples.get(name, {}).items()}
+        counts = {labels: _count(name, value) for labels, value in self.samples.get(name, {}).items()}
+        _count(name, sum(counts.values()))
+        return counts
 
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
         """Upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
@@ -45,7 +52,8 @@ class Page:
         """
         bucket = f"{name}_bucket"
         cumulative: dict[Labels, dict[float, int]] = {}
-        for labels, count in self.counter(bucket).items():
+        for labels, value in self.samples.get(bucket, {}).items():
+            count = _count(bucket, value)
             bound = _bound(bucket, labels)
             series = cumulative.setdefault(tuple(pair for pair in labels if pair[0] != "le"), {})
             if series.setdefault(bound, count) != count:
@@ -162,7 +170,7 @@ def _unescaped(text: str) -> str:
 
 
 def _count(name: str, value: float) -> int:
-    if not isfinite(value) or value < 0:
+    if not 0 <= value <= MOST:
         raise PageError(f"{name} is {value:g}, which a counter cannot be")
     return round(value)
 
