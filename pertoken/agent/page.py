@@ -54,8 +54,10 @@ class Page:
         cumulative: dict[Labels, dict[float, int]] = {}
         for labels, value in self.samples.get(bucket, {}).items():
             count = _count(bucket, value)
-            bound = _bound(bucket, labels)
-            series = cumulative.setdefault(tuple(pair for pair in labels if pair[0] != "le"), {})
+            bound, others = _bound(labels)
+            if bound is None:
+                raise PageError(f"{bucket}: a bucket without a numeric le: {dict(labels)}")
+            series = cumulative.setdefault(others, {})
             if series.setdefault(bound, count) != count:
                 raise PageError(f"{bucket}: two counts for le={bound!r}")
         return {labels: _split(bucket, counts) for labels, counts in cumulative.items()}
@@ -72,7 +74,7 @@ def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -
     except UnicodeDecodeError as error:
         raise PageError(f"byte {error.start} is not UTF-8") from None
     samples: dict[str, dict[Labels, float]] = {}
-    for number, name, braces, value in _samples(text, eof_required):
+    for number, name, braces, value in _samples(text, wanted, eof_required):
         if name is None:
             name, braces = _quoted_name(braces, number)
         if name not in wanted:
@@ -115,8 +117,13 @@ def _head(head: str) -> tuple[str, str] | None:
     return (match[1], match[2] or "") if match else None
 
 
-def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, str | None, str, str]]:
-    """(line number, name, braces, value) of every sample."""
+@lru_cache(REMEMBERED)
+def _is_number(text: str) -> bool:
+    return _PLAIN_NUMBER(text) is not None
+
+
+def _samples(text: str, wanted: Collection[str], eof_required: bool) -> Iterator[tuple[int, str | None, str, str]]:
+    """(line number, name, braces, value) of every sample that may be wanted; all others are only checked."""
     ended = False
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
@@ -131,8 +138,9 @@ def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, str | None, s
             raise PageError(f"line {number}: the page ends within a line")
         plain, _, value = line.rpartition(" ")
         head = _head(plain)
-        if head is not None and _PLAIN_NUMBER(value):
-            yield number, *head, value
+        if head is not None and _is_number(value):
+            if head[0] in wanted:
+                yield number, *head, value
             continue
         match = _SAMPLE.fullmatch(line)
         if match is None or (match["name"] is None and match["braces"] is None):
@@ -175,14 +183,15 @@ def _count(name: str, value: float) -> int:
     return round(value)
 
 
-def _bound(name: str, labels: Labels) -> float:
+@lru_cache(REMEMBERED)
+def _bound(labels: Labels) -> tuple[float | None, Labels]:
+    """Upper bound of a bucket, None if it is no number, and its other labels."""
+    others = tuple(pair for pair in labels if pair[0] != "le")
     try:
         bound = float(dict(labels)["le"])
     except (KeyError, ValueError):
-        raise PageError(f"{name}: a bucket without a numeric le: {dict(labels)}") from None
-    if bound != bound:
-        raise PageError(f"{name}: a bucket with le=NaN")
-    return bound
+        return None, others
+    return (bound if bound == bound else None), others
 
 
 def _split(name: str, cumulative: dict[float, int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
