@@ -130,7 +130,7 @@ class Agent:
             log.info("stopped, with the last tick stored")
 
     def _new_watch(self, settings: Settings) -> Watch:
-        limits = Limits(settings.agent_scrape_timeout, int(settings.agent_page_limit_mb * 1_000_000))
+        limits = Limits.of(settings)
         return Watch(settings.agent_engines, settings.agent_discover, limits)
 
     def _schedule(self) -> None:

@@ -48,7 +48,7 @@ class Looker:
     """Reads devices, host and engines as the daemon does, for as long as it is open."""
 
     def __init__(self, settings: Settings) -> None:
-        limits = Limits(settings.agent_scrape_timeout, int(settings.agent_page_limit_mb * 1_000_000))
+        limits = Limits.of(settings)
         self._sampler = Sampler()
         self._watch = Watch(settings.agent_engines, settings.agent_discover, limits)
         self._watch.look()

@@ -95,9 +95,11 @@ class Endpoint:
     kind: str
     """Key of `agent.engines.ADAPTERS`."""
     base_url: str
+    """Where it answers; `rendezvous://ADDRESS/MODEL` for ranks that follow."""
     found_by: str
     """`process` or `setting`."""
     port: int | None = None
+    """Port of this host that leads to it; None if it has an address of its own, as in a container."""
     pid: int | None = None
     """Root of its process group; None if it runs elsewhere or could not be seen."""
     process_start_ms: int | None = None
@@ -105,8 +107,10 @@ class Endpoint:
     pids: tuple[int, ...] = ()
     """All processes of the group: those that hold its devices are among them."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Knobs its command line sets, in the words of `Deployment`."""
+    """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    follows: bool = False
+    """Whether these are ranks that another host leads: they answer nothing, and that host counts their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class EngineReading:
     version: str | None = None
     model_path: str | None = None
     model_facts: dict[str, object] = field(default_factory=dict)
-    """Fields of `Model` the engine itself reported."""
+    """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
     """Endpoint's knobs plus what the engine's API and page told."""
     counters: dict[str, int] = field(default_factory=dict)
@@ -140,9 +144,9 @@ class EngineReading:
     histograms: dict[str, HistogramReading] = field(default_factory=dict)
     """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
     gaps: tuple[Gap, ...] = ()
-    """What this engine never tells."""
+    """What this engine never tells, and what could not be read beside its page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
-    """`closed`, `http`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`."""
+    """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`."""
     remedy: str | None = None

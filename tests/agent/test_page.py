@@ -93,7 +93,7 @@ def test_buckets_are_told_apart_whatever_their_order_and_spelling() -> None:
         (b'h_bucket{le="1"} 4\n', "no \\+Inf bucket"),
         (b'h_bucket{le="1"} 4\nh_bucket{le="+Inf"} 3\n', "cumulative counts fall"),
         (b'h_bucket{le="1"} 4\nh_bucket{le="1.0"} 3\nh_bucket{le="+Inf"} 4\n', "two counts for le=1.0"),
-        (b'h_bucket{le="NaN"} 4\n', "le=NaN"),
+        (b'h_bucket{le="NaN"} 4\n', "without a numeric le"),
         (b"h_bucket 4\n", "without a numeric le"),
     ],
 )
