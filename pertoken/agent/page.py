@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isfinite
+from math import inf
 
 Labels = tuple[tuple[str, str], ...]
 """Label names and values, sorted by name."""
@@ -26,14 +26,17 @@ class Page:
     samples: dict[str, dict[Labels, float]]
 
     def gauge(self, name: str) -> dict[Labels, float]:
-        """Finite values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so."""
-        return {labels: value for labels, value in self.samples.get(name, {}).items() if isfinite(value)}
+        """Values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so.
+
+        So is what is past counting (10^15): no gauge that is stored can be.
+        """
+        return {labels: value for labels, value in self.samples.get(name, {}).items() if abs(value) < 1e15}
 
     def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
         """Values of one counter in units of `unit` of the page's, rounded to whole counts.
 
-        Raises PageError for a negative or non-finite one: leaving that series out would make the sum over the
-        others a wrong number.
+        Raises PageError for a negative or non-finite one, or one that 64 bits cannot hold: leaving that series out
+        would make the sum over the others a wrong number.
         """
         return {labels: _count(name, value / unit) for labels, value in self.samples.get(name, {}).items()}
 
@@ -139,7 +142,7 @@ def _unescaped(text: str) -> str:
 
 
 def _count(name: str, value: float) -> int:
-    if not isfinite(value) or value < 0:
+    if not 0 <= value < 2**63:
         raise PageError(f"{name} is {value:g}, which a counter cannot be")
     return round(value)
 
