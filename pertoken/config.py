@@ -14,6 +14,8 @@ from pertoken.errors import BadInput
 from pertoken.units import parse_duration_s
 
 APP = "pertoken"
+PROBES = ("nvidia", "amd")
+"""Vendors whose devices the agent can read; the host and its CPUs are always read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
 
@@ -58,6 +60,16 @@ def _urls(value: object) -> tuple[str, ...]:
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise ValueError("must be a list of base URLs")
     return tuple(base_url(item) for item in items)
+
+
+def _probes(value: object) -> tuple[str, ...]:
+    items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"must be a list of probes: {', '.join(PROBES)}")
+    for item in items:
+        if item not in PROBES:
+            raise ValueError(f"{item!r} is not a probe: there are {', '.join(PROBES)}")
+    return tuple(items)
 
 
 def base_url(value: str) -> str:
@@ -106,6 +118,8 @@ class Settings:
     """Base URLs of inference servers to read besides those discovered; the kind is detected."""
     agent_discover: bool = _setting("agent", _flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
+    agent_probes: tuple[str, ...] = _setting("agent", _probes, PROBES, '["nvidia"]')
+    """Vendors whose devices are read; [] reads the host and its CPUs alone."""
     agent_scrape_timeout: float = _setting("agent", lambda v: _seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")

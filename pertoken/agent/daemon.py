@@ -16,11 +16,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
+from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
-from pertoken.agent.sampling import Sampler, SamplerError
 from pertoken.agent.scrape import Limits
 from pertoken.agent.ticks import tick_time
 from pertoken.agent.watch import Watch, cpu_time_ms
@@ -83,7 +83,7 @@ class Agent:
     def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings) -> None:
         self._where, self._reread, self._settings = where, settings, first
         self._stop = threading.Event()
-        self._sampler = Sampler()
+        self._drivers = Drivers(first.agent_probes)
         self._writer = Writer(where)
         self._watch = self._new_watch(first)
         self._self = psutil.Process()
@@ -122,7 +122,7 @@ class Agent:
             if self._scheduler.running:
                 self._scheduler.shutdown(wait=True)
             self._watch.close()
-            self._sampler.close()
+            self._drivers.close()
             self._writer.roll_up()
             self._writer.close()
             log.info("stopped, with the last tick stored")
@@ -163,9 +163,7 @@ class Agent:
 
     def _begin(self) -> None:
         """The baseline: what is there, and counters never seen before."""
-        probe = self._probe(processes=True)
-        if probe is None:
-            raise PertokenError("the sampler did not answer; its own message is above")
+        probe, events = self._probe(processes=True)
         host_id = host_id_of(probe)
         self._last_ts = self._writer.last_ts(host_id)
         now_ms = _wall_ms()
@@ -186,7 +184,7 @@ class Agent:
             epochs={epoch.deployment_id: epoch for epoch in self._writer.open_epochs(host_id)},
             capabilities={(each.owner_id, each.metric): each for each in self._writer.capabilities()},
         )
-        readings = self._readings(probe)
+        readings = self._readings(probe, events)
         moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
@@ -204,12 +202,11 @@ class Agent:
         try:
             when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
             listing = self._ticks_since_list * self._settings.agent_interval >= PROCESS_LIST_S
-            probe = self._probe(processes=listing or self._engines_changed())
-            if probe is None:
-                return
-            self._ticks_since_list = 0 if probe and listing else self._ticks_since_list + 1
-            events = [Event("clock_behind", "the clock was stepped back; rows go on from the last one")]
-            readings = self._readings(probe, tuple(events) if when.clock_behind else ())
+            probe, events = self._probe(processes=listing or self._engines_changed())
+            self._ticks_since_list = 0 if listing else self._ticks_since_list + 1
+            if when.clock_behind:
+                events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
+            readings = self._readings(probe, events)
             cpu_ms = self._own_cpu_ms()
             cost = Cost(cpu_ms - self._cpu_ms, self._self.memory_info().rss, self._tick_ms, when.missed)
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
@@ -231,21 +228,21 @@ class Agent:
         except Exception:
             log.exception("looking for inference servers failed")
 
-    def _probe(self, *, processes: bool) -> ProbeReading | None:
-        try:
-            reading = self._sampler.read(processes=processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
-        except SamplerError as error:
-            self._fault("sampler", str(error))
-            return None
-        self._well("sampler")
-        return reading
+    def _probe(self, *, processes: bool) -> tuple[ProbeReading, tuple[Event, ...]]:
+        if self._drivers.probes != self._settings.agent_probes:
+            self._drivers.close()
+            self._drivers = Drivers(self._settings.agent_probes)
+        reading, events = self._drivers.read(processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
+        for event in events:
+            log.warning("%s", event.message)
+        return reading, events
 
     def _engines_changed(self) -> bool:
         seen = self._watch.endpoints
         changed, self._seen = seen != self._seen, seen
         return changed
 
-    def _readings(self, probe: ProbeReading, events: tuple[Event, ...] = ()) -> Readings:
+    def _readings(self, probe: ProbeReading, events: tuple[Event, ...]) -> Readings:
         engines = self._watch.read()
         host_id = host_id_of(probe)
         # Only several engines on the CPUs have to be told apart by their CPU time.

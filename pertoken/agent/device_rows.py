@@ -131,6 +131,11 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
     """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
     listed = {device.uuid for device in probe.devices}
     before = memory.probe.devices if memory.probe else ()
+    return tuple(unread(device, "the driver no longer lists it") for device in before if device.uuid not in listed)
+
+
+def unread(device: DeviceReading, reason: str) -> DeviceReading:
+    """A device that did not answer: its identity, `lost` with the reason, every value None."""
     empty: Mapping[str, None] = dict.fromkeys(
         (
             "util_1e4",
@@ -144,11 +149,7 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
             "processes",
         )
     )
-    return tuple(
-        replace(device, **empty, lost="the driver no longer lists it", gaps=())  # type: ignore[arg-type]
-        for device in before
-        if device.uuid not in listed
-    )
+    return replace(device, **empty, lost=reason, gaps=())  # type: ignore[arg-type]
 
 
 def _energy(

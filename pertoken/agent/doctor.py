@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Look at everything once. Raises SamplerError if the drivers hang; any other fault is a finding."""
+    """Look at everything once; every fault is a finding."""
     with looking(settings) as looker:
         looker.look()
         look = looker.look()  # what is told per time needs two

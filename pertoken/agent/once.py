@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.drivers import Drivers
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.agent.sampling import Sampler
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import Watch
 from pertoken.config import Settings
@@ -49,20 +49,20 @@ class Looker:
 
     def __init__(self, settings: Settings) -> None:
         limits = Limits(settings.agent_scrape_timeout, int(settings.agent_page_limit_mb * 1_000_000))
-        self._sampler = Sampler()
+        self._drivers = Drivers(settings.agent_probes)
         self._watch = Watch(settings.agent_engines, settings.agent_discover, limits)
         self._watch.look()
 
     def look(self) -> Look:
-        """Read everything now. Raises SamplerError if the drivers do not answer."""
-        probe = self._sampler.read(processes=True, deadline_s=DEADLINE_S)
+        """Read everything now; drivers that do not answer are a gap."""
+        probe, _ = self._drivers.read(processes=True, deadline_s=DEADLINE_S)
         engines = self._watch.read()
         return Look(probe, engines, self._watch.gaps, round(time.time() * 1000), round(time.monotonic() * 1000))
 
     def close(self) -> None:
         """End the sampler."""
         self._watch.close()
-        self._sampler.close()
+        self._drivers.close()
 
 
 def measure(settings: Settings) -> tuple[Look, Tick]:

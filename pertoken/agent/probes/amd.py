@@ -140,6 +140,7 @@ class AmdProbe:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.calls = 0
+        self.outdated = False
         self._smi: Any = None
         self._gpus: list[tuple[Any, DeviceReading]] = []
         self._refused: dict[tuple[str, _Call], Gap] = {}
