@@ -19,6 +19,7 @@ from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.notify import notify
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
@@ -114,11 +115,13 @@ class Agent:
             self._schedule()
             self._scheduler.start()
             log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
+            _tell("READY=1", f"STATUS=recording in {self._where}")
             while not self._stop.wait(1.0):
                 if again.is_set():
                     again.clear()
                     self._apply(self._reread)
         finally:
+            _tell("STOPPING=1")
             if self._scheduler.running:
                 self._scheduler.shutdown(wait=True)
             self._watch.close()
@@ -220,6 +223,7 @@ class Agent:
         except Exception:
             log.exception("a tick failed")
         finally:
+            _tell("WATCHDOG=1")
             self._tick_ms = round((time.monotonic() - started) * 1000)
 
     def _look(self) -> None:
@@ -269,6 +273,13 @@ class Agent:
         n = self._faults.pop(what, 0)
         if n:
             log.info("%s: works again after %d faults", what, n)
+
+
+def _tell(*states: str) -> None:
+    try:
+        notify(*states)
+    except OSError as error:
+        log.warning("the service manager does not listen: %s", error)
 
 
 def _wall_ms() -> int:
