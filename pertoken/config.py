@@ -120,6 +120,9 @@ class Settings:
     """Whether to look for inference servers among this host's processes."""
     agent_probes: tuple[str, ...] = _setting("agent", _probes, PROBES, '["nvidia"]')
     """Vendors whose devices are read; [] reads the host and its CPUs alone."""
+    agent_cloud_metadata: bool = _setting("agent", _flag, True, "true")
+    """Whether to ask the cloud's metadata service (only of the cloud this host's firmware names, link-local) for
+    instance type, region and spot or on-demand, which give a list price where you set none."""
     agent_scrape_timeout: float = _setting("agent", lambda v: _seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")

@@ -18,6 +18,7 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
+from pertoken.agent.identity import Identity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.notify import notify
 from pertoken.agent.processes import boot_ms
@@ -85,6 +86,7 @@ class Agent:
         self._where, self._reread, self._settings = where, settings, first
         self._stop = threading.Event()
         self._drivers = Drivers(first.agent_probes)
+        self._identity = Identity(first.agent_cloud_metadata)
         self._writer = Writer(where)
         self._watch = self._new_watch(first)
         self._self = psutil.Process()
@@ -111,6 +113,7 @@ class Agent:
             when_parent_ends(self._stop.set)
         try:
             self._watch.look()
+            self._identity.look()
             self._begin()
             self._schedule()
             self._scheduler.start()
@@ -158,8 +161,11 @@ class Agent:
             log.error("settings not taken: %s", error)
             return
         watch, self._watch = self._watch, self._new_watch(settings)
+        if settings.agent_cloud_metadata != self._settings.agent_cloud_metadata:
+            self._identity = Identity(settings.agent_cloud_metadata)
         self._settings = settings
         self._watch.look()
+        self._identity.look()
         watch.close()
         self._schedule()
         log.info("settings reread: recording every %d s", settings.agent_interval)
@@ -229,6 +235,7 @@ class Agent:
     def _look(self) -> None:
         try:
             self._watch.look()
+            self._identity.look()
         except Exception:
             log.exception("looking for inference servers failed")
 
@@ -254,7 +261,8 @@ class Agent:
             {engine_id_of(host_id, each): cpu_time_ms(each.endpoint) for each in engines} if len(engines) > 1 else {}
         )
         known = {key: ms for key, ms in times.items() if ms is not None}
-        return Readings(probe, engines, known, self._watch.gaps, events)
+        gaps = (*self._watch.gaps, *self._identity.gaps)
+        return Readings(probe, engines, known, gaps, events, self._identity.known)
 
     def _moment(self, ts: int) -> Moment:
         return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self._settings.agent_interval)

@@ -1,9 +1,10 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pertoken.agent.energy import EnergyStep, energy_step
+from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.store.ids import stable_id
@@ -37,7 +38,7 @@ def device_id_of(uuid: str) -> int:
     return stable_id("device", uuid)
 
 
-def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) -> HostRow:
+def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
     """Identity of the host."""
     host = probe.host
     return HostRow(
@@ -52,6 +53,7 @@ def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) ->
         memory_bytes=host.memory_bytes,
         agent_version=version,
         interval_s=moment.interval_s,
+        **asdict(identity),
     )
 
 

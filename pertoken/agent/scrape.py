@@ -1,9 +1,10 @@
-"""One HTTP GET of an engine's page: within a time and a size, or refused with the reason. Never a part of a page."""
+"""One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page."""
 
 import socket
 import threading
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urlsplit
@@ -51,7 +52,12 @@ class ScrapeError(Exception):
 
 
 def get(url: str, limits: Limits) -> Reply:
-    """GET `url` (http or https) over a connection of its own, without proxy, redirect or retry.
+    """The page of an engine at `url`. Raises ScrapeError as `fetch` does."""
+    return fetch("GET", url, limits, {"Accept": "text/plain, application/json", "Accept-Encoding": "gzip"})
+
+
+def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
+    """Ask for `url` (http or https) over a connection of its own, without proxy, redirect or retry.
 
     llama.cpp closes connections that are kept alive while it is busy, so none is. Raises ScrapeError: `closed`,
     `http` (any status but 200), `malformed`, `too_large` or `timeout`.
@@ -66,9 +72,9 @@ def get(url: str, limits: Limits) -> Reply:
         connection.connect()
         deadline.watch(connection.sock)
         connection.request(
-            "GET",
+            method,
             f"{path}?{parts.query}" if parts.query else path,
-            headers={"Connection": "close", "Accept": "text/plain, application/json", "Accept-Encoding": "gzip"},
+            headers={"Connection": "close", **headers},
             preload_content=False,
             decode_content=False,
             enforce_content_length=True,

@@ -57,9 +57,16 @@ def hosts(connection: Connection) -> Rows:
 
 
 def devices(connection: Connection, start: int) -> Rows:
-    """Devices seen since `start` with their host's name, GPUs first, by slot."""
+    """Devices seen since `start` with their host's name and cloud instance, GPUs first, by slot."""
     return connection.execute(
-        select(t.device, t.host.c.name.label("host_name"))
+        select(
+            t.device,
+            t.host.c.name.label("host_name"),
+            t.host.c.cloud,
+            t.host.c.instance_type,
+            t.host.c.region,
+            t.host.c.purchase,
+        )
         .join(t.host, t.host.c.host_id == t.device.c.host_id)
         .where(t.device.c.last_ts >= start)
         .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid)

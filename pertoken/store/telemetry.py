@@ -51,6 +51,12 @@ host = _table(
     _int("memory_bytes"),
     _text("agent_version", required=True),
     _int("interval_s", required=True),
+    _text("dmi_vendor"),
+    _text("dmi_product"),
+    _text("cloud"),  # aws | gcp | azure, by the firmware
+    _text("instance_type"),
+    _text("region"),
+    _text("purchase"),  # on_demand | spot
     _int("first_ts", required=True),
     _int("last_ts", required=True),
 )

@@ -26,6 +26,10 @@ _SAMPLES: dict[type, tuple[Table, str | None, str | None]] = {
 """Value type -> its table, the roll-up it makes dirty, and that roll-up's owner."""
 
 
+_LEARNED = {"instance_type", "region", "purchase"}
+"""Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""
+
+
 def bucket(ts: int, seconds: int) -> int:
     """Start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
     return (ts - 1) // seconds * seconds
@@ -245,7 +249,9 @@ def _upsert_seen(connection: Connection, table: Table, values: list[dict[str, An
         return
     key = next(iter(table.primary_key)).name
     statement = upsert(connection, table)
-    changed = {name: statement.excluded[name] for name in values[0] if name != key}
+    changed: dict[str, Any] = {name: statement.excluded[name] for name in values[0] if name != key}
+    for name in _LEARNED & changed.keys():
+        changed[name] = func.coalesce(changed[name], table.c[name])
     connection.execute(
         statement.on_conflict_do_update(index_elements=[key], set_={**changed, "last_ts": ts}),
         [{**value, "first_ts": ts, "last_ts": ts} for value in values],
