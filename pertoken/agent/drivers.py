@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pertoken.agent.device_rows import unread
+from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.readings import Gap, ProbeReading
 from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled
@@ -20,6 +21,7 @@ class Drivers:
     def __init__(self, probes: Iterable[str]) -> None:
         self.probes = tuple(probes)
         self._sampler = Sampler(probes=self.probes)
+        self._lists = ProcessLists(in_host_pid_namespace())
         self._cpu: CpuProbe | None = None
         self._last: ProbeReading | None = None
 
@@ -29,7 +31,7 @@ class Drivers:
         While it does not answer, host and CPUs are read here, and every other device known is lost with the reason.
         """
         try:
-            reading = self._sampler.read(processes, deadline_s, LATE_S)
+            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S))
         except SamplerError as error:
             first = self._cpu is None
             kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
