@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace, uses_driver
@@ -24,9 +25,8 @@ def test_in_the_hosts_namespace_every_list_is_believed() -> None:
 
 
 def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() -> None:
-    reading = believed(
-        probe(gpu(0, ENGINE), gpu(1, ENGINE, 645_400), gpu(2)), in_host=False, uses={ENGINE}.__contains__
-    )
+    lists = ProcessLists(in_host=False, uses={ENGINE}.__contains__)
+    reading = lists.believed(probe(gpu(0, ENGINE), gpu(1, ENGINE, 645_400), gpu(2)))
     ours, foreign, free, _ = reading.devices
     assert [held.pid for held in ours.processes or ()] == [ENGINE] and free.processes == ()
     assert foreign.processes is None and foreign.power_mw is not None, "the device's own figures stand"
@@ -34,7 +34,9 @@ def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() ->
     assert (gap.metric, gap.status) == ("processes", "denied") and "645400" in gap.reason
     assert "hostPID" in (gap.remedy or "")
     assert reading.gaps[-1].status == "denied" and "hostPID" in (reading.gaps[-1].remedy or "")
-    assert lists.believed(probe(gpu(1, processes=None))).devices[0].gaps == (gap,), "not asked this time: still so"
+    assert lists.believed(probe(replace(gpu(1), processes=None))).devices[0].gaps == (gap,), (
+        "not asked this time: still so"
+    )
     assert lists.believed(probe(gpu(1, ENGINE))).devices[0].gaps == ()
 
 
