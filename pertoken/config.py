@@ -14,7 +14,7 @@ from pertoken.errors import BadInput
 from pertoken.units import parse_duration_s
 
 APP = "pertoken"
-PROBES = ("nvidia", "amd")
+PROBES = ("nvidia", "amd", "gaudi")
 """Vendors whose devices the agent can read; the host and its CPUs are always read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""

@@ -17,6 +17,7 @@ import psutil
 
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
+from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.agent.wire import encode
@@ -42,7 +43,7 @@ class Probe(Protocol):
         """Let go of the driver, so that it can be unloaded."""
 
 
-VENDORS: dict[str, Callable[[], Probe]] = {"nvidia": NvidiaProbe, "amd": AmdProbe}
+VENDORS: dict[str, Callable[[], Probe]] = {"nvidia": NvidiaProbe, "amd": AmdProbe, "gaudi": GaudiProbe}
 
 
 class Probes:

@@ -68,7 +68,7 @@ def _gap_hints(
     return found
 
 
-_VENDORS = ("nvidia", "amd")
+_VENDORS = ("nvidia", "amd", "gaudi")
 _NAMES = {
     "energy_mj": "energy",
     "power_mw": "power",

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,10 @@ def test_partitions_of_a_card_are_devices_of_their_own_and_its_energy_is_counted
     assert "first partition" in {gap.metric: gap.reason for gap in second.gaps}["energy_mj"]
 
 
+def version_of(module: Any) -> str:
+    return str(module.__version__)
+
+
 def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_one_is_taken_if_it_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -90,10 +95,10 @@ def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_on
     (shipped / "_version.py").write_text('__version__ = "99.1.0"\n')
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     with rocm(monkeypatch, RocmLibrary({})):
-        assert load().__version__ == "99.1.0"
+        assert version_of(load()) == "99.1.0"
     (shipped / "__init__.py").write_text("raise SyntaxError('of another Python')\n")
     with rocm(monkeypatch, RocmLibrary({})):
-        assert load().__version__ != "99.1.0"
+        assert version_of(load()) != "99.1.0"
 
 
 def test_what_the_driver_refuses_for_good_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
