@@ -60,6 +60,7 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
 def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSample:
     """What the host did since the tick before; network counters start at 0 with a boot."""
     now, before = probe.host, memory.probe.host if memory.probe else None
+    moved = now.memory_traffic_bytes
     same_boot = before is not None and before.boot_id == now.boot_id
     span = memory.span(host_id_of(probe), moment)
     return HostSample(
@@ -72,6 +73,7 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
         memory_used_bytes=now.memory_used_bytes,
         network_rx_bytes=_grown(before.network_rx_bytes, now.network_rx_bytes) if before and same_boot else None,
         network_tx_bytes=_grown(before.network_tx_bytes, now.network_tx_bytes) if before and same_boot else None,
+        memory_traffic_bytes=_grown(before.memory_traffic_bytes, moved) if before and same_boot else None,
     )
 
 
@@ -180,5 +182,5 @@ def _before(memory: Memory, uuid: str) -> DeviceReading | None:
     return next((device for device in devices if device.uuid == uuid), None)
 
 
-def _grown(before: int, now: int) -> int | None:
-    return now - before if now >= before else None
+def _grown(before: int | None, now: int | None) -> int | None:
+    return now - before if before is not None and now is not None and now >= before else None

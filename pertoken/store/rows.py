@@ -118,6 +118,7 @@ class HostSample:
     memory_used_bytes: int | None = None
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
+    memory_traffic_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
