@@ -105,10 +105,11 @@ class Agent:
 
     def run(self, with_parent: bool) -> None:
         """Lay the baseline, tick until told to stop, and leave a folder that others can read."""
-        again = threading.Event()
+        again, release = threading.Event(), threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         signal.signal(signal.SIGHUP, lambda *_: again.set())
+        signal.signal(signal.SIGUSR1, lambda *_: release.set())
         if with_parent:
             when_parent_ends(self._stop.set)
         try:
@@ -120,6 +121,9 @@ class Agent:
             log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
             _tell("READY=1", f"STATUS=recording in {self._where}")
             while not self._stop.wait(1.0):
+                if release.is_set():
+                    release.clear()
+                    self._scheduler.add_job(self._release, executor="store")
                 if again.is_set():
                     again.clear()
                     self._apply(self._reread)
@@ -166,6 +170,7 @@ class Agent:
         self._settings = settings
         self._watch.look()
         self._identity.look()
+        self._drivers.resume()
         watch.close()
         self._schedule()
         log.info("settings reread: recording every %d s", settings.agent_interval)
@@ -231,6 +236,10 @@ class Agent:
         finally:
             _tell("WATCHDOG=1")
             self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def _release(self) -> None:
+        self._drivers.release()
+        log.info("the drivers are let go until SIGHUP")
 
     def _look(self) -> None:
         try:

@@ -11,6 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+import psutil
+
 from pertoken.config import SERVICE_FOLDER
 from pertoken.config_file import template
 from pertoken.errors import BadInput, PertokenError
@@ -130,6 +132,15 @@ def manager_state() -> str:
         return "not installed"
     text = f": {told['StatusText']}" if told.get("StatusText") else ""
     return f"{told.get('ActiveState')} ({told.get('SubState')}){text}"
+
+
+def samplers(pid: int) -> list[int]:
+    """Children of an agent that hold drivers now."""
+    try:
+        children = psutil.Process(pid).children()
+        return [each.pid for each in children if "pertoken.agent.sampler" in each.cmdline()]
+    except psutil.Error:
+        return []
 
 
 def carry_out(command: Sequence[str]) -> None:

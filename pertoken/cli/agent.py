@@ -6,6 +6,9 @@ import click
 
 from pertoken.cli.options import db_option, json_option, parent_option, settings_of
 
+RELEASE_S = 30.0
+"""How long the running agent may take to end its tick and let go of the drivers."""
+
 
 @click.group(invoke_without_command=True, short_help="Measure this host and record it, until stopped.")
 @db_option
@@ -34,7 +37,7 @@ def agent(
     """Measure devices, host and inference servers, and record them in a folder.
 
     SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings. The commands below make it a
-    service of this host.
+    service of this host, and let it go of the drivers for a while.
     """
     from pertoken.errors import BadInput
 
@@ -106,3 +109,56 @@ def status(config_file: str | None, db: str | None) -> None:
     if owner is None:
         raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")
     click.echo(f"recording pid {owner}, in {where}")
+
+
+@agent.command(short_help="Let go of the drivers, so that they can be unloaded.")
+@db_option
+def release(config_file: str | None, db: str | None) -> None:
+    """Make the running agent let go of the GPU drivers, so that they can be unloaded or a GPU reset.
+
+    Host and engines are recorded meanwhile, devices as missing with the reason, until `pertoken agent resume`.
+    """
+    import signal
+    import time
+
+    from pertoken.agent.service import samplers
+    from pertoken.errors import PertokenError
+
+    pid = _tell(config_file, db, signal.SIGUSR1)
+    deadline = time.monotonic() + RELEASE_S
+    while samplers(pid):
+        if time.monotonic() > deadline:
+            raise PertokenError(
+                f"the agent (pid {pid}) still holds the drivers after {RELEASE_S:.0f} s: a driver call hangs; it is "
+                "left to end by itself"
+            )
+        time.sleep(0.1)
+    click.echo(f"The agent (pid {pid}) has let go of the drivers. `pertoken agent resume` takes them up again.")
+
+
+@agent.command(short_help="Take the drivers up again.")
+@db_option
+def resume(config_file: str | None, db: str | None) -> None:
+    """Make the running agent reread its settings and read the drivers again."""
+    import signal
+
+    click.echo(f"The agent (pid {_tell(config_file, db, signal.SIGHUP)}) reads the drivers again.")
+
+
+def _tell(config_file: str | None, db: str | None, number: int) -> int:
+    """Send a signal to the agent that records in the database; its pid."""
+    import os
+
+    from pertoken.errors import PertokenError
+    from pertoken.store.place import AgentLock, place
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    pid = AgentLock(where.folder).owner() if where.folder else None
+    if pid is None:
+        raise PertokenError(f"no agent records in {where}")
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        raise PertokenError(f"the agent (pid {pid}) is another user's: run it with sudo") from None
+    return pid

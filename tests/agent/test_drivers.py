@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.drivers import Drivers
+from pertoken.agent.service import samplers
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
@@ -66,6 +67,27 @@ def test_only_the_probes_named_are_asked() -> None:
     assert [device.kind for device in reading.devices] == ["cpu"] and reading.driver_calls == 0
 
 
+def test_drivers_that_were_let_go_are_held_by_nobody_until_they_are_taken_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment(Machine(gpus=eight())).items():
+        monkeypatch.setenv(name, value)
+    drivers = Drivers(["nvidia"])
+    try:
+        drivers.read(False, PATIENCE_S)
+        assert len(samplers(os.getpid())) == 1
+        drivers.release()
+        assert samplers(os.getpid()) == []
+        reading, (event,) = drivers.read(False, PATIENCE_S)
+        assert event.kind == "drivers_released" and samplers(os.getpid()) == []
+        assert [gpu.lost for gpu in reading.devices] == [event.message] * 8 + [None]
+        drivers.resume()
+        reading, (event,) = drivers.read(False, PATIENCE_S)
+        assert event.kind == "sampler_back" and {gpu.lost for gpu in reading.devices} == {None}
+    finally:
+        drivers.close()
+
+
 def test_a_whole_agent_goes_on_ticking_through_a_hung_driver_call_and_tells_it(tmp_path: Path) -> None:
     folder, fifo = tmp_path / "db", tmp_path / "hang"
 
@@ -97,6 +119,14 @@ def test_a_whole_agent_goes_on_ticking_through_a_hung_driver_call_and_tells_it(t
             fifo.open("wb").close()
             until(lambda: "sampler_back" in events(), "the return")
             until(lambda: all(power for _, power in ask(newest)), "watts again")
+
+            pertoken = [sys.executable, "-m", "pertoken", "agent"]
+            subprocess.run([*pertoken, "release", "--db", str(folder)], check=True, capture_output=True, timeout=60)
+            assert samplers(agent.pid) == []
+            until(lambda: ask(newest) == [(0, None)] * 8, "rows without the driver")
+            subprocess.run([*pertoken, "resume", "--db", str(folder)], check=True, capture_output=True, timeout=60)
+            until(lambda: all(power for _, power in ask(newest)), "watts once more")
+            assert {"drivers_released", "device_lost", "device_back"} <= events()
         finally:
             agent.terminate()
             agent.wait(PATIENCE_S)
