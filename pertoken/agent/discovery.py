@@ -67,7 +67,8 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 "denied",
                 f"listening ports of processes that this agent may not look into: {hidden}; "
                 "an engine served from one of them is not found",
-                f"run the agent as root in the host's pid namespace, or {_NAME_IT}",
+                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them, and `pertoken agent install` gives those; "
+                f"or {_NAME_IT}",
             )
         )
     return Found(tuple(endpoints), tuple(gaps))

@@ -21,7 +21,7 @@ _DENIED = Gap(
     METRIC,
     "denied",
     "the kernel's counters of memory traffic may not be read",
-    "run the agent as the service that `pertoken agent install` sets up, or as root",
+    "the right CAP_DAC_READ_SEARCH, which `pertoken agent install` gives",
 )
 
 
