@@ -67,7 +67,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 "denied",
                 f"listening ports of processes that this agent may not look into: {hidden}; "
                 "an engine served from one of them is not found",
-                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them, and `pertoken agent install` gives those; "
+                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them; `pertoken agent install` gives both; "
                 f"or {_NAME_IT}",
             )
         )
