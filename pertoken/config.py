@@ -15,6 +15,8 @@ from pertoken.errors import BadInput
 from pertoken.units import parse_duration_s
 
 APP = "pertoken"
+PROBES = ("nvidia", "amd", "gaudi")
+"""Vendors whose devices the agent can read; the host and its CPUs are always read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
 
@@ -75,6 +77,16 @@ def _access(value: object) -> tuple[Access, ...]:
         raise _Unrepeated(str(error)) from None
 
 
+def _probes(value: object) -> tuple[str, ...]:
+    items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"must be a list of probes: {', '.join(PROBES)}")
+    for item in items:
+        if item not in PROBES:
+            raise ValueError(f"{item!r} is not a probe: there are {', '.join(PROBES)}")
+    return tuple(items)
+
+
 def base_url(value: str) -> str:
     """A base URL without its trailing slash, checked.
 
@@ -128,6 +140,11 @@ class Settings:
     `cert_file` and `key_file` (client certificate), `ca_file` and `server_name` (whose certificate to believe)."""
     agent_discover: bool = _setting("agent", _flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
+    agent_probes: tuple[str, ...] = _setting("agent", _probes, PROBES, '["nvidia"]')
+    """Vendors whose devices are read; [] reads the host and its CPUs alone."""
+    agent_cloud_metadata: bool = _setting("agent", _flag, True, "true")
+    """Whether to ask the cloud's metadata service (only of the cloud this host's firmware names, link-local) for
+    instance type, region and spot or on-demand, which give a list price where you set none."""
     agent_scrape_timeout: float = _setting("agent", lambda v: _seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")

@@ -38,7 +38,7 @@ def gather(store: Store, market: Market, window_s: int, now_ts: int) -> Gathered
 
     Raises StoreError if the database cannot be read.
     """
-    prices = price_book(store)
+    prices = price_book(store, now_ts)
     with store.read() as connection:
         return _Gatherer(connection, market, prices, now_ts - window_s, now_ts).gathered()
 

@@ -1,9 +1,10 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pertoken.agent.energy import EnergyStep, energy_step
+from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.store.ids import stable_id
@@ -37,7 +38,7 @@ def device_id_of(uuid: str) -> int:
     return stable_id("device", uuid)
 
 
-def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) -> HostRow:
+def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
     """Identity of the host."""
     host = probe.host
     return HostRow(
@@ -52,12 +53,14 @@ def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) ->
         memory_bytes=host.memory_bytes,
         agent_version=version,
         interval_s=moment.interval_s,
+        **asdict(identity),
     )
 
 
 def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSample:
     """What the host did since the tick before; network counters start at 0 with a boot."""
     now, before = probe.host, memory.probe.host if memory.probe else None
+    moved = now.memory_traffic_bytes
     same_boot = before is not None and before.boot_id == now.boot_id
     span = memory.span(host_id_of(probe), moment)
     return HostSample(
@@ -70,6 +73,7 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
         memory_used_bytes=now.memory_used_bytes,
         network_rx_bytes=_grown(before.network_rx_bytes, now.network_rx_bytes) if before and same_boot else None,
         network_tx_bytes=_grown(before.network_tx_bytes, now.network_tx_bytes) if before and same_boot else None,
+        memory_traffic_bytes=_grown(before.memory_traffic_bytes, moved) if before and same_boot else None,
     )
 
 
@@ -131,6 +135,11 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
     """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
     listed = {device.uuid for device in probe.devices}
     before = memory.probe.devices if memory.probe else ()
+    return tuple(unread(device, "the driver no longer lists it") for device in before if device.uuid not in listed)
+
+
+def unread(device: DeviceReading, reason: str) -> DeviceReading:
+    """A device that did not answer: its identity, `lost` with the reason, every value None."""
     empty: Mapping[str, None] = dict.fromkeys(
         (
             "util_1e4",
@@ -144,11 +153,7 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
             "processes",
         )
     )
-    return tuple(
-        replace(device, **empty, lost="the driver no longer lists it", gaps=())  # type: ignore[arg-type]
-        for device in before
-        if device.uuid not in listed
-    )
+    return replace(device, **empty, lost=reason, gaps=())  # type: ignore[arg-type]
 
 
 def _energy(
@@ -177,5 +182,5 @@ def _before(memory: Memory, uuid: str) -> DeviceReading | None:
     return next((device for device in devices if device.uuid == uuid), None)
 
 
-def _grown(before: int, now: int) -> int | None:
-    return now - before if now >= before else None
+def _grown(before: int | None, now: int | None) -> int | None:
+    return now - before if before is not None and now is not None and now >= before else None

@@ -77,7 +77,8 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 "denied",
                 f"listening ports of processes that this agent may not look into: {hidden}; "
                 "an engine served from one of them is not found",
-                f"run the agent as root in the host's pid namespace, or {_NAME_IT}",
+                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them; `pertoken agent install` gives both; "
+                f"or {_NAME_IT}",
             )
         )
     return Found(_joined(endpoints), tuple(gaps))

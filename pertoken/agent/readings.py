@@ -56,7 +56,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The host at one instant. Network counters are absolute."""
+    """The host at one instant. Counters of network and memory traffic are absolute."""
 
     name: str
     machine_id: str | None
@@ -72,6 +72,8 @@ class HostReading:
     memory_used_bytes: int
     network_rx_bytes: int
     network_tx_bytes: int
+    memory_traffic_bytes: int | None = None
+    """To and from memory, by all CPUs, since a while ago."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One HTTP GET of an engine's page: within a time and a size, or refused with the reason. Never a part of a page."""
+"""One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page."""
 
 import io
 import socket
@@ -57,7 +57,12 @@ class ScrapeError(Exception):
 
 
 def get(url: str, limits: Limits) -> Reply:
-    """GET `url` (http or https) over a connection of its own, without proxy, redirect or retry.
+    """The page of an engine at `url`. Raises ScrapeError as `fetch` does."""
+    return fetch("GET", url, limits, {"Accept": ACCEPT, "Accept-Encoding": "gzip"})
+
+
+def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
+    """Ask for `url` (http or https) over a connection of its own, without proxy, redirect or retry.
 
     llama.cpp closes connections that are kept alive while it is busy, so none is. Raises ScrapeError: `closed`,
     `access` (401, 403, or a certificate that is not believed), `http` (any other status but 200), `malformed`,
@@ -79,7 +84,7 @@ def get(url: str, limits: Limits) -> Reply:
     try:
         with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, parts, deadline) as sock:
             deadline.limit(sock)
-            sock.sendall(_request(parts, bearer))
+            sock.sendall(_request(method, parts, {**headers, **bearer}))
             response = HTTPResponse(cast(socket.socket, _Source(sock, deadline)))
             response.begin()
             return _reply(response, at, limits)
@@ -166,11 +171,11 @@ def _secured(
     return context.wrap_socket(sock, server_hostname=access.server_name or parts.hostname)
 
 
-def _request(parts: SplitResult, more: Mapping[str, str]) -> bytes:
+def _request(method: str, parts: SplitResult, more: Mapping[str, str]) -> bytes:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", "Accept": ACCEPT}
-    headers |= {"Accept-Encoding": "gzip", "User-Agent": "pertoken", **more}
-    lines = [f"GET {quote(target, safe=string.punctuation)} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+    headers = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close"}
+    headers |= {"User-Agent": "pertoken", **({"Content-Length": "0"} if method != "GET" else {}), **more}
+    lines = [f"{method} {quote(target, safe=string.punctuation)} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", errors="replace")
 
 

@@ -68,6 +68,8 @@ class DeviceLine:
     nano_usd_per_hour: int | None
     held_by: tuple[str, ...]
     age_s: int | None
+    listed_price: str | None = None
+    """Whose list price it is, of when and from where, if nobody set one."""
 
 
 @dataclass(frozen=True, slots=True)

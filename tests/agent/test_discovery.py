@@ -141,7 +141,9 @@ def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_name
     argv = ("python", "-m", "dynamo.vllm", "--model", "m", "-tp", "2")
     worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
     found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
-    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "tp": 2})]
+    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [
+        ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "tp": 2})
+    ]
     silent = discover(worker, lambda url: None)
     assert silent.endpoints == ()
     assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")

@@ -120,6 +120,11 @@ class NvidiaProbe:
         self._down: tuple[Gap, ...] = ()
         self._backoff = Backoff(clock)
 
+    @property
+    def calls(self) -> int:
+        """Calls made to the driver so far."""
+        return self.nvml.calls
+
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
         """Every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
         once_more = self._up
