@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import sqlite3
 import statistics
 import subprocess
@@ -28,15 +29,22 @@ from tests.standin_nvml import Machine, eight, environment
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 60.0
+CHILD_PATIENCE_S = 5.0
+STARTS = 3
 LOOK_S = 0.02
 WARM_UP_TICKS = 3
+PEER_WARM_UP_S = 15.0
+"""What peers may import before they tick."""
+OURS = ("pertoken agent", "its sampler", "bare pynvml loop")
 PEERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "nvitop-exporter": ("nvitop_exporter", ("-m", "nvitop_exporter", "--port", "0", "--interval", "{interval}")),
-    "zeus": ("zeus", ("-m", "zeus.monitor", "power", "--update-period", "{interval}")),
+    "nvitop-exporter": ("nvitop_exporter", ("--port", "0", "--interval", "{interval}")),
+    "zeus": ("zeus.monitor", ("power", "--update-period", "{interval}")),
 }
-"""Peers that are measured where they are installed: the module looked for, and how it is run."""
+"""Peers that are measured where they are installed: the module that is run, and its arguments. Neither stores
+anything; zeus reads power alone."""
 CALL = "its own CPU time over its calls: pynvml, the stand-in driver (in Python) and its loop"
 CPU = "utime+stime of its processes in /proc, over the measured time"
+PEER = f"{CPU}; the stand-in driver lacks some of what it asks, and refuses that"
 PSS = (
     "Pss of smaps_rollup at the end, summed; the benchmark's other Python processes share pages with these, "
     "so alone it is higher, and at most RSS"
@@ -73,7 +81,8 @@ def _rollup(pid: int) -> dict[str, int]:
 
 @contextmanager
 def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours, ended at the end: asked by SIGTERM (and the end of its input), and waited for."""
+    """A process of ours, ended at the end: by SIGINT, as at a terminal, and the end of its input. What it started
+    and left behind is killed."""
     with log.open("a") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -83,16 +92,19 @@ def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[s
         finally:
             assert process.stdin is not None
             process.stdin.close()
+            children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             with suppress(ProcessLookupError):
-                process.terminate()
+                process.send_signal(signal.SIGINT)
             process.wait(PATIENCE_S)
+            for child in psutil.wait_procs(children, timeout=CHILD_PATIENCE_S)[1]:
+                child.kill()
             if process.stdout is not None:
                 process.stdout.close()
 
 
 @contextmanager
 def agent(folder: Path, url: str, interval_s: int, env: Mapping[str, str]) -> Iterator[tuple[int, float]]:
-    """A whole agent: its pid, and the seconds from exec until its first device row could be read."""
+    """A whole agent on a folder: its pid, and the seconds from exec until its first device row could be read."""
     command = [sys.executable, "-m", "pertoken", "agent", "--db", str(folder), "--interval", f"{interval_s}s"]
     log = folder.parent / "agent.log"
     before = ticks(folder)
@@ -133,29 +145,35 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     folder.mkdir()
     settings = scratch / "none.toml"
     settings.touch()
-    plain = {**os.environ, "PERTOKEN_CONFIG": str(settings)}
+    # By its URL alone: other servers of this machine are not to be measured. Looking costs the same.
+    plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
     with ExitStack() as stack:
         engine = stack.enter_context(running([sys.executable, "-m", "benchmarks.engine_page"], plain, log))
         url = line_of(engine)
         env = environment(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), plain)
-        say(f"first start of the agent: {gpus} stand-in GPUs, engine at {url}")
-        with agent(folder, url, interval_s, env) as (_, first_start_s):
+        say(f"first starts of the agent: {gpus} stand-in GPUs, engine at {url}")
+        first_starts_s = []
+        for n in range(STARTS):
+            (scratch / f"start-{n}").mkdir()
+            with agent(scratch / f"start-{n}", url, interval_s, env) as (_, first_start_s):
+                first_starts_s.append(first_start_s)
+        with agent(folder, url, interval_s, env):
             pass
         pid, next_start_s = stack.enter_context(agent(folder, url, interval_s, env))
         bare = stack.enter_context(running([sys.executable, "-m", "benchmarks.bare_nvml", str(interval_s)], env, log))
-        pids = {"pertoken agent": pid, "its sampler": sampler_of(pid), "bare pynvml loop": bare.pid}
+        pids = dict(zip(OURS, (pid, sampler_of(pid), bare.pid), strict=True))
         for name, (module, arguments) in PEERS.items():
-            if importlib.util.find_spec(module) is not None:
-                command = [sys.executable, *(each.format(interval=interval_s) for each in arguments)]
+            if importlib.util.find_spec(module.partition(".")[0]) is not None:
+                command = [sys.executable, "-m", module, *(each.format(interval=interval_s) for each in arguments)]
                 pids[name] = stack.enter_context(running(command, env, log)).pid
-        time.sleep(WARM_UP_TICKS * interval_s)
+        time.sleep(WARM_UP_TICKS * interval_s + (PEER_WARM_UP_S if len(pids) > len(OURS) else 0))
         say(f"measuring {', '.join(pids)} for {seconds:g} s")
         since_ts = int(time.time())
         start = {name: use(each) for name, each in pids.items()}
         time.sleep(seconds)
         end = {name: use(each) for name, each in pids.items()}
         costs = query(folder, f"SELECT tick_ms, missed_ticks, driver_calls FROM agent_sample WHERE ts > {since_ts}")
-        engines = query(folder, f"SELECT COUNT(*) FROM engine WHERE last_ts > {since_ts}")
+        engines = query(folder, f"SELECT COUNT(DISTINCT epoch_id) FROM deployment_sample WHERE ts > {since_ts}")
         assert bare.stdin is not None
         bare.stdin.close()
         told = json.loads(line_of(bare))
@@ -165,6 +183,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     driver = calls * per_call_s / interval_s
 
     ours = "pertoken agent"
+    first_start_s = statistics.median(first_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"
     rows = [
         Row(ours, "cpu_share", share[ours], "of one core", CPU),
@@ -174,12 +193,12 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
         Row(ours, "driver_calls_per_tick", calls, "calls", "mean of agent_sample over the measured time"),
         Row(ours, "driver_calls_per_tick_most", max(each[2] for each in costs), "calls", "with process lists"),
         Row(ours, "tick_time", statistics.median(each[0] for each in costs), "ms", "median of agent_sample"),
-        Row(
-            ours, "engines", engines[0][0], "engines", "read each tick; more than 1: others were found on this machine"
-        ),
+        Row(ours, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
         Row(ours, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
         Row(ours, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
-        Row(ours, "first_sample_new_folder", first_start_s, "s", f"{started}; its tables are made first"),
+        Row(
+            ours, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; median of {STARTS}"
+        ),
         Row(ours, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before"),
         Row("its sampler", "cpu_share", share["its sampler"], "of one core", f"part of the agent's: {CPU}"),
         Row("bare pynvml loop", "cpu_share", bare_share, "of one core", "its own CPU time over its ticks"),
@@ -189,12 +208,11 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     ]
     for name in PEERS:
         value = share.get(name)
-        rows.append(Row(name, "cpu_share", value, "of one core", CPU if name in pids else "absent: not installed"))
+        rows.append(Row(name, "cpu_share", value, "of one core", PEER if name in pids else "absent: not installed"))
     for name in pids:
         rows.append(Row(name, "pss", end[name].pss_mib, "MiB", PSS))
         rows.append(Row(name, "rss", end[name].rss_mib, "MiB", "Rss of smaps_rollup at the end, summed"))
-        grown = end[name].pss_mib - start[name].pss_mib
-        rows.append(Row(name, "pss_growth", grown, "MiB", "over the measured time"))
+        rows.append(Row(name, "rss_growth", end[name].rss_mib - start[name].rss_mib, "MiB", "over the measured time"))
     return rows, [
         Target("agent.cpu_share", share[ours], 0.005, "<="),
         Target("agent.driver_calls_per_tick", calls, 72, "<="),

@@ -262,8 +262,7 @@ class Agent:
         return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self._settings.agent_interval)
 
     def _own_cpu_ms(self) -> int:
-        times = self._self.cpu_times()
-        return round((times.user + times.system) * 1000)
+        return int(time.process_time() * 1000)
 
     def _fault(self, what: str, message: str) -> None:
         n = self._faults.get(what, 0) + 1

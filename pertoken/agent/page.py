@@ -35,13 +35,13 @@ class Page:
         no gauge of ours can be."""
         return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MOST}
 
-    def counter(self, name: str) -> dict[Labels, int]:
-        """Values of one counter, rounded to whole counts.
+    def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
+        """Values of one counter in units of `unit` of the page's, rounded to whole counts.
 
         Raises PageError for a negative, non-finite or impossibly large one: leaving that series out would make the
         sum over the others a wrong number.
         """
-        counts = {labels: _count(name, value) for labels, value in self.samples.get(name, {}).items()}
+        counts = {labels: _count(name, value / unit) for labels, value in self.samples.get(name, {}).items()}
         _count(name, sum(counts.values()))
         return counts
 

@@ -66,6 +66,7 @@ ROLLUPS = (
         },
     ),
     _Rollup("histogram", t.histogram_sample, t.histogram_rollup, "epoch_id", {}),
+    _Rollup("engine_counter", t.engine_counter_sample, t.engine_counter_rollup, "epoch_id", {}),
 )
 
 

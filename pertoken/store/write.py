@@ -23,6 +23,7 @@ _SAMPLES: dict[type, tuple[Insert, str | None, str | None]] = {
     rows.DeploymentSample: (insert(t.deployment_sample), "deployment", "epoch_id"),
     rows.DeviceShare: (insert(t.device_share), "share", "device_id"),
     rows.HistogramSample: (insert(t.histogram_sample), "histogram", "epoch_id"),
+    rows.EngineCounterSample: (insert(t.engine_counter_sample), "engine_counter", "epoch_id"),
 }
 """Value type -> how it is stored, the roll-up it makes dirty, and that roll-up's owner."""
 SEEN_S = 60
@@ -45,6 +46,8 @@ class Writer:
         self._dialect = self._connection.dialect.name
         self._seen: dict[int, tuple[object, int]] = {}
         """By id: an identity as it was last written, and that tick's `ts`."""
+        self._bucket_sets: frozenset[int] = frozenset()
+        """Those that are stored already."""
 
     def __enter__(self) -> "Writer":
         return self
@@ -74,6 +77,7 @@ class Writer:
             self._samples(tick)
             self._memory(tick)
         self._seen |= seen
+        self._bucket_sets |= tick.bucket_sets.keys()
 
     def roll_up(self, *, hours: bool = True) -> int:
         """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many."""
@@ -211,6 +215,7 @@ class Writer:
             [
                 {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
                 for key, bounds in tick.bucket_sets.items()
+                if key not in self._bucket_sets
             ],
         )
         self._add_missing(

@@ -117,6 +117,49 @@ def test_a_library_without_a_server_is_no_engine() -> None:
     assert found == Found()
 
 
+@pytest.mark.parametrize(
+    ("line", "kind", "port"),
+    [
+        ("python -m sglang.launch_server --model-path m --port 30001", "sglang", 30001),
+        ("python /bin/trtllm-serve m", "trtllm", 8000),
+        ("tritonserver --model-repository=/models", "triton", 8002),
+        ("text-generation-launcher --model-id m --port 8080", "tgi", 8080),
+        ("lmdeploy serve api_server m", "lmdeploy", 23333),
+        ("python -m vllm_nvext.entrypoints.openai.api_server", "nim", 8000),
+        ("python -m dynamo.frontend", "dynamo-frontend", 8000),
+        ("ollama serve", "ollama", 11434),
+    ],
+)
+def test_every_engine_is_found_by_its_command_line_and_port(line: str, kind: str, port: int) -> None:
+    others = (Address(LOOPBACK, 40001), Address(LOOPBACK, port))
+    found = discover(host(Process(11, 1, tuple(line.split()), 1000, others)), never)
+    assert [(each.kind, each.port) for each in found.endpoints] == [(kind, port)]
+    assert found.gaps == ()
+
+
+def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_names() -> None:
+    argv = ("python", "-m", "dynamo.vllm", "--model", "m", "-tp", "2")
+    worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
+    found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
+    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [
+        ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "tp": 2})
+    ]
+    silent = discover(worker, lambda url: None)
+    assert silent.endpoints == ()
+    assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")
+
+
+def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
+    tree = host(
+        Process(11, 1, ("/x/raylet/raylet", "--metrics_export_port=8080"), 1000, (Address("0.0.0.0", 6000),)),
+        Process(12, 11, ("ray::DashboardAgent",), 1100, (Address("0.0.0.0", 8080),)),
+        Process(13, 11, ("ray::ServeReplica:llm",), 1200),
+    )
+    found = discover(tree, {"http://127.0.0.1:8080": "ray"}.__getitem__)
+    assert [(each.kind, each.port, each.pids) for each in found.endpoints] == [("ray", 8080, (11, 12, 13))]
+    assert discover(tree, lambda url: None) == Found()
+
+
 def test_a_named_endpoint_gets_the_process_that_listens_there() -> None:
     tree = host(*vllm_tree(Address("0.0.0.0", 18000)), own_ips=frozenset({LOOPBACK, "10.0.0.7"}))
     for base_url in ("http://localhost:18000", "http://10.0.0.7:18000", "http://127.0.0.1:18000/gpu0"):

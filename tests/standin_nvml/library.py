@@ -215,8 +215,21 @@ class Library:
 
     @gpu_symbol(_UINT, _PTR)
     def nvmlDeviceGetClockInfo(self, gpu: Gpu, kind: int, out: int) -> int:
-        clocks = {pynvml.NVML_CLOCK_SM: gpu.sm_clock_mhz, pynvml.NVML_CLOCK_MEM: gpu.memory_clock_mhz}
-        return _put(_UINT, out, clocks[kind])
+        clocks = {
+            pynvml.NVML_CLOCK_GRAPHICS: gpu.sm_clock_mhz,
+            pynvml.NVML_CLOCK_SM: gpu.sm_clock_mhz,
+            pynvml.NVML_CLOCK_MEM: gpu.memory_clock_mhz,
+        }
+        return _put(_UINT, out, clocks[kind]) if kind in clocks else int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    @gpu_symbol(ctypes.c_int, _PTR)
+    def nvmlDeviceGetFieldValues(self, gpu: Gpu, count: int, out: int) -> int:
+        for row in (pynvml.c_nvmlFieldValue_t * count).from_address(out):
+            row.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+            if row.fieldId == pynvml.NVML_FI_DEV_POWER_INSTANT:
+                row.nvmlReturn, row.valueType = OK, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+                row.value.uiVal = round(gpu.power_mw.at(self.clock()))
+        return OK
 
     @gpu_symbol(_UINT, _PTR)
     def nvmlDeviceGetTemperature(self, gpu: Gpu, sensor: int, out: int) -> int:
