@@ -217,7 +217,8 @@ def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span
         # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
         return span.observed_ms
     signs = (reading.gauges.get("running"), words.get("computed_tokens"), words.get("generated_tokens"))
-    if any(signs):
+    # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
+    if reading.endpoint.follows or any(signs):
         return span.observed_ms
     return None if all(sign is None for sign in signs) else 0
 

@@ -284,8 +284,9 @@ def test_where_a_process_of_this_host_listens_is_seen_and_its_connections_are_no
 
 
 def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:
-    sleeper = [sys.executable, "-c", "input()", "", "two words"]
-    with subprocess.Popen(sleeper, stdin=subprocess.PIPE) as process:
+    sleeper = [sys.executable, "-c", "print(flush=True); input()", "", "two words"]
+    with subprocess.Popen(sleeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # it runs: what it was before is gone
         seen = host_processes().processes[process.pid]
         assert seen.argv == tuple(sleeper)
         assert seen.ppid == os.getpid()

@@ -16,7 +16,7 @@ from pertoken.agent.sampling import Sampler, SamplerDied, SamplerStalled
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
 
 PATIENCE_S = 60.0
-HEAVY = {"sqlalchemy", "textual", "alembic", "urllib3", "apscheduler", "click", "numpy", "amdsmi", "platformdirs"}
+HEAVY = {"sqlalchemy", "textual", "alembic", "http.client", "apscheduler", "click", "numpy", "amdsmi", "platformdirs"}
 NOTHING = Machine(absent=True)
 
 

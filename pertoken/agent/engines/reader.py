@@ -93,15 +93,13 @@ class EngineReader:
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
-            gaps=(
-                *((Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()),
-                *((self._adapter.no_tokens,) if self._adapter.no_tokens else ()),
-            ),
+            gaps=self._gaps(files),
         )
 
-    @property
-    def _url(self) -> str:
-        return self.endpoint.base_url + (self._adapter.metrics_path or "")
+    def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
+        never = (self._adapter.no_tokens,) if self._adapter.no_tokens else ()
+        unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
+        return (*never, *unread)
 
     def _following(self) -> EngineReading:
         """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
@@ -116,6 +114,10 @@ class EngineReader:
             knobs=_with_dtype(self.endpoint.knobs, files),
             gaps=(Gap("rendezvous", "unresolved", told),),
         )
+
+    @property
+    def _url(self) -> str:
+        return self.endpoint.base_url + (self._adapter.metrics_path or "")
 
     def _ended(self) -> bool:
         return self.endpoint.pid is not None and start_ms(self.endpoint.pid) != self.endpoint.process_start_ms
