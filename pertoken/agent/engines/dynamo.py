@@ -39,6 +39,7 @@ def _worker(engine: Adapter, mark: str) -> Adapter:
         kind=f"dynamo-{engine.kind}",
         seen=Seen.DOCUMENTS,
         source=f"{_SOURCE}; the series are those of {engine.kind}",
+        # Anchored: a lookahead that is tried at every character of a page takes seconds.
         marks=re.compile(rf"(?ms)\A(?=.*^dynamo_component_)(?=.*^{mark})"),
         metrics_off=_REMEDY,
         recognises=_runs(f"dynamo.{engine.kind}"),
