@@ -136,6 +136,7 @@ async def test_pause_freezes_the_figures_until_pressed_again() -> None:
         return NOW
 
     async with running(source, refresh_s=0.05, now=now) as pilot:
+        await until_shown(pilot, "70B-Instruct")
         await pilot.press("p")
         await until_shown(pilot, "PAUSED")
         await pilot.press("right_square_bracket")
