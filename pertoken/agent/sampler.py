@@ -1,8 +1,9 @@
 """The sampler: the agent's child that alone talks to drivers, so that it can hang or die alone.
 
-`python -m pertoken.agent.sampler` reads one request line `{"processes": true|false}` at a time from stdin, answers
-each with one `ProbeReading` line (`pertoken.agent.wire`) on stdout, and ends at end of file. It ignores SIGTERM: a
-process must not end inside a driver call, and its parent's end is its own.
+`python -m pertoken.agent.sampler` reads one request line `{"processes": true|false, "drivers": true|false}` at a time
+from stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdout, and ends at end of file.
+Without `drivers` it reads the host alone and touches no driver. It ignores SIGTERM: a process must not end inside a
+driver call, and its parent's end is its own.
 """
 
 import json
@@ -17,6 +18,7 @@ import psutil
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.agent.wire import encode
 
@@ -27,23 +29,25 @@ class Probes:
     """All probes of this host, and what this process costs."""
 
     def __init__(self) -> None:
-        self.nvidia = NvidiaProbe()
+        self.nvidia = NvidiaProbe(watch=XidWatch())
         self.amd = AmdProbe()
         self._cpu = CpuProbe()
         self._process = psutil.Process()
         self._calls = 0
         self._cpu_ms = 0
 
-    def read(self, processes: bool) -> ProbeReading:
-        """Everything at one instant; the process lists only if asked for."""
+    def read(self, processes: bool, drivers: bool = True) -> ProbeReading:
+        """Everything at one instant; the process lists only if asked for. Not `drivers`: the host alone."""
         host, cpu = self._cpu.read()
-        nvidia, no_nvidia = _apart("nvidia", self.nvidia.read, processes)
-        amd, no_amd = _apart("amd", self.amd.read, processes)
-        calls, cpu_ms = self.nvidia.nvml.calls + self.amd.calls, int(time.process_time() * 1000)
+        nothing: tuple[tuple[DeviceReading, ...], tuple[Gap, ...]] = (), ()
+        nvidia, no_nvidia = _apart("nvidia", self.nvidia.read, processes) if drivers else nothing
+        amd, no_amd = _apart("amd", self.amd.read, processes) if drivers else nothing
+        calls, cpu_ms = self.nvidia.calls + self.amd.calls, int(time.process_time() * 1000)
         reading = ProbeReading(
             host=host,
             devices=(*nvidia, *amd, cpu),
             gaps=no_nvidia + no_amd,
+            happened=self.nvidia.happened(),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
             rss_bytes=self._process.memory_info().rss,
@@ -78,7 +82,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     probes = Probes()
     for request in sys.stdin.buffer:
-        line = memoryview(encode(probes.read(json.loads(request)["processes"])).encode() + b"\n")
+        asked = json.loads(request)
+        line = memoryview(encode(probes.read(asked["processes"], asked["drivers"])).encode() + b"\n")
         try:
             while line:
                 line = line[os.write(answers, line) :]

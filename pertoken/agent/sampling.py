@@ -51,10 +51,10 @@ class _Child:
             process_group=0,  # Ctrl-C is for the agent.
         )
 
-    def ask(self, processes: bool) -> None:
+    def ask(self, processes: bool, drivers: bool) -> None:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps({"processes": processes}).encode() + b"\n")
+            self.process.stdin.write(json.dumps({"processes": processes, "drivers": drivers}).encode() + b"\n")
         except BrokenPipeError:
             raise _Ended from None
         self.owed = True
@@ -99,11 +99,18 @@ class Sampler:
         self._clock = clock
         self._child: _Child | None = None
         self._backoff = Backoff(clock)
+        self._drivers = True
 
     @property
     def pid(self) -> int | None:
         """The child's process id, None while there is none."""
         return self._child.process.pid if self._child else None
+
+    def hold(self, drivers: bool) -> None:
+        """Whether drivers are to be held from the next reading on. Letting go ends the child, and all it has open."""
+        if self._drivers and not drivers:
+            self.close()
+        self._drivers = drivers
 
     def read(self, processes: bool, deadline_s: float) -> ProbeReading:
         """What all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
@@ -133,7 +140,7 @@ class Sampler:
             self._backoff.failed()
         raise SamplerDied(
             "the sampler ends whenever it is asked: see why with "
-            "`echo '{\"processes\": false}' | python -m pertoken.agent.sampler`"
+            '`echo \'{"processes": false, "drivers": true}\' | python -m pertoken.agent.sampler`'
         )
 
     def close(self, wait_s: float = 2.0) -> None:
@@ -144,7 +151,7 @@ class Sampler:
 
     def _ask(self, child: _Child, processes: bool, until_s: float, deadline_s: float) -> bytes:
         if not child.owed or child.answer(self._clock, until_s) is not None:
-            child.ask(processes)
+            child.ask(processes, self._drivers)
             line = child.answer(self._clock, until_s)
             if line is not None:
                 return line
