@@ -38,6 +38,12 @@ PROCESS_LIST_S = 10
 """Least time between two process lists: the one slow call of a driver."""
 LOOK_S = 15
 """Time between two looks for inference servers."""
+RELEASE_S = 600
+"""How long drivers stay let go of: replacing one takes minutes, and what is forgotten costs no more than that."""
+LET_GO, TAKE = signal.SIGUSR1, signal.SIGUSR2
+"""Signals by which `pertoken agent release` asks."""
+RELEASED = "drivers released"
+"""Noted in the lock file while no driver is held."""
 ROLL_UP_S = 10
 """Least time between two roll-ups."""
 
@@ -58,7 +64,7 @@ def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
     lock.acquire()
     try:
         _migrate(where)
-        Agent(where, settings, first).run(with_parent)
+        Agent(where, settings, first, lock.note).run(with_parent)
     finally:
         lock.release()
 
@@ -80,8 +86,15 @@ def _migrate(where: Place) -> None:
 class Agent:
     """One agent on one folder. Ticks, roll-ups and the connection belong to one thread of the scheduler."""
 
-    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings) -> None:
+    def __init__(
+        self, where: Place, settings: Callable[[], Settings], first: Settings, note: Callable[[str], None]
+    ) -> None:
         self._where, self._reread, self._settings = where, settings, first
+        self._note = note
+        self._taken_again_s: float | None = None
+        """Monotonic seconds at which drivers that were let go of are taken again."""
+        self._told: list[Event] = []
+        """Events for the next tick."""
         self._stop = threading.Event()
         self._sampler = Sampler()
         self._writer = Writer(where)
@@ -106,6 +119,9 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         signal.signal(signal.SIGHUP, lambda *_: again.set())
+        let_go, take = threading.Event(), threading.Event()
+        signal.signal(LET_GO, lambda *_: let_go.set())
+        signal.signal(TAKE, lambda *_: take.set())
         if with_parent:
             when_parent_ends(self._stop.set)
         try:
@@ -118,6 +134,14 @@ class Agent:
                 if again.is_set():
                     again.clear()
                     self._apply(self._reread)
+                if let_go.is_set():
+                    let_go.clear()
+                    self._taken_again_s = time.monotonic() + RELEASE_S
+                    self._scheduler.add_job(self._hold, args=[False], executor="store")
+                elif take.is_set() or (self._taken_again_s and time.monotonic() >= self._taken_again_s):
+                    take.clear()
+                    self._taken_again_s = None
+                    self._scheduler.add_job(self._hold, args=[True], executor="store")
         finally:
             if self._scheduler.running:
                 self._scheduler.shutdown(wait=True)
@@ -208,13 +232,16 @@ class Agent:
             if probe is None:
                 return
             self._ticks_since_list = 0 if probe and listing else self._ticks_since_list + 1
-            events = [Event("clock_behind", "the clock was stepped back; rows go on from the last one")]
-            readings = self._readings(probe, tuple(events) if when.clock_behind else ())
+            events = list(self._told)
+            if when.clock_behind:
+                events.append(Event("clock_behind", "the clock was stepped back; rows go on from the last one"))
+            readings = self._readings(probe, tuple(events))
             cpu_ms = self._own_cpu_ms()
             cost = Cost(cpu_ms - self._cpu_ms, self._self.memory_info().rss, self._tick_ms, when.missed)
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
             self._writer.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
+            del self._told[: len(events)]
             if when.ts % max(ROLL_UP_S, self._settings.agent_interval) == 0:
                 self._writer.roll_up()
             self._well("tick")
@@ -224,6 +251,14 @@ class Agent:
             log.exception("a tick failed")
         finally:
             self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def _hold(self, drivers: bool) -> None:
+        """Let go of the drivers, or take them again; noted in the lock file, where the one who asked looks."""
+        stuck = self._sampler.hold(drivers)
+        self._note(stuck or ("" if drivers else RELEASED))
+        kind, text = ("drivers_taken", "the drivers are read again") if drivers else ("drivers_released", RELEASED)
+        self._told.append(Event(kind, stuck or text))
+        log.info("%s", stuck or text)
 
     def _look(self) -> None:
         try:

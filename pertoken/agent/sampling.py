@@ -30,6 +30,15 @@ class SamplerDied(SamplerError):
     """The sampler ends whenever it is asked."""
 
 
+_STILL = "still in a driver call"
+LET_GO = Gap(
+    "drivers",
+    "missing",
+    "the drivers were let go of, as `pertoken agent release` asked",
+    "`pertoken agent release --end`, or wait: they are taken again after 10 minutes",
+)
+
+
 class _Ended(Exception):
     pass
 
@@ -84,7 +93,7 @@ class _Child:
             status = self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
             threading.Thread(target=self.process.wait, name="sampler-left", daemon=True).start()
-            return "still in a driver call"
+            return _STILL
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
@@ -106,11 +115,17 @@ class Sampler:
         """The child's process id, None while there is none."""
         return self._child.process.pid if self._child else None
 
-    def hold(self, drivers: bool) -> None:
-        """Whether drivers are to be held from the next reading on. Letting go ends the child, and all it has open."""
-        if self._drivers and not drivers:
-            self.close()
+    def hold(self, drivers: bool) -> str | None:
+        """Whether drivers are to be held from the next reading on. Letting go ends the child, and all it has open.
+
+        Returns why one is still held though it should not: a child that hangs in it is left to end by itself.
+        """
+        child, ending = self._child, ""
+        if self._drivers and not drivers and child is not None:
+            ending = child.leave(wait_s=5.0)
+            self._child = None
         self._drivers = drivers
+        return f"{ending} (pid {child.process.pid})" if child and ending == _STILL else None
 
     def read(self, processes: bool, deadline_s: float) -> ProbeReading:
         """What all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
@@ -135,7 +150,8 @@ class Sampler:
                 gaps = (Gap("sampler", "failing", why, "see the lines before this in the agent's log"),)
             else:
                 self._backoff = Backoff(self._clock)
-                return replace(reading, gaps=reading.gaps + gaps)
+                let_go = () if self._drivers else (LET_GO,)
+                return replace(reading, gaps=reading.gaps + gaps + let_go)
         else:
             self._backoff.failed()
         raise SamplerDied(

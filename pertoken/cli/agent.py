@@ -2,10 +2,11 @@
 
 import click
 
+from pertoken.cli.agent_release import release
 from pertoken.cli.options import db_option, json_option, parent_option, settings_of
 
 
-@click.command(short_help="Measure this host and record it, until stopped.")
+@click.group(short_help="Measure this host and record it, until stopped.", invoke_without_command=True)
 @db_option
 @click.option("--interval", "agent_interval", metavar="TIME", help="Time between ticks, e.g. 1s or 10s [default: 10s].")
 @click.option(
@@ -18,7 +19,9 @@ from pertoken.cli.options import db_option, json_option, parent_option, settings
 @click.option("--once", is_flag=True, help="Measure now, print, store nothing.")
 @json_option
 @parent_option
+@click.pass_context
 def agent(
+    context: click.Context,
     config_file: str | None,
     db: str | None,
     agent_interval: str | None,
@@ -31,6 +34,8 @@ def agent(
 
     SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings.
     """
+    if context.invoked_subcommand is not None:
+        return
     from pertoken.errors import BadInput
 
     options = {"db": db, "agent_interval": agent_interval, "agent_engines": list(agent_engines) or None}
@@ -45,3 +50,6 @@ def agent(
     from pertoken.agent.daemon import run
 
     run(lambda: settings_of(config_file, **options), with_parent=with_parent)
+
+
+agent.add_command(release)

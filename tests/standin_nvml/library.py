@@ -427,6 +427,11 @@ class Library:
     nvmlDeviceGetComputeRunningProcesses_v2 = nvmlDeviceGetComputeRunningProcesses_v3
 
 
+def exported() -> tuple[str, ...]:
+    """Names of all symbols, in a fixed order."""
+    return tuple(sorted(name for name, body in vars(Library).items() if hasattr(body, "c_arguments")))
+
+
 def _reserved(gpu: Gpu | Slice) -> int:
     return gpu.memory_reserved_bytes if isinstance(gpu, Gpu) else 0
 
