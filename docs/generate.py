@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from pertoken.advisor.rules import load_rules
+from pertoken.agent.engines import ADAPTERS, words
+from pertoken.agent.engines.adapter import Counter, Metric
 from pertoken.cli import main as cli
 from pertoken.config import Settings
 from pertoken.config_file import meanings
@@ -26,6 +28,7 @@ def pages() -> dict[str, str]:
         "rules.md": _rules(),
         "keys.md": _keys(),
         "schema.md": _schema(),
+        "engines.md": _engines(),
     }
 
 
@@ -89,6 +92,40 @@ def _schema() -> str:
             lines.append(f"- `{table.name}`: {keys}{', ' + rest if rest else ''}")
         lines.append("")
     return "\n".join(lines)
+
+
+def _engines() -> str:
+    lines = [f"# Engines\n\n{_NOTE}", "| engine | metrics page | tested on |", "|---|---|---|"]
+    for each in ADAPTERS.values():
+        page = f"`{each.metrics_path}`" if each.metrics_path else "none"
+        lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.seen} |")
+    lines += ["\n## Words\n", "| word | meaning |", "|---|---|"]
+    for table in (words.SAMPLE, words.COUNTED, words.GAUGES, words.HISTOGRAMS):
+        lines += [f"| `{word}` | {meaning} |" for word, meaning in table.items()]
+    for each in ADAPTERS.values():
+        lines.append(f"\n## {each.kind}\n\nTested on {each.seen}. Names: {each.source}.\n")
+        if each.no_tokens:
+            lines.append(f"Tokens are unknown: {each.no_tokens.reason}. To have them: {each.no_tokens.remedy}.\n")
+        if each.metrics_path and not each.no_tokens:
+            lines.append(f"Without counters: {each.metrics_off}.\n")
+        if each.never_read:
+            lines.append(f"`{each.never_read}` is never read: that would take it from whoever reads it.\n")
+        if each.at_finish:
+            listed = ", ".join(f"`{word}`" for word in sorted(each.at_finish))
+            lines.append(f"Counted when a request finishes, so short windows lag: {listed}.\n")
+        if each.copies:
+            listed = ", ".join(f"`{label}`" for label in sorted(each.copies))
+            lines.append(f"Series that differ only in {listed} tell one count; others add up.\n")
+        if metrics := (*each.counters, *each.gauges, *each.histograms):
+            lines += ["| word | names, newest first |", "|---|---|"]
+            lines += [f"| `{metric.word}` | {_names(metric)} |" for metric in metrics]
+    return "\n".join(lines) + "\n"
+
+
+def _names(metric: Metric) -> str:
+    where = f" with {', '.join(f'{name}={value}' for name, value in metric.where)}" if metric.where else ""
+    reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
+    return ", ".join(f"`{name}`" for name in metric.names) + where + reason
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ class SeriesSpec:
     remedy: str
 
 
-_TOKENS = "needs an engine with token counters: vLLM, or llama.cpp started with --metrics"
-_GAUGES = "needs an engine that reports its queue: vLLM, or llama.cpp started with --metrics"
-_LATENCY = "needs an engine with latency histograms (vLLM); llama.cpp has none"
+_TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` says how"
+_GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` says how"
+_LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _DEVICE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
 _ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 SERIES: dict[str, SeriesSpec] = {
@@ -30,8 +30,10 @@ SERIES: dict[str, SeriesSpec] = {
     "busy": SeriesSpec("ratio", "time with requests running or tokens computed", _TOKENS),
     "running": SeriesSpec("requests", "requests running while busy", _GAUGES),
     "waiting": SeriesSpec("requests", "requests queued", _GAUGES),
-    "kv_use": SeriesSpec("ratio", "KV cache in use while busy", "needs an engine that reports it (vLLM)"),
-    "preemptions": SeriesSpec("1/h", "requests preempted for lack of KV cache", "needs vLLM"),
+    "kv_use": SeriesSpec(
+        "ratio", "KV cache in use while busy", "needs an engine that reports it; llama.cpp and TGI do not"
+    ),
+    "preemptions": SeriesSpec("1/h", "requests preempted for lack of KV cache", "needs vLLM or SGLang"),
     "prompt_len": SeriesSpec("tokens", "prompt length per finished request", _LATENCY),
     "generated_len": SeriesSpec("tokens", "generated length per finished request", _LATENCY),
     "ttft_s": SeriesSpec("s", "time to first token", _LATENCY),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +21,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, place
 from tests.llama import LlamaServer, write_model
+from tests.scenario import LOW_BATCH_70B, seed
 
 DEADLINE_S = 40.0
 PROMPT = list(range(20, 60))
@@ -242,6 +244,46 @@ def test_the_screens_show_the_recorded_figures(server: LlamaServer, tmp_path: Pa
     shown = asyncio.run(look())
     assert "tiny-llama" in shown
     assert "llama.cpp" in shown
+
+
+def test_the_screens_are_served_to_a_browser_of_this_host(tmp_path: Path) -> None:
+    from tests.llama import free_port
+
+    seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=1.0, minutes=2, end_ts=int(time.time()) // 60 * 60)
+    port = free_port()
+    web = subprocess.Popen(
+        [sys.executable, "-m", "pertoken", "top", "--db", str(tmp_path), "--web", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def page() -> str:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/", timeout=5) as reply:
+                return str(reply.read().decode())
+        except OSError:
+            return ""
+
+    try:
+        until(lambda: "textual.js" in page(), "the page")
+    finally:
+        web.send_signal(signal.SIGINT)
+        web.wait(DEADLINE_S)
+
+
+def test_a_host_with_no_engine_still_shows_itself_and_says_what_to_start(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken", "up", "--db", str(tmp_path / "db"), "--interval", "1s"],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PERTOKEN_AGENT_DISCOVER": "false"},
+        check=True,
+    )
+    assert "No inference server was found on this host" in done.stdout
+    assert "Hosts" in done.stdout
+    assert "$/Mtok: no price" in done.stdout
 
 
 def test_up_without_a_terminal_prints_a_summary_and_leaves_nothing_running(server: LlamaServer, tmp_path: Path) -> None:

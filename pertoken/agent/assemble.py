@@ -77,6 +77,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
             if step.deployment and step.deployment.deployment_id in epochs:
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
+                samples += step.counter_rows(epoch_id, moment.ts)
         samples += _shares(devices, engines, holdings, epochs, moment.ts)
     capabilities = _capabilities(memory, readings, host_id, devices, engines)
     states = [*(step.states for step in devices), *(step.states for step in engines)]
@@ -217,7 +218,7 @@ def _shares(
         for holding in holdings.get(device_id, ()):
             step = step_of.get(holding.owner)
             epoch = epochs.get(step.deployment.deployment_id) if step and step.deployment else None
-            busy = min(step.busy_ms, duration) if step and epoch else 0
+            busy = min(step.busy_ms or 0, duration) if step and epoch else 0
             epoch_id = epoch.epoch_id if epoch else OTHER
             row = DeviceShare(device_id, epoch_id, ts, duration, holding.share_1e6, busy, holding.provenance)
             same = rows.get((device_id, epoch_id))

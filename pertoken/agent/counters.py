@@ -3,12 +3,15 @@
 A series is `word` or `word{label="value"}`; a histogram bucket is a counter too, as `word{...} le=bound`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pertoken.agent.readings import HistogramReading
 from pertoken.store.rows import CounterState
 
+_REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 SAME_START_MS = 20
 """Two starts of a process this close are one start: kernels tell it in ticks of 10 ms, and it is rounded twice."""
 
@@ -101,12 +104,23 @@ def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
     return totals
 
 
+def reason_totals(deltas: Mapping[str, int | None]) -> dict[str, int]:
+    """Growth of series with a label `reason` by word and reason, as `word{reason="stop"}`."""
+    totals: dict[str, int] = {}
+    for series, delta in deltas.items():
+        reason = _REASON.search(series)
+        if reason is not None and delta is not None and not _is_bucket(series):
+            metric = f"{word(series)}{{{reason[1]}}}"
+            totals[metric] = totals.get(metric, 0) + delta
+    return totals
+
+
 def bucket_values(histograms: Mapping[str, HistogramReading]) -> dict[str, int]:
     """Every bucket of every histogram as a counter of its own."""
     return {
         name: count
         for series, histogram in histograms.items()
-        for name, count in zip(_bucket_names(series, histogram), histogram.counts, strict=True)
+        for name, count in zip(_bucket_names(series, histogram.upper_bounds), histogram.counts, strict=True)
     }
 
 
@@ -119,7 +133,7 @@ def bucket_totals(
     """
     totals: dict[tuple[str, tuple[float, ...]], tuple[int, ...]] = {}
     for series, histogram in histograms.items():
-        grown = [deltas[name] for name in _bucket_names(series, histogram)]
+        grown = [deltas[name] for name in _bucket_names(series, histogram.upper_bounds)]
         counts = tuple(delta for delta in grown if delta is not None)
         if len(counts) == len(grown):
             key = (word(series), histogram.upper_bounds)
@@ -132,8 +146,9 @@ def _same(start_ms: int | None, other_ms: int | None) -> bool:
     return start_ms is not None and other_ms is not None and abs(start_ms - other_ms) <= SAME_START_MS
 
 
-def _bucket_names(series: str, histogram: HistogramReading) -> list[str]:
-    return [f"{series} le={bound!r}" for bound in (*histogram.upper_bounds, float("inf"))]
+@lru_cache(512)
+def _bucket_names(series: str, upper_bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(f"{series} le={bound!r}" for bound in (*upper_bounds, float("inf")))
 
 
 def _is_bucket(series: str) -> bool:

@@ -29,6 +29,7 @@ from pertoken.errors import BadInput, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
 from pertoken.store.open import REVISIONS, revision, writing
 from pertoken.store.place import AgentLock, Place, place
+from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import CounterState, Event
 from pertoken.store.write import Writer
 
@@ -45,7 +46,7 @@ LET_GO, TAKE = signal.SIGUSR1, signal.SIGUSR2
 RELEASED = "drivers released"
 """Noted in the lock file while no driver is held."""
 ROLL_UP_S = 10
-"""Least time between two roll-ups."""
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
 def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
@@ -106,6 +107,7 @@ class Agent:
         self._seen: tuple[Endpoint, ...] = ()
         self._cpu_ms = self._own_cpu_ms()
         self._tick_ms = 0
+        self._rolled_ts = 0
         self._faults: dict[str, int] = {}
         self._scheduler = BackgroundScheduler(
             executors={"store": ThreadPoolExecutor(1), "look": ThreadPoolExecutor(1)},
@@ -242,8 +244,9 @@ class Agent:
             self._writer.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
             del self._told[: len(events)]
-            if when.ts % max(ROLL_UP_S, self._settings.agent_interval) == 0:
-                self._writer.roll_up()
+            if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
+                self._writer.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
+                self._rolled_ts = when.ts
             self._well("tick")
         except PertokenError as error:
             self._fault("tick", str(error))
@@ -294,8 +297,7 @@ class Agent:
         return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self._settings.agent_interval)
 
     def _own_cpu_ms(self) -> int:
-        times = self._self.cpu_times()
-        return round((times.user + times.system) * 1000)
+        return int(time.process_time() * 1000)
 
     def _fault(self, what: str, message: str) -> None:
         n = self._faults.get(what, 0) + 1

@@ -42,12 +42,14 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
     for adapter in ADAPTERS.values():
         for root in _roots(host, adapter):
             group = host.group(root.pid)
-            claimed.update(group)
-            found = _of_group(host, adapter.kind, root, group, before, ask_kind)
+            found = _of_group(host, adapter, root, group, before, ask_kind)
             if isinstance(found, Endpoint):
                 endpoints.append(found)
+            elif adapter.shared:
+                continue
             else:
                 gaps.append(found)
+            claimed.update(group)
     hidden = len(host.unowned)
     for process in host.processes.values():
         if process.pid in claimed or not process.listening:
@@ -92,23 +94,27 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
 
 def _of_group(
     host: HostProcesses,
-    kind: str,
+    adapter: Adapter,
     root: Process,
     group: Sequence[int],
     before: dict[tuple[int | None, int | None], Endpoint],
     ask_kind: AskKind,
 ) -> Endpoint | Gap:
+    kind = adapter.kind
     listening = [address for pid in group for address in host.processes[pid].listening]
     named = port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
-    if address is None:
+    if adapter.shared:
+        address = _asked([address] if address else [], kind, root, before, ask_kind)
+    elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
         address = _asked(listening or hidden, kind, root, before, ask_kind)
     if address is not None:
         return _with_process(Endpoint(kind, _url(address), "process", address.port), root, group, root.argv)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
-        return Gap(kind, "failing", f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet")
+        reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
+        return Gap(kind, "failing", reason, None if named else adapter.metrics_off)
     return Gap(
         kind,
         "missing",

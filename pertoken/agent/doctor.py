@@ -4,6 +4,8 @@ import json
 import sqlite3
 from dataclasses import asdict, dataclass
 
+from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapter import Seen
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
@@ -50,7 +52,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     for device in look.probe.devices:
         found += _device(device)
     for engine in look.engines:
-        found.append(_engine(engine))
+        found += of_engine(engine)
     if not look.engines:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
@@ -74,12 +76,20 @@ def _device(device: DeviceReading) -> list[Finding]:
     return found + [_gap("device", name, gap) for gap in device.gaps]
 
 
-def _engine(engine: EngineReading) -> Finding:
+def of_engine(engine: EngineReading) -> list[Finding]:
+    """What can be read of one engine, how far that was tested, and what it never tells."""
     subject = f"{engine.endpoint.kind} at {engine.endpoint.base_url}"
     if engine.fault:
-        return Finding("engine", subject, False, engine.fault, engine.remedy)
-    knobs = ", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))
-    return Finding("engine", subject, True, f"{engine.served_model}, {len(engine.counters)} token counters; {knobs}")
+        return [Finding("engine", subject, False, engine.fault, engine.remedy)]
+    adapter = ADAPTERS[engine.endpoint.kind]
+    told = [f"{engine.served_model}, {len(engine.counters)} counters"]
+    told += [", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))]
+    if adapter.seen is not Seen.LIVE:
+        told.append(f"its reading was tested on {adapter.seen}")
+    if adapter.at_finish:
+        told.append(f"counted when a request finishes: {', '.join(sorted(adapter.at_finish))}")
+    found = [Finding("engine", subject, True, "; ".join(filter(None, told)))]
+    return found + [_gap("engine", subject, gap) for gap in engine.gaps]
 
 
 def _database(where: Place) -> list[Finding]:

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
 from pertoken.agent.engines import tokens
+from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import EngineReading, Gap
 from pertoken.store.ids import stable_id
@@ -14,6 +16,7 @@ from pertoken.store.rows import (
     CounterState,
     DeploymentRow,
     DeploymentSample,
+    EngineCounterSample,
     EngineRow,
     Event,
     HistogramSample,
@@ -36,7 +39,10 @@ class EngineStep:
     complete: bool = True
     restarted: bool = False
     words: Mapping[str, int | None] = field(default_factory=dict)
-    busy_ms: int = 0
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """What its other counters grew by, those that did."""
+    busy_ms: int | None = 0
+    """None where nothing it tells says so."""
     buckets: tuple[tuple[str, tuple[float, ...], int, int], ...] = ()
     """(metric, upper bounds, bucket, count) of what its histograms grew by."""
     states: tuple[CounterState, ...] = ()
@@ -55,11 +61,15 @@ class EngineStep:
             observed_ms=self.span.observed_ms if self.usable else 0,
             complete=self.complete,
             busy_ms=self.busy_ms if self.usable else None,
-            **{name: self.words.get(name) for name in WORDS},
+            **{word: self.words.get(word) for word in SAMPLE},
             running_1e2=_scaled(gauges.get("running"), 100),
             waiting_1e2=_scaled(gauges.get("waiting"), 100),
             kv_use_1e4=_scaled(gauges.get("kv_use"), RATIO),
         )
+
+    def counter_rows(self, epoch_id: int, ts: int) -> tuple[EngineCounterSample, ...]:
+        """Its other counters that grew, of the same epoch."""
+        return tuple(EngineCounterSample(epoch_id, metric, ts, delta) for metric, delta in self.counted.items())
 
     def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
         """Buckets that grew, of the same epoch."""
@@ -67,16 +77,6 @@ class EngineStep:
             HistogramSample(epoch_id, metric, ts, bucket_set_id(bounds), bucket, count)
             for metric, bounds, bucket, count in self.buckets
         )
-
-
-WORDS = (
-    "prompt_tokens",
-    "cached_tokens",
-    "computed_tokens",
-    "generated_tokens",
-    "requests_finished",
-    "preemptions",
-)
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -90,6 +90,7 @@ def engine_id_of(host_id: int, reading: EngineReading) -> int:
     return stable_id("engine", host_id, endpoint.kind, address)
 
 
+@cache
 def bucket_set_id(bounds: tuple[float, ...]) -> int:
     """The id of a set of upper bounds."""
     return stable_id("buckets", *map(repr, bounds))
@@ -139,9 +140,10 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     restarted = advance.reset is not None
     since = endpoint.process_start_ms if restarted else None
     span = memory.span(deployment.deployment_id, moment, since) if deployment else Span(0, 0)
-    worked = (reading.gauges.get("running") or 0) > 0 or any(
-        words.get(name) for name in ("computed_tokens", "generated_tokens")
-    )
+    counted = {word: delta for word, delta in words.items() if word in COUNTED and delta}
+    counted |= {metric: delta for metric, delta in counters.reason_totals(advance.deltas).items() if delta}
+    if reading.gauges.get("awake") == 0 and span.observed_ms:
+        counted["asleep_ms"] = span.observed_ms
     return EngineStep(
         engine,
         deployment,
@@ -151,7 +153,8 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         complete=advance.complete,
         restarted=restarted,
         words=words,
-        busy_ms=span.observed_ms if worked else 0,
+        counted=counted,
+        busy_ms=_busy_ms(reading, words, span),
         buckets=tuple(
             (metric, bounds, bucket, count)
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms, advance.deltas).items()
@@ -160,6 +163,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         ),
         states=tuple(advance.states.values()),
         forgotten=advance.forgotten,
+        gaps=reading.gaps,
         events=_events(engine, before, advance.reset),
     )
 
@@ -206,6 +210,13 @@ def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) 
     if before is None:
         return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
     return ()
+
+
+def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span) -> int | None:
+    signs = (reading.gauges.get("running"), words.get("computed_tokens"), words.get("generated_tokens"))
+    if any(signs):
+        return span.observed_ms
+    return None if all(sign is None for sign in signs) else 0
 
 
 def _scaled(value: float | None, scale: int) -> int | None:

@@ -8,6 +8,7 @@ wanted. Sample names are taken exactly as exposed, so `*_created` gauges never c
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import inf, isfinite
 
@@ -29,13 +30,13 @@ class Page:
         """Finite values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so."""
         return {labels: value for labels, value in self.samples.get(name, {}).items() if isfinite(value)}
 
-    def counter(self, name: str) -> dict[Labels, int]:
-        """Values of one counter, rounded to whole counts.
+    def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
+        """Values of one counter in units of `unit` of the page's, rounded to whole counts.
 
         Raises PageError for a negative or non-finite one: leaving that series out would make the sum over the
         others a wrong number.
         """
-        return {labels: _count(name, value) for labels, value in self.samples.get(name, {}).items()}
+        return {labels: _count(name, value / unit) for labels, value in self.samples.get(name, {}).items()}
 
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
         """Upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
@@ -63,13 +64,14 @@ def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -
     except UnicodeDecodeError as error:
         raise PageError(f"byte {error.start} is not UTF-8") from None
     samples: dict[str, dict[Labels, float]] = {}
-    for number, match in _samples(text, eof_required):
-        name, braces, value = match["name"], match["braces"], match["value"]
+    for number, name, braces, value in _samples(text, eof_required):
         if name is None:
             name, braces = _quoted_name(braces, number)
         if name not in wanted:
             continue
-        labels = _labels(braces, number) if braces else ()
+        labels = _labels(braces) if braces else ()
+        if labels is None:
+            raise PageError(f"line {number}: bad labels {braces[:80]!r}")
         series = samples.setdefault(name, {})
         amount = float(value)
         before = series.setdefault(labels, amount)
@@ -86,13 +88,27 @@ _SAMPLE = re.compile(
     rf"(?:[ \t]+-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)?"  # a timestamp
     rf"(?:[ \t]+\#[ \t]*{_BRACES}[ \t]+{_NUMBER}(?:[ \t]+{_NUMBER})?)?[ \t]*"  # an exemplar
 )
+_PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
+_PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
 
 
-def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, re.Match[str]]]:
+REMEMBERED = 8192
+"""Series kept in mind from page to page: nearly every line is a known series with another number."""
+
+
+@lru_cache(REMEMBERED)
+def _head(head: str) -> tuple[str, str] | None:
+    """Name and braces of a line up to its number; None if it takes the whole grammar to tell."""
+    match = _PLAIN_HEAD(head)
+    return (match[1], match[2] or "") if match else None
+
+
+def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, str | None, str, str]]:
+    """(line number, name, braces, value) of every sample."""
     ended = False
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
@@ -105,15 +121,22 @@ def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, re.Match[str]
             continue
         if number == len(lines):
             raise PageError(f"line {number}: the page ends within a line")
+        plain, _, value = line.rpartition(" ")
+        head = _head(plain)
+        if head is not None and _PLAIN_NUMBER(value):
+            yield number, *head, value
+            continue
         match = _SAMPLE.fullmatch(line)
         if match is None or (match["name"] is None and match["braces"] is None):
             raise PageError(f"line {number}: not a sample: {line[:80]!r}")
-        yield number, match
+        yield number, match["name"], match["braces"] or "", match["value"]
     if not ended and (eof_required or lines[-1]):
         raise PageError(f"line {len(lines)}: the page ends before its end")
 
 
-def _labels(braces: str, number: int) -> Labels:
+@lru_cache(REMEMBERED)
+def _labels(braces: str) -> Labels | None:
+    """Sorted label pairs; None if they are not well-formed."""
     inside = braces[1:-1].rstrip(" \t")
     pairs: dict[str, str] = {}
     at = 0
@@ -121,7 +144,7 @@ def _labels(braces: str, number: int) -> Labels:
         match = _LABEL.match(inside, at)
         name = match and (match[1] if match[2] is None else _unescaped(match[2]))
         if match is None or name is None or name in pairs:
-            raise PageError(f"line {number}: bad labels {braces[:80]!r}")
+            return None
         pairs[name] = _unescaped(match[3])
         at = match.end()
     return tuple(sorted(pairs.items()))

@@ -1,8 +1,11 @@
 """This host's processes, their listening ports and what is mapped into them, as discovery looks at them."""
 
 import os
+import socket
+import struct
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,31 +63,86 @@ class HostProcesses:
 
 def host_processes() -> HostProcesses:
     """The processes of this host now, as far as they may be seen."""
-    listening: dict[int | None, set[Address]] = {}
-    for each in psutil.net_connections("tcp"):
-        if each.status == psutil.CONN_LISTEN and each.laddr:
-            listening.setdefault(each.pid, set()).add(Address(each.laddr.ip, each.laddr.port))
+    pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
+    listening, unowned = _owned(_listening(), pids)
     processes = {}
-    for process in psutil.process_iter(["pid", "ppid", "cmdline"]):
-        pid = process.pid
+    for pid in pids:
+        stat, argv = _stat(pid), _argv(pid)
+        if stat is None:
+            continue
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
-        argv = tuple(process.info["cmdline"] or ())
-        processes[pid] = Process(pid, process.info["ppid"] or 0, argv, start_ms(pid), tuple(addresses))
+        processes[pid] = Process(pid, int(stat[1]), argv, _started_ms(stat), tuple(addresses))
     own_ips = frozenset(each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return HostProcesses(processes, tuple(listening.get(None, ())), mapped_files, own_ips)
+    return HostProcesses(processes, unowned, mapped_files, own_ips)
 
 
 def start_ms(pid: int) -> int | None:
     """Unix time in milliseconds at which a process started; None if there is none.
 
     The boot time is read once for the life of this program: a clock that is set later must not make every process
-    look restarted. Source: proc_pid_stat(5), field 22.
+    look restarted.
     """
+    stat = _stat(pid)
+    return None if stat is None else _started_ms(stat)
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Fields of a process from its state on, None if it is gone. Source: proc_pid_stat(5), fields 3 and up."""
     try:
-        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return round(1000 * (_boot_s() + int(fields[19]) / os.sysconf("SC_CLK_TCK")))
+
+
+def _started_ms(stat: list[bytes]) -> int:
+    return round(1000 * (_boot_s() + int(stat[19]) / os.sysconf("SC_CLK_TCK")))
+
+
+def _argv(pid: int) -> tuple[str, ...]:
+    """Command line; empty if there is none. A process that titles itself may have put spaces between the words."""
+    try:
+        text = os.fsdecode((_PROC / str(pid) / "cmdline").read_bytes())
+    except OSError:
+        return ()
+    words = text.removesuffix("\0").split("\0")
+    return tuple(words if len(words) > 1 else words[0].split())
+
+
+def _listening() -> dict[bytes, Address]:
+    """Where anybody listens (TCP), by the socket's inode. Source: the kernel's networking/proc_net_tcp.rst.
+
+    They are listed before all connections, which on a busy server are many: those are not read.
+    """
+    found = {}
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        with suppress(OSError), (_PROC / "net" / name).open("rb") as lines:
+            next(lines)
+            for line in lines:
+                words = line.split(maxsplit=10)
+                if words[3] != b"0A":
+                    break
+                ip, _, port = words[1].partition(b":")
+                # Each 32-bit word of the address is in the host's byte order.
+                raw = bytes.fromhex(ip.decode())
+                packed = struct.pack(f"={len(raw) // 4}I", *struct.unpack(f">{len(raw) // 4}I", raw))
+                found[words[9]] = Address(socket.inet_ntop(family, packed), int(port, 16))
+    return found
+
+
+def _owned(listening: dict[bytes, Address], pids: list[int]) -> tuple[dict[int, set[Address]], tuple[Address, ...]]:
+    """Addresses by the first process that holds their socket, and those whose holder cannot be seen."""
+    left = {b"socket:[%s]" % inode: address for inode, address in listening.items()}
+    owned: dict[int, set[Address]] = {}
+    for pid in pids:
+        if not left:
+            break
+        with suppress(OSError):
+            for entry in os.scandir(b"/proc/%d/fd" % pid):
+                with suppress(OSError):
+                    address = left.pop(os.readlink(entry.path), None)  # noqa: PTH115 - a Path for each is slow
+                    if address is not None:
+                        owned.setdefault(pid, set()).add(address)
+    return owned, tuple(dict.fromkeys(left.values()))
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:

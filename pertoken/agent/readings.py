@@ -129,7 +129,7 @@ class Endpoint:
     """An inference server found on this host, by its processes or by a setting."""
 
     kind: str
-    """`vllm` or `llama.cpp`."""
+    """Key of `agent.engines.ADAPTERS`."""
     base_url: str
     found_by: str
     """`process` or `setting`."""
@@ -158,7 +158,8 @@ class EngineReading:
     """One scrape of one engine: absolute counters by series, gauges by word, or why there are none.
 
     Counters are keyed `word` or `word{label="value"}`: one key for every series on the page, so that a label set
-    that appears late is a counter of its own. Words are columns of `deployment_sample`.
+    that appears late is a counter of its own. Words are those of `agent.engines.words`; how a request ended is
+    its label `reason`, whatever the engine calls it.
     """
 
     endpoint: Endpoint
@@ -171,11 +172,13 @@ class EngineReading:
     """Endpoint's knobs plus what the engine's API and page told."""
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    """`running`, `waiting` (requests), `kv_use` (0 to 1)."""
+    """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
     histograms: dict[str, HistogramReading] = field(default_factory=dict)
     """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
+    gaps: tuple[Gap, ...] = ()
+    """What this engine never tells."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
-    """`closed`, `http`, `malformed`, `too_large`, `timeout`, `metrics_off`."""
+    """`closed`, `http`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`."""
     remedy: str | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any
 
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -56,10 +57,13 @@ class Table:
     knobs: tuple[Knob, ...]
     arguments: tuple[Argument, ...]
     manual: Mapping[str, str]
+    same: Mapping[str, str]
+    """Engine -> the one whose flags and words it takes; its port is its own."""
 
     def of(self, engine: str, knob: str | None = None) -> tuple[Knob, ...]:
         """Rows of one engine, in order; of one knob only, if named."""
-        return tuple(row for row in self.knobs if row.engine == engine and knob in (None, row.knob))
+        like = self.same.get(engine, engine)
+        return tuple(row for row in self.knobs if row.engine == like and knob in (None, row.knob))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def table() -> Table:
         tuple(Knob(**_frozen(row)) for row in rows["knob"]),
         tuple(Argument(**_frozen(row)) for row in rows["argument"]),
         rows["manual"],
+        rows["same"],
     )
 
 
@@ -113,11 +118,13 @@ def read_word(engine: str, knob: str, text: str) -> str | None:
 
 def model_argument(engine: str, argv: Sequence[str]) -> str | None:
     """The model a command line names: a path or a repository id."""
-    for row in _arguments(engine, "model"):
-        spot = argv.index(row.after) + 1 if row.after in argv else len(argv)
+    programs = [PurePath(argument).name for argument in argv]
+    for row in _arguments(table().same.get(engine, engine), "model"):
+        spot = programs.index(row.after) + 1 if row.after in programs else len(argv)
         if spot < len(argv) and not argv[spot].startswith("-"):
             return argv[spot]
-        return _last(_options(argv), row.flags)
+        if named := _last(_options(argv), row.flags):
+            return named
     return None
 
 
@@ -147,8 +154,8 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
             without = f"change {knob} from {{old}} to {{new}}: no flag of {engine} is known for it"
             manual.append((text or without).format(**values))
         else:
-            apply.append(_move(rows, old, new))
-            undo.append(_move(rows, new, old))
+            apply += filter(None, [_move(rows, old, new)])
+            undo += filter(None, [_move(rows, new, old)])
             manual += [row.note.format(**values) for row in rows if row.note]
     return Commands(tuple(apply), tuple(undo), tuple(manual))
 
@@ -165,23 +172,26 @@ def _options(argv: Sequence[str]) -> _Options:
         if argument.startswith("-"):
             flag, inline, value = argument.partition("=")
             following = argv[place + 1] if place + 1 < len(argv) else ""
-            # Both engines take --max_num_seqs for --max-num-seqs.
-            name = flag.replace("_", "-") if flag.startswith("--") else flag
-            options[name] = (place, value if inline else following)
+            options[_plain(flag)] = (place, value if inline else following)
     return options
 
 
+def _plain(flag: str) -> str:
+    # vLLM, SGLang and llama.cpp take --max_num_seqs for --max-num-seqs; TensorRT-LLM has only the former.
+    return flag.replace("_", "-") if flag.startswith("--") else flag
+
+
 def _set(options: _Options, flags: Sequence[str]) -> bool:
-    return any(flag in options for flag in flags)
+    return any(_plain(flag) in options for flag in flags)
 
 
 def _last(options: _Options, flags: Sequence[str]) -> str | None:
-    return max((options[flag] for flag in flags if flag in options), default=(0, None))[1]
+    return max((options[_plain(flag)] for flag in flags if _plain(flag) in options), default=(0, None))[1]
 
 
 def _read(row: Knob, options: _Options) -> object:
     if row.type == "bool":
-        places = {flag: options[flag][0] for flag in (*row.flags, *row.off_flags) if flag in options}
+        places = {flag: options[_plain(flag)][0] for flag in (*row.flags, *row.off_flags) if _plain(flag) in options}
         return max(places, key=lambda flag: places[flag]) in row.flags
     value = _READERS[row.type](row, _last(options, row.flags) or "")
     if row.also and value != _READERS[row.type](row, _last(options, row.also) or ""):
@@ -226,11 +236,12 @@ def _writer(rows: Sequence[Knob], value: object) -> int | None:
 
 
 def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
-    """(flag, text after it) to write; None if this row has no flag for the value."""
+    """(flag, text after it) to write, none for what is so without; None if this row cannot say the value."""
+    if row.type == "bool":
+        flags = row.flags if value else row.off_flags
+        return ((flags[0], ""),) if flags else () if row.default is value else None
     if not row.flags or row.per is not None:
         return None
-    if row.type == "bool":
-        return (((row.flags if value else row.off_flags)[0], ""),)
     if row.type == "word":
         if value not in row.write:
             return None
@@ -247,8 +258,11 @@ def _move(rows: Sequence[Knob], old: object, new: object) -> str:
     uncovered = to_row is None or (from_row is not None and from_row < to_row)
     at_default = from_row is not None and rows[from_row].type == "bool" and rows[from_row].default is new
     if from_row is not None and (uncovered or at_default):
-        return "remove " + " ".join(flag for flag, _ in _flags(rows[from_row], old) or ())
+        flags = " ".join(flag for flag, _ in _flags(rows[from_row], old) or ())
+        return f"remove {flags}" if flags else ""
     assert to_row is not None
+    if not _flags(rows[to_row], new):
+        return "remove " + " ".join((*rows[to_row].flags, *rows[to_row].off_flags)[:1])
     return "set " + " ".join(f"{flag}{text}" for flag, text in _flags(rows[to_row], new) or ())
 
 

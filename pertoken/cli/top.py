@@ -1,14 +1,29 @@
 """`pertoken top`: the screens alone, over any pertoken database."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
 from pertoken.cli.options import db_option, settings_of
 
+if TYPE_CHECKING:
+    from pertoken.store.place import Place
+
 
 @click.command(short_help="Show the screens over any pertoken database.")
 @db_option
-def top(config_file: str | None, db: str | None) -> None:
+@click.option(
+    "--web",
+    "web_port",
+    metavar="PORT",
+    type=click.IntRange(1, 65_535),
+    help="Serve the same screens to browsers of this host on this port of 127.0.0.1 (needs pertoken[web]).",
+)
+def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     """Show fleet and savings of a recorded database. Telemetry is only ever read."""
+    import os
     import sys
 
     from pertoken.store.open import open_store
@@ -18,8 +33,12 @@ def top(config_file: str | None, db: str | None) -> None:
     settings = settings_of(config_file, db=db)
     where = place(settings.db, settings.advice)
     open_store(where)  # a wrong --db is told here, in one line, before the screen is taken
+    if web_port is not None:
+        _serve(where, config_file, db, web_port)
+        return
     source = StoreSource(where)
-    if not sys.stdout.isatty():
+    # The web server runs this command with a driver of its own and no terminal.
+    if not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ:
         from pertoken.cli.up import plain
 
         click.echo(plain(source))
@@ -27,3 +46,23 @@ def top(config_file: str | None, db: str | None) -> None:
     from pertoken.tui.app import PertokenApp
 
     PertokenApp(source).run()
+
+
+def _serve(where: Place, config_file: str | None, db: str | None, port: int) -> None:
+    import os
+    import shlex
+    import sys
+
+    from pertoken.errors import BadInput
+
+    try:
+        from textual_serve.server import Server
+    except ModuleNotFoundError:
+        raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
+    command = [sys.executable, "-m", "pertoken", "top"]
+    command += ["--config", config_file] if config_file else []
+    if db and where.url is None:
+        command += ["--db", str(where.folder)]
+    elif db:
+        os.environ["PERTOKEN_DB"] = db  # a URL may hold a password, which a command line would show to everyone
+    Server(shlex.join(command), host="127.0.0.1", port=port, title="pertoken").serve()

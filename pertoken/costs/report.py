@@ -1,7 +1,7 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from pertoken.costs.hints import hints
 from pertoken.costs.ledger import Allocation, DeviceTime, allocate
 from pertoken.costs.lines import (
+    STALE_TICKS,
     Bill,
     DeploymentLine,
     DeviceLine,
@@ -149,8 +150,10 @@ class _Reporter:
         missing = tuple(self._missing(row) for row in self.gaps)
         costed = [line for line in deployments if line.nano_usd is not None]
         tokens = sum((line.prompt_tokens or 0) + (line.generated_tokens or 0) for line in costed)
-        rates = [line.generated_tok_s_now for line in deployments if line.generated_tok_s_now is not None]
-        watts = [line.power_w for line in devices if line.power_w is not None]
+        # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
+        fresh = {line.name for line in hosts if line.age_s is not None and line.age_s <= STALE_TICKS * line.interval_s}
+        rates = [each.generated_tok_s_now for each in deployments if each.host in fresh]
+        watts = [each.power_w for each in devices if each.host in fresh]
         unpriced = tuple(self.device_names[each] for each in sorted(self.money.unpriced_devices))
         return FleetReport(
             now_ts=self.now,
@@ -162,8 +165,8 @@ class _Reporter:
             bill=self.money.bill(),
             unpriced_devices=unpriced,
             nano_usd_per_mtok=_per_mtok(sum(line.nano_usd or 0 for line in costed), tokens) if costed else None,
-            generated_tok_s_now=sum(rates) if rates else None,
-            power_w=sum(watts) if watts else None,
+            generated_tok_s_now=_total(rates),
+            power_w=_total(watts),
             missing=missing,
             events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in self.events),
             hints=hints(hosts, devices, deployments, missing),
@@ -226,7 +229,7 @@ class _Reporter:
             memory_bytes=row.memory_bytes,
             nano_usd_per_hour=nano_usd_per_hour,
             held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
-            age_s=self.now - self.lost.get(row.device_id, row.last_ts),
+            age_s=self.now - self.lost.get(row.device_id, row.newest_ts),
             sm_active=_mean(recent, "sm_active_1e4", 1e4),
             tensor_active=_mean(recent, "tensor_active_1e4", 1e4),
             dram_active=_mean(recent, "dram_active_1e4", 1e4),
@@ -278,7 +281,7 @@ class _Reporter:
             spark=self._spark(own),
             incomplete=bool(totals.get("incomplete_n")),
             coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
-            age_s=self.now - row.last_ts,
+            age_s=self.now - row.newest_ts,
             fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
         )
 
@@ -361,6 +364,11 @@ def _rate(sums: Mapping[str, Any], name: str) -> float | None:
 
 def _per_mtok(nano_usd: int | None, tokens: int | None) -> int | None:
     return round(nano_usd * MTOK / tokens) if nano_usd is not None and tokens else None
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _whole(value: float | None) -> int | None:

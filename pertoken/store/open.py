@@ -159,9 +159,9 @@ def open_advice(place: Place) -> Engine | None:
     return engine
 
 
-def upsert(connection: Connection, table: Any) -> Any:
-    """An INSERT of the connection's dialect, which has `on_conflict_do_update`."""
-    if connection.dialect.name == "sqlite":
+def upsert(dialect: str, table: Any) -> Any:
+    """An INSERT of the dialect of that name, which has `on_conflict_do_update`."""
+    if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
         return sqlite_insert(table)

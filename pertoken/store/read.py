@@ -47,6 +47,13 @@ def _sum(column: Any) -> Any:
     return cast(func.sum(column), BigInteger)
 
 
+def _newest(seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
+    """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there."""
+    owners = seen if owners is None else owners
+    newest = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner]).scalar_subquery()
+    return func.coalesce(newest, seen.c.last_ts).label("newest_ts")
+
+
 def _within(table: Table, segment: Segment) -> Any:
     return and_(table.c.ts >= segment.start, table.c.ts < segment.end)
 
@@ -57,9 +64,9 @@ def hosts(connection: Connection) -> Rows:
 
 
 def devices(connection: Connection, start: int) -> Rows:
-    """Devices seen since `start` with their host's name, GPUs first, by slot."""
+    """Devices seen since `start` with their host's name and the `ts` of their newest row, GPUs first, by slot."""
     return connection.execute(
-        select(t.device, t.host.c.name.label("host_name"))
+        select(t.device, t.host.c.name.label("host_name"), _newest(t.device, t.device_sample, "device_id"))
         .join(t.host, t.host.c.host_id == t.device.c.host_id)
         .where(t.device.c.last_ts >= start)
         .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid)
@@ -67,14 +74,14 @@ def devices(connection: Connection, start: int) -> Rows:
 
 
 def epochs(connection: Connection, start: int) -> Rows:
-    """Epochs that served since `start`, with their deployment, engine and host; newest last."""
+    """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last."""
     return connection.execute(
         select(
             t.epoch,
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
-            t.deployment.c.last_ts,
+            _newest(t.deployment, t.deployment_sample, "epoch_id", t.epoch),
             t.engine.c.engine_id,
             t.engine.c.kind.label("engine_kind"),
             t.engine.c.base_url,

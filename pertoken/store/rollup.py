@@ -6,6 +6,7 @@ transaction. A bucket that changed gets a higher revision.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, bindparam, case, cast, delete, func, literal_column, select
@@ -17,7 +18,7 @@ from pertoken.store.open import upsert
 MINUTE, HOUR = 60, 3600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Rollup:
     """How one pair of roll-up tables is made from its samples."""
 
@@ -65,13 +66,17 @@ ROLLUPS = (
         },
     ),
     _Rollup("histogram", t.histogram_sample, t.histogram_rollup, "epoch_id", {}),
+    _Rollup("engine_counter", t.engine_counter_sample, t.engine_counter_rollup, "epoch_id", {}),
 )
 
 
-def roll_up(connection: Connection) -> int:
-    """Recompute every dirty bucket, minutes first, each level in one transaction; returns how many."""
+def roll_up(connection: Connection, *, hours: bool = True) -> int:
+    """Recompute every dirty bucket, minutes first, each level in one transaction; returns how many.
+
+    Without `hours` those keep their marks: an hour is read by its minutes until it is over.
+    """
     done = 0
-    for seconds in (MINUTE, HOUR):
+    for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
         with connection.begin():
             for each in ROLLUPS:
                 done += _recompute(connection, each, seconds)
@@ -84,18 +89,19 @@ def _recompute(connection: Connection, rollup: _Rollup, seconds: int) -> int:
     if not marks:
         return 0
     buckets = [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in marks]
-    connection.execute(_statement(connection, rollup, seconds), buckets)
+    connection.execute(_statement(connection.dialect.name, rollup, seconds), buckets)
     connection.execute(delete(t.dirty).where(t.dirty.c.rollup == target.name))
     if seconds == MINUTE:
         hours = {(owner_id, ts // HOUR * HOUR) for owner_id, ts in marks}
         connection.execute(
-            upsert(connection, t.dirty).on_conflict_do_nothing(),
+            upsert(connection.dialect.name, t.dirty).on_conflict_do_nothing(),
             [{"rollup": rollup.tables[HOUR].name, "owner_id": owner, "ts": ts} for owner, ts in sorted(hours)],
         )
     return len(marks)
 
 
-def _statement(connection: Connection, rollup: _Rollup, seconds: int) -> Any:
+@cache
+def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
     """INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
     target = rollup.tables[seconds]
     source = rollup.samples if seconds == MINUTE else rollup.tables[MINUTE]
@@ -120,7 +126,7 @@ def _statement(connection: Connection, rollup: _Rollup, seconds: int) -> Any:
         .where(source.c[rollup.owner] == bindparam("b_owner"), inside)
         .group_by(*(source.c[name] for name in keys if name != "ts"))
     )
-    statement = upsert(connection, target).from_select(list(columns), rows)
+    statement = upsert(dialect, target).from_select(list(columns), rows)
     return statement.on_conflict_do_update(
         index_elements=keys,
         set_={

@@ -191,6 +191,16 @@ class HistogramSample:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineCounterSample:
+    """What one more counter of an engine grew by; `metric` is its word, `word{reason="..."}` for requests."""
+
+    epoch_id: int
+    metric: str
+    ts: int
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
 class CounterState:
     """Last value seen of a counter and the start of the process that counts it."""
 

@@ -206,6 +206,15 @@ histogram_sample = _table(
     Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
     _int("count", required=True),
 )
+# What else an engine counts, by its word (`agent.engines.adapter.COUNTED`), `word{reason="..."}` for requests. A row
+# only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) tells.
+engine_counter_sample = _table(
+    "engine_counter_sample",
+    _key("epoch_id"),
+    Column("metric", Text, primary_key=True),
+    _key("ts"),
+    _int("delta", required=True),
+)
 
 # -- the agent's memory ----------------------------------------------------------------------------------------
 
@@ -319,3 +328,4 @@ share_rollup = _rollup(
     required=("held_ns", "busy_ns", "provenance"),
 )
 histogram_rollup = _rollup("histogram", ("epoch_id", "metric", "ts", "bucket_set_id", "bucket"), required=("count",))
+engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "metric", "ts"), required=("delta",))

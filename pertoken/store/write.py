@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from dataclasses import asdict, fields
+from functools import cache
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Insert, Table, delete, func, insert, select, update
 
 from pertoken.provenance import Provenance
 from pertoken.store import rows
@@ -15,15 +16,18 @@ from pertoken.store.open import explained, upsert, writing
 from pertoken.store.place import Place
 from pertoken.store.rollup import roll_up
 
-_SAMPLES: dict[type, tuple[Table, str | None, str | None]] = {
-    rows.DeviceSample: (t.device_sample, "device", "device_id"),
-    rows.HostSample: (t.host_sample, "host", "host_id"),
-    rows.AgentSample: (t.agent_sample, None, None),
-    rows.DeploymentSample: (t.deployment_sample, "deployment", "epoch_id"),
-    rows.DeviceShare: (t.device_share, "share", "device_id"),
-    rows.HistogramSample: (t.histogram_sample, "histogram", "epoch_id"),
+_SAMPLES: dict[type, tuple[Insert, str | None, str | None]] = {
+    rows.DeviceSample: (insert(t.device_sample), "device", "device_id"),
+    rows.HostSample: (insert(t.host_sample), "host", "host_id"),
+    rows.AgentSample: (insert(t.agent_sample), None, None),
+    rows.DeploymentSample: (insert(t.deployment_sample), "deployment", "epoch_id"),
+    rows.DeviceShare: (insert(t.device_share), "share", "device_id"),
+    rows.HistogramSample: (insert(t.histogram_sample), "histogram", "epoch_id"),
+    rows.EngineCounterSample: (insert(t.engine_counter_sample), "engine_counter", "epoch_id"),
 }
-"""Value type -> its table, the roll-up it makes dirty, and that roll-up's owner."""
+"""Value type -> how it is stored, the roll-up it makes dirty, and that roll-up's owner."""
+SEEN_S = 60
+"""Least time between two notes that something is still there and still the same."""
 
 
 def bucket(ts: int, seconds: int) -> int:
@@ -39,6 +43,11 @@ class Writer:
         self.place = place
         with explained(place):
             self._connection = writing(place, "telemetry").connect()
+        self._dialect = self._connection.dialect.name
+        self._seen: dict[int, tuple[object, int]] = {}
+        """By id: an identity as it was last written, and that tick's `ts`."""
+        self._bucket_sets: frozenset[int] = frozenset()
+        """Those that are stored already."""
 
     def __enter__(self) -> "Writer":
         return self
@@ -52,7 +61,7 @@ class Writer:
         """Close, leaving a file that others can read without a writer beside it (no WAL)."""
         if self._connection.closed:
             return
-        if self._connection.dialect.name == "sqlite":
+        if self._dialect == "sqlite":
             raw = self._connection.connection.driver_connection
             if raw is not None:
                 # A reader in the middle of a read keeps WAL on; the next clean stop turns it off.
@@ -64,14 +73,16 @@ class Writer:
     def commit(self, tick: rows.Tick) -> None:
         """Store a tick whole or not at all. Raises StoreError, with nothing of it stored."""
         with explained(self.place), self._connection.begin():
-            self._identities(tick)
+            seen = self._identities(tick)
             self._samples(tick)
             self._memory(tick)
+        self._seen |= seen
+        self._bucket_sets |= tick.bucket_sets.keys()
 
-    def roll_up(self) -> int:
-        """Bring roll-ups up to date with every row stored; returns the buckets recomputed."""
+    def roll_up(self, *, hours: bool = True) -> int:
+        """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many."""
         with explained(self.place):
-            return roll_up(self._connection)
+            return roll_up(self._connection, hours=hours)
 
     def counters(self) -> tuple[rows.CounterState, ...]:
         """The last state of every counter."""
@@ -145,14 +156,23 @@ class Writer:
                     until = min(ts, oldest + step_s)
                     deleted += self._connection.execute(delete(table).where(table.c.ts < until)).rowcount
 
-    def _identities(self, tick: rows.Tick) -> None:
+    def _identities(self, tick: rows.Tick) -> dict[int, tuple[object, int]]:
+        written: dict[int, tuple[object, int]] = {}
         for table, values in (
             (t.host, (tick.host,)),
             (t.device, tick.devices),
             (t.engine, tick.engines),
             (t.deployment, tick.deployments),
         ):
-            _upsert_seen(self._connection, table, [asdict(value) for value in values], tick.ts)
+            due = []
+            for value in values:
+                columns = _columns(value)
+                key = columns[next(iter(columns))]
+                before, at = self._seen.get(key, (None, 0))
+                if value != before or not 0 <= tick.ts - at < SEEN_S:
+                    due.append({**columns, "first_ts": tick.ts, "last_ts": tick.ts})
+                    written[key] = value, tick.ts
+            self._put(table, due, kept=("first_ts",))
         for epoch in tick.epochs:
             columns = asdict(epoch)
             devices = columns.pop("device_ids")
@@ -166,7 +186,7 @@ class Writer:
                 )
                 .values(end_ts=epoch.start_ts)
             )
-            statement = upsert(self._connection, t.epoch).values(columns)
+            statement = upsert(self._dialect, t.epoch).values(columns)
             self._connection.execute(
                 statement.on_conflict_do_update(
                     index_elements=["epoch_id"],
@@ -178,6 +198,7 @@ class Writer:
                 self._connection.execute(
                     insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": each} for each in devices]
                 )
+        return written
 
     def _samples(self, tick: rows.Tick) -> None:
         by_type = defaultdict(list)
@@ -188,17 +209,16 @@ class Writer:
             if rollup is not None and owner is not None:
                 dirty.add((f"{rollup}_1m", getattr(sample, owner), bucket(sample.ts, 60)))
         for kind, values in by_type.items():
-            self._connection.execute(insert(_SAMPLES[kind][0]), values)
-        _add_missing(
-            self._connection,
+            self._connection.execute(_SAMPLES[kind][0], values)
+        self._add_missing(
             t.histogram_set,
             [
                 {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
                 for key, bounds in tick.bucket_sets.items()
+                if key not in self._bucket_sets
             ],
         )
-        _add_missing(
-            self._connection,
+        self._add_missing(
             t.dirty,
             [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)],
         )
@@ -210,12 +230,12 @@ class Writer:
                     t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
                 )
             )
-        _replace(self._connection, t.counter_state, [asdict(each) for each in tick.counters])
-        _replace(self._connection, t.capability, [{**asdict(each), "since_ts": tick.ts} for each in tick.capabilities])
+        self._put(t.counter_state, [_columns(each) for each in tick.counters])
+        self._put(t.capability, [{**_columns(each), "since_ts": tick.ts} for each in tick.capabilities])
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
             event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
-            statement = upsert(self._connection, t.event).values(
+            statement = upsert(self._dialect, t.event).values(
                 event_id=event_id,
                 host_id=tick.host.host_id,
                 ts=tick.ts,
@@ -231,6 +251,14 @@ class Writer:
                 )
             )
 
+    def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
+        if values:
+            self._connection.execute(_replacing(self._dialect, table, kept), values)
+
+    def _add_missing(self, table: Table, values: list[dict[str, Any]]) -> None:
+        if values:
+            self._connection.execute(_adding(self._dialect, table), values)
+
 
 def _columns(sample: Any) -> dict[str, Any]:
     # asdict() copies deeply and costs more than the rest of the write; samples are flat.
@@ -240,31 +268,18 @@ def _columns(sample: Any) -> dict[str, Any]:
     }
 
 
-def _upsert_seen(connection: Connection, table: Table, values: list[dict[str, Any]], ts: int) -> None:
-    if not values:
-        return
-    key = next(iter(table.primary_key)).name
-    statement = upsert(connection, table)
-    changed = {name: statement.excluded[name] for name in values[0] if name != key}
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=[key], set_={**changed, "last_ts": ts}),
-        [{**value, "first_ts": ts, "last_ts": ts} for value in values],
-    )
-
-
-def _replace(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
-    if not values:
-        return
+@cache
+def _replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
+    """INSERT .. ON CONFLICT: every column is replaced but the key and those `kept`. Built once: it costs more to
+    build than to run."""
     keys = [column.name for column in table.primary_key]
-    statement = upsert(connection, table)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=keys, set_={name: statement.excluded[name] for name in values[0] if name not in keys}
-        ),
-        values,
+    statement = upsert(dialect, table)
+    changed = [column.name for column in table.columns if column.name not in (*keys, *kept)]
+    return statement.on_conflict_do_update(
+        index_elements=keys, set_={name: statement.excluded[name] for name in changed}
     )
 
 
-def _add_missing(connection: Connection, table: Table, values: list[dict[str, Any]]) -> None:
-    if values:
-        connection.execute(upsert(connection, table).on_conflict_do_nothing(), values)
+@cache
+def _adding(dialect: str, table: Table) -> Any:
+    return upsert(dialect, table).on_conflict_do_nothing()

@@ -168,7 +168,13 @@ class PertokenApp(App[None]):
 
 _HELP: Sheet = (
     Section("Keys", tuple((key.shown, f"{key.command}. {key.help}") for key in KEYS)),
-    Section("Moving", ("Arrow keys, Page Up, Page Down, Home and End move; a click opens.",)),
+    Section(
+        "Moving",
+        (
+            "Arrow keys, Page Up, Page Down, Home and End move; a click opens.",
+            "tab also reaches the hints and the events; enter there opens all of them.",
+        ),
+    ),
     Section(
         "What you see",
         (

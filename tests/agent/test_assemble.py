@@ -6,9 +6,9 @@ import pytest
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.memory import Memory
-from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.provenance import Provenance
-from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, Tick
+from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE
 from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, moment, probe
@@ -29,6 +29,10 @@ def served(tick: Tick) -> list[DeploymentSample]:
     return [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
 
 
+def counted(tick: Tick) -> dict[str, int]:
+    return {sample.metric: sample.delta for sample in tick.samples if isinstance(sample, EngineCounterSample)}
+
+
 def shares(tick: Tick) -> dict[tuple[int, bool], int]:
     found = [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
     return {(each.device_id, each.epoch_id == OTHER): each.share_1e6 for each in found}
@@ -47,6 +51,48 @@ def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
     (row,) = served(tick)
     assert (row.generated_tokens, row.computed_tokens, row.prompt_tokens) == (30, 20, 20)
     assert (row.complete, row.duration_ms, row.observed_ms, row.busy_ms) == (True, 10_000, 10_000, 10_000)
+
+
+def test_other_counters_that_grew_are_rows_of_their_own_and_requests_are_told_by_how_they_ended() -> None:
+    def counters(drafts: int, stopped: int, aborted: int) -> dict[str, int]:
+        return {
+            "generated_tokens": 500,
+            "spec_drafts": drafts,
+            "prefix_hits": 7,
+            'requests_finished{engine="0",reason="stop"}': stopped,
+            'requests_finished{engine="1",reason="stop"}': stopped,
+            'requests_finished{engine="0",reason="length"}': 4,
+            'requests_failed{reason="aborted"}': aborted,
+        }
+
+    before, after = (engine(0, counters=each) for each in (counters(10, 5, 1), counters(12, 6, 2)))
+    _, tick = run(Readings(probe(), (before,)), Readings(probe(), (after,)))
+    assert counted(tick) == {
+        "spec_drafts": 2,
+        "requests_failed": 1,
+        'requests_finished{reason="stop"}': 2,
+        'requests_failed{reason="aborted"}': 1,
+    }
+    assert served(tick)[0].requests_finished == 2
+
+
+def test_time_asleep_is_counted_as_time() -> None:
+    asleep = engine(500, gauges={"running": 0.0, "awake": 0.0})
+    _, tick = run(Readings(probe(), (engine(500),)), Readings(probe(), (asleep,)))
+    assert counted(tick) == {"asleep_ms": 10_000}
+
+
+def test_an_engine_that_counts_nothing_has_unknown_tokens_and_says_what_would_count_them() -> None:
+    gap = Gap("tokens", "missing", "it counts none", "serve it with another engine")
+    silent = engine(0, counters={}, gauges={}, gaps=(gap,))
+    _, tick = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
+    (row,) = served(tick)
+    assert (row.prompt_tokens, row.generated_tokens, row.busy_ms) == (None, None, None)
+    assert (row.observed_ms, row.complete) == (10_000, True)
+    first, _ = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
+    assert [(each.metric, each.remedy) for each in first.capabilities + tick.capabilities] == [
+        ("tokens", "serve it with another engine")
+    ]
 
 
 def test_an_engine_that_started_after_we_did_counts_from_zero() -> None:

@@ -1,3 +1,10 @@
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
 from pertoken.agent.discovery import Found, discover, locate
 from pertoken.agent.processes import Address, HostProcesses, Process, host_processes
 from pertoken.agent.readings import Endpoint
@@ -110,6 +117,47 @@ def test_a_library_without_a_server_is_no_engine() -> None:
     assert found == Found()
 
 
+@pytest.mark.parametrize(
+    ("line", "kind", "port"),
+    [
+        ("python -m sglang.launch_server --model-path m --port 30001", "sglang", 30001),
+        ("python /bin/trtllm-serve m", "trtllm", 8000),
+        ("tritonserver --model-repository=/models", "triton", 8002),
+        ("text-generation-launcher --model-id m --port 8080", "tgi", 8080),
+        ("lmdeploy serve api_server m", "lmdeploy", 23333),
+        ("python -m vllm_nvext.entrypoints.openai.api_server", "nim", 8000),
+        ("python -m dynamo.frontend", "dynamo-frontend", 8000),
+        ("ollama serve", "ollama", 11434),
+    ],
+)
+def test_every_engine_is_found_by_its_command_line_and_port(line: str, kind: str, port: int) -> None:
+    others = (Address(LOOPBACK, 40001), Address(LOOPBACK, port))
+    found = discover(host(Process(11, 1, tuple(line.split()), 1000, others)), never)
+    assert [(each.kind, each.port) for each in found.endpoints] == [(kind, port)]
+    assert found.gaps == ()
+
+
+def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_names() -> None:
+    argv = ("python", "-m", "dynamo.vllm", "--model", "m", "-tp", "2")
+    worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
+    found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
+    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [("dynamo-vllm", 8081, {"tp": 2})]
+    silent = discover(worker, lambda url: None)
+    assert silent.endpoints == ()
+    assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")
+
+
+def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
+    tree = host(
+        Process(11, 1, ("/x/raylet/raylet", "--metrics_export_port=8080"), 1000, (Address("0.0.0.0", 6000),)),
+        Process(12, 11, ("ray::DashboardAgent",), 1100, (Address("0.0.0.0", 8080),)),
+        Process(13, 11, ("ray::ServeReplica:llm",), 1200),
+    )
+    found = discover(tree, {"http://127.0.0.1:8080": "ray"}.__getitem__)
+    assert [(each.kind, each.port, each.pids) for each in found.endpoints] == [("ray", 8080, (11, 12, 13))]
+    assert discover(tree, lambda url: None) == Found()
+
+
 def test_a_named_endpoint_gets_the_process_that_listens_there() -> None:
     tree = host(*vllm_tree(Address("0.0.0.0", 18000)), own_ips=frozenset({LOOPBACK, "10.0.0.7"}))
     for base_url in ("http://localhost:18000", "http://10.0.0.7:18000", "http://127.0.0.1:18000/gpu0"):
@@ -128,8 +176,6 @@ def test_a_proxy_that_listens_for_a_server_stands_for_itself() -> None:
 
 
 def test_this_host_can_be_looked_at() -> None:
-    import os
-
     seen = host_processes()
     me = seen.processes[os.getpid()]
     assert me.argv
@@ -137,3 +183,25 @@ def test_this_host_can_be_looked_at() -> None:
     assert os.getpid() in seen.group(me.ppid)
     assert any(path.startswith("/") for path in seen.libraries(os.getpid()) or ())
     assert LOOPBACK in seen.own_ips
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+def test_where_a_process_of_this_host_listens_is_seen_and_its_connections_are_not(ip: str) -> None:
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with socket.create_server((ip, 0), family=family) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK if family == socket.AF_INET else "::1", port)) as client:
+            seen = host_processes().processes[os.getpid()].listening
+            assert Address(ip, port) in seen
+            assert client.getsockname()[1] not in {address.port for address in seen}
+
+
+def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:
+    sleeper = [sys.executable, "-c", "input()", "", "two words"]
+    with subprocess.Popen(sleeper, stdin=subprocess.PIPE) as process:
+        seen = host_processes().processes[process.pid]
+        assert seen.argv == tuple(sleeper)
+        assert seen.ppid == os.getpid()
+        process.communicate(b"\n")

@@ -128,3 +128,13 @@ def test_any_bytes_are_a_page_or_a_page_error(start: bytes, rest: bytes) -> None
 
 def _written(value: float) -> str:
     return "+Inf" if value == inf else "-Inf" if value == -inf else repr(value)
+
+
+def test_a_series_read_before_is_checked_anew_each_time() -> None:
+    name = "vllm:generation_tokens_total"
+    for value in ("5", "7"):
+        page = parse(f'{name}{{engine="0"}} {value}\n'.encode(), {name})
+        assert page.counter(name) == {(("engine", "0"),): int(value)}
+    for broken in ("5_0", "", "infinit", "1 2 3 x"):
+        with pytest.raises(PageError):
+            parse(f'{name}{{engine="0"}} {broken}\n'.encode(), {name})

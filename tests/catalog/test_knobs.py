@@ -16,9 +16,9 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
     assert all(row.source and row.as_of for row in table().arguments)
     for knob in table().knobs:
         assert knob.type in ("int", "count", "float", "bool", "word")
-        assert knob.flags or knob.manual
+        assert knob.flags or knob.off_flags or knob.manual
         assert (knob.type == "word") == bool(knob.words)
-        assert knob.type != "bool" or (knob.off_flags and knob.default is not None)
+        assert knob.type != "bool" or knob.default is not None
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -31,7 +31,7 @@ def test_what_is_written_is_read_back() -> None:
             written = commands(row.engine, {row.knob: (None, word)}).apply[0]
             assert read_argv(row.engine, written.split()[1:]) == {row.knob: word}
         if row.type == "bool":
-            for value in (True, False):
+            for value in (True,) * bool(row.flags) + (False,) * bool(row.off_flags):
                 written = commands(row.engine, {row.knob: (None, value)}).apply[0]
                 assert read_argv(row.engine, written.split()[1:]) == {row.knob: value}
 
@@ -115,8 +115,51 @@ def test_the_model_and_the_port_are_found() -> None:
     assert port_argument("vllm", (*VLLM, "--port", "18000")) == 18000
     assert port_argument("vllm", (*VLLM, "--port", "no")) is None
     assert port_argument("llama.cpp", LLAMA) == 8080
-    assert port_argument("sglang", ()) is None
-    assert model_argument("sglang", ()) is None
+    assert port_argument("other", ()) is None
+    assert model_argument("other", ()) is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "line", "model", "port", "knobs"),
+    [
+        (
+            "sglang",
+            "python -m sglang.launch_server --model-path m --tp 2 --disable-radix-cache --max-running-requests 64",
+            "m",
+            30000,
+            {"tp": 2, "enable_prefix_caching": False, "max_num_seqs": 64},
+        ),
+        (
+            "trtllm",
+            "python /bin/trtllm-serve org/m --tp_size 4 --max_batch_size=256 --port 9000",
+            "org/m",
+            9000,
+            {"tp": 4, "max_num_seqs": 256},
+        ),
+        ("trtllm", "trtllm-serve serve org/m --max_seq_len 4096", "org/m", 8000, {"max_model_len": 4096}),
+        ("triton", "tritonserver --model-repository=/models", "/models", 8002, {}),
+        ("tgi", "text-generation-launcher --model-id m --num-shard 2 -p 80", "m", 80, {"tp": 2}),
+        ("lmdeploy", "lmdeploy serve api_server m --tp 2 --quant-policy 8", "m", 23333, {"tp": 2, "kv_dtype": "int8"}),
+        ("dynamo-vllm", "python -m dynamo.vllm --model m -tp 2", "m", None, {"tp": 2}),
+        ("dynamo-frontend", "python -m dynamo.frontend --http-port 8080", None, 8080, {}),
+        ("ray", "/x/raylet --metrics_export_port=8080", None, 8080, {}),
+        ("ollama", "ollama serve", None, 11434, {}),
+    ],
+)
+def test_every_engine_is_read_by_its_command_line(
+    engine: str, line: str, model: str | None, port: int | None, knobs: dict[str, object]
+) -> None:
+    argv = line.split()
+    assert (model_argument(engine, argv), port_argument(engine, argv)) == (model, port)
+    assert read_argv(engine, argv) == knobs
+
+
+def test_what_an_engine_can_only_switch_one_way_is_taken_back_by_leaving_the_flag_out() -> None:
+    assert commands("sglang", {"enable_prefix_caching": (False, True)}) == Commands(
+        apply=("remove --disable-radix-cache",), undo=("set --disable-radix-cache",)
+    )
+    assert commands("sglang", {"enforce_eager": (None, False)}).apply == ("remove --disable-cuda-graph",)
+    assert commands("trtllm", {"tp": (4, 2)}).apply == ("set --tp_size 2",)
 
 
 def test_reported_words_become_ours() -> None:

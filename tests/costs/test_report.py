@@ -61,6 +61,15 @@ def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path:
     assert any("pertoken prices set" in hint for hint in report.hints)
 
 
+def test_a_host_that_stopped_reporting_has_no_now(folder: Path) -> None:
+    from pertoken.store.place import place
+
+    report = fleet_report(open_store(place(str(folder))), 3600, END + 600)
+    assert (report.generated_tok_s_now, report.power_w) == (None, None)
+    assert report.deployments[0].generated_tok_s_now == pytest.approx(40)
+    assert any("has stored nothing for 10m" in hint for hint in report.hints)
+
+
 def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:
     from pertoken.store.place import place
 

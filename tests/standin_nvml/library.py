@@ -245,8 +245,12 @@ class Library:
 
     @gpu_symbol(_UINT, _PTR)
     def nvmlDeviceGetClockInfo(self, gpu: Gpu, kind: int, out: int) -> int:
-        clocks = {pynvml.NVML_CLOCK_SM: gpu.sm_clock_mhz, pynvml.NVML_CLOCK_MEM: gpu.memory_clock_mhz}
-        return _put(_UINT, out, clocks[kind])
+        clocks = {
+            pynvml.NVML_CLOCK_GRAPHICS: gpu.sm_clock_mhz,
+            pynvml.NVML_CLOCK_SM: gpu.sm_clock_mhz,
+            pynvml.NVML_CLOCK_MEM: gpu.memory_clock_mhz,
+        }
+        return _put(_UINT, out, clocks[kind]) if kind in clocks else int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     @gpu_symbol(_UINT, _PTR)
     def nvmlDeviceGetTemperature(self, gpu: Gpu, sensor: int, out: int) -> int:

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from pertoken.provenance import Provenance
 from pertoken.store import telemetry as t
 from pertoken.store.place import Place
-from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, HistogramSample
+from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
 from pertoken.store.write import Writer, bucket
 from tests.values import HOST, laid, tick
 
@@ -82,6 +82,7 @@ def test_random_histories_roll_up_to_their_exact_totals(where: Place, seed: int)
                     DeploymentSample(epoch, ts, 10_000, 10_000, chance.random() < 0.9, generated_tokens=grown),
                     DeviceShare(5, epoch, ts, 10_000, share, 5_000, Provenance.REPORTED),
                     HistogramSample(epoch, "ttft_s", ts, 99, chance.randrange(3), 1),
+                    EngineCounterSample(epoch, chance.choice(["gflop_per_gpu", "spec_drafts"]), ts, 10**9),
                 ]
                 hour = bucket(ts, 3600), epoch
                 tokens[hour] = tokens.get(hour, 0) + (grown or 0)
@@ -99,9 +100,12 @@ def test_random_histories_roll_up_to_their_exact_totals(where: Place, seed: int)
         assert {(row.ts, row.epoch_id): row.held_ns for row in rows(writer, t.share_rollup[3600])} == held
         with writer._connection.begin():
             ask = writer._connection.execute
-            raw = ask(select(func.sum(t.histogram_sample.c["count"]))).scalar()
-            hours = ask(select(func.sum(t.histogram_rollup[3600].c["count"]))).scalar()
-            assert raw == hours
+            for ticks_of, hours_of, column in (
+                (t.histogram_sample, t.histogram_rollup[3600], "count"),
+                (t.engine_counter_sample, t.engine_counter_rollup[3600], "delta"),
+            ):
+                raw = ask(select(func.sum(ticks_of.c[column]))).scalar()
+                assert raw == ask(select(func.sum(hours_of.c[column]))).scalar() != 0
             assert ask(select(func.count()).select_from(t.dirty)).scalar() == 0
 
 
@@ -111,3 +115,15 @@ def test_host_rows_are_rolled_up_too(where: Place) -> None:
         writer.roll_up()
         (minute,) = rows(writer, t.host_rollup[60])
     assert (minute.host_id, minute.cpu_util_1e4_sum) == (HOST, 2500)
+
+
+def test_hours_wait_with_their_marks_while_only_minutes_are_made(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, device(10, util_1e4=5000)))
+        writer.roll_up(hours=False)
+        assert [row.samples for row in rows(writer, t.device_rollup[60])] == [1]
+        assert rows(writer, t.device_rollup[3600]) == []
+        writer.commit(tick(20, device(20, util_1e4=5000)))
+        writer.roll_up()
+        assert [row.samples for row in rows(writer, t.device_rollup[3600])] == [2]
+        assert rows(writer, t.dirty) == []

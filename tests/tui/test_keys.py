@@ -60,6 +60,13 @@ async def test_tab_goes_to_the_next_table_and_its_rows_open() -> None:
         await until_shown(pilot, "/dev/nvidia0 may not be read. Add the agent to group video.")
 
 
+async def test_hints_and_events_open_in_full() -> None:
+    async with running(FixedSource()) as pilot:
+        await pilot.press("shift+tab", "enter")
+        await until_shown(pilot, "What happened, newest first")
+        await until_shown(pilot, "agent 0.1.0 started on gpu-b")
+
+
 async def test_a_filter_keeps_rows_that_hold_all_words_and_escape_drops_it() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("slash", *"QWEN", "space", *"gpu-b", "enter")

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 
-from pertoken.agent.engines import llamacpp, vllm
+from pertoken.agent.engines import dynamo, llamacpp, lmdeploy, nim, ollama, ray, sglang, tgi, triton, trtllm, vllm
 from pertoken.agent.engines.adapter import Adapter
 
-ADAPTERS: Mapping[str, Adapter] = {each.kind: each for each in (vllm.ADAPTER, llamacpp.ADAPTER)}
-"""All engines that can be read, by kind."""
+_ROOMS = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
+ADAPTERS: Mapping[str, Adapter] = {
+    each.kind: each for each in (*dynamo.WORKERS, dynamo.FRONTEND, *(room.ADAPTER for room in _ROOMS))
+}
+"""All engines that can be read, by kind. Those whose page also holds another engine's series come before it."""
 
 
 def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:

@@ -2,15 +2,30 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import PurePath
+from typing import Any, TypeVar
 
 from pertoken.agent.page import Labels, Page
-from pertoken.agent.readings import HistogramReading
+from pertoken.agent.readings import Gap, HistogramReading
 
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound="Metric")
 Ask = Callable[[str], object]
 """GETs a path of the engine and returns the JSON; None for any status but 200. Raises ScrapeError otherwise."""
+
+
+TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
+
+
+class Seen(StrEnum):
+    """What an adapter was tested on. Only the first is more than paper."""
+
+    LIVE = "a live engine"
+    COLLECTOR = "a page that its own collector classes wrote; untested against a live engine"
+    DOCUMENTS = "a page written from its documents; untested against a live engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +37,18 @@ class Metric:
 
     word: str
     names: tuple[str, ...]
+    where: tuple[tuple[str, str], ...] = ()
+    """Only series with these labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter(Metric):
+    """A counter; `_sum` of a histogram is one too."""
+
+    reason: str | None = None
+    """Label that says how a request ended."""
+    unit: float = 1
+    """How many of the engine's units are one of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +83,46 @@ class Adapter:
     """One engine, as a table."""
 
     kind: str
-    prefix: str
-    """Every metric of the engine begins so."""
-    owned_by: str
-    """What it calls the owner of its models in `/v1/models`."""
-    counters: tuple[Metric, ...]
-    gauges: tuple[Gauge, ...]
-    histograms: tuple[Metric, ...]
+    seen: Seen
+    """What the table was tested on."""
+    source: str
+    """Where its names come from, and as of when."""
+    marks: re.Pattern[str]
+    """What its metrics page has and no other engine's: searched in the whole page."""
     identify: Callable[[Ask, Page], Identity]
     metrics_off: str
     """What to do when the page has no counters."""
     recognises: Callable[[Sequence[str]], bool]
     """Whether a command line is that of a server of this engine."""
+    metrics_path: str | None = "/metrics"
+    """None: it has no metrics page, only what `identify` asks for, each time."""
     metrics_off_status: int | None = None
     """Status of the metrics page when metrics are switched off."""
+    never_read: str | None = None
+    """Path that looks like the metrics page, but loses what is read from it."""
+    counters: tuple[Counter, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
+    histograms: tuple[Metric, ...] = ()
+    at_finish: frozenset[str] = frozenset()
+    """Words counted in one jump when a request finishes: over windows not much longer than requests they lag."""
+    absent_is_zero: bool = False
+    """Token counters that have not counted yet are not on the page, though other series are."""
+    no_tokens: Gap | None = None
+    """Why it counts no tokens at all, and what would."""
+    model_label: str | None = "model_name"
+    """Label of its series that names the served model."""
+    copies: frozenset[str] = frozenset()
+    """Labels whose values tell copies of one count apart: one copy counts, the largest."""
+    owned_by: str | None = None
+    """What it calls the owner of its models in `/v1/models`."""
     info: tuple[str, ...] = ()
     """Further series that `identify` wants of the page."""
     child_title: str | None = None
     """How the titles of its child processes begin, where they give themselves one."""
     library: re.Pattern[str] | None = None
     """File mapped into a process that serves it without saying so on its command line."""
+    shared: bool = False
+    """Its processes do other things too: one that does not answer as this engine is none."""
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -85,26 +132,71 @@ class Adapter:
         return frozenset(plain | buckets | set(self.info))
 
     def read(self, page: Page) -> Values:
-        """The page in our words.
+        """The page in our words; nothing at all where none of its series is there.
 
         Raises PageError for values a counter or a histogram cannot have.
         """
         counters = {
-            word + _braces(labels): value
-            for word, name in _present(page, self.counters)
-            for labels, value in page.counter(name).items()
+            metric.word + _braces(labels, metric.reason): value
+            for metric, name in _present(page, self.counters)
+            for labels, value in self._series(metric, page.counter(name, metric.unit)).items()
         }
-        gauges = {}
-        for gauge in self.gauges:
-            for _, name in _present(page, (gauge,)):
-                if values := list(page.gauge(name).values()):
-                    gauges[gauge.word] = gauge.combine(values)
+        gauges = {
+            metric.word: metric.combine(list(series.values()))
+            for metric, name in _present(page, self.gauges)
+            if (series := self._series(metric, page.gauge(name)))
+        }
         histograms = {
-            word + _braces(labels): HistogramReading(*buckets)
-            for word, name in _present(page, self.histograms, "_bucket")
-            for labels, buckets in page.histogram(name).items()
+            metric.word + _braces(labels): HistogramReading(*buckets)
+            for metric, name in _present(page, self.histograms, "_bucket")
+            for labels, buckets in self._series(metric, page.histogram(name), key=lambda each: sum(each[1])).items()
         }
+        if self.absent_is_zero and (counters or gauges):
+            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
         return Values(counters, gauges, histograms)
+
+    def models(self, page: Page) -> tuple[str, ...]:
+        """Names of the models that the page's series are of."""
+        suffixed = [(each, "") for each in (*self.counters, *self.gauges)] + [
+            (each, "_bucket") for each in self.histograms
+        ]
+        told = {
+            text(dict(labels).get(self.model_label or ""))
+            for metric, suffix in suffixed
+            for name in metric.names
+            for labels in page.samples.get(name + suffix, {})
+            if set(metric.where) <= set(labels)
+        }
+        return tuple(sorted(name for name in told if name is not None))
+
+    def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
+        """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""
+        on_page = {metric.word for metric, _ in _present(page, self.counters)}
+        finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
+        for word in {each.word for each in self.counters}.intersection(TOKENS) - on_page:
+            if not finished or (word == "cached_tokens" and "prompt_tokens" in on_page):
+                yield word
+
+    def _series(
+        self, metric: Metric, found: Mapping[Labels, _T], key: Callable[[_T], Any] = lambda value: value
+    ) -> dict[Labels, _T]:
+        series: dict[Labels, _T] = {}
+        for labels, value in found.items():
+            if set(metric.where) <= set(labels):
+                own = tuple(pair for pair in labels if pair[0] not in self.copies)
+                series[own] = max(series.get(own, value), value, key=key)
+        return series
+
+
+def renamed(adapter: Adapter, names: Callable[[str], tuple[str, ...]]) -> Adapter:
+    """The adapter with other names for the same series: `names` gives them, newest first, for each of its names."""
+
+    def of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
+        return tuple(
+            replace(each, names=tuple(other for name in each.names for other in names(name))) for each in metrics
+        )
+
+    return replace(adapter, counters=of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms))
 
 
 def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -139,7 +231,7 @@ def pick(document: object, *path: str | int) -> object:
 
 def text(value: object) -> str | None:
     """The value if it is text that says something."""
-    return value if isinstance(value, str) and value not in ("", "None") else None
+    return value if isinstance(value, str) and value not in ("", "None", "undefined") else None
 
 
 def positive(value: object) -> int | None:
@@ -147,13 +239,14 @@ def positive(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _present(page: Page, metrics: Sequence[Metric], suffix: str = "") -> Iterator[tuple[str, str]]:
+def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tuple[_M, str]]:
     for metric in metrics:
         name = next((name for name in metric.names if name + suffix in page.samples), None)
         if name is not None:
-            yield metric.word, name
+            yield metric, name
 
 
-def _braces(labels: Labels) -> str:
-    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels)
+def _braces(labels: Labels, reason: str | None = None) -> str:
+    own = sorted(("reason" if name == reason else name, value) for name, value in labels)
+    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in own)
     return f"{{{pairs}}}" if pairs else ""

@@ -9,7 +9,18 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pertoken.agent.engines.adapter import Adapter, Ask, Gauge, Identity, Metric, invocation, pick, positive, text
+from pertoken.agent.engines.adapter import (
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Seen,
+    invocation,
+    pick,
+    positive,
+    text,
+)
 from pertoken.agent.page import Page
 from pertoken.catalog.knobs import read_word
 
@@ -41,22 +52,28 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="llama.cpp",
-    prefix="llamacpp:",
-    owned_by="llamacpp",
+    seen=Seen.LIVE,
+    source="pages captured from two builds of 2026 (2026-11-21)",
+    marks=re.compile(r"^llamacpp:", re.M),
+    identify=_identify,
+    metrics_off="start llama-server with --metrics (xllamacpp: endpoint_metrics = True)",
+    recognises=_recognises,
+    metrics_off_status=501,
     counters=(
-        Metric("computed_tokens", ("llamacpp:prompt_tokens_total",)),
-        Metric("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
-        Metric("generated_tokens", ("llamacpp:tokens_predicted_total",)),
+        Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
+        Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
+        Counter("generated_tokens", ("llamacpp:tokens_predicted_total",)),
+        Counter("spec_drafts", ("llamacpp:spec_decode_num_drafts_total",)),
+        Counter("spec_draft_tokens", ("llamacpp:spec_decode_num_draft_tokens_total",)),
+        Counter("spec_accepted_tokens", ("llamacpp:spec_decode_num_accepted_tokens_total",)),
     ),
     gauges=(
         Gauge("running", ("llamacpp:requests_processing",)),
         Gauge("waiting", ("llamacpp:requests_deferred",)),
         Gauge("kv_use", ("llamacpp:kv_cache_usage_ratio",), combine=max),
     ),
-    histograms=(),
-    identify=_identify,
-    metrics_off="start llama-server with --metrics (xllamacpp: endpoint_metrics = True)",
-    recognises=_recognises,
-    metrics_off_status=501,
+    at_finish=frozenset({"generated_tokens"}),
+    model_label=None,
+    owned_by="llamacpp",
     library=re.compile(r"/xllamacpp[^/]*\.so$|/libllama\.so[.0-9]*$"),
 )

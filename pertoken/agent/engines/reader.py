@@ -3,11 +3,12 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import Identity, pick
+from pertoken.agent.engines.adapter import Adapter, Identity, pick
 from pertoken.agent.page import Page, PageError, parse
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
@@ -22,6 +23,8 @@ REMEDIES = {
     "malformed": "check that the URL is that of the inference server itself",
     "too_large": "raise agent.page_limit_mb if its page really is that large",
     "timeout": "raise agent.scrape_timeout if the server is only slow",
+    "no_model": "have it load a model, or let /v1/models be read without a key",
+    "several_models": "serve each of them from a server of its own",
 }
 """What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
 
@@ -53,7 +56,7 @@ class EngineReader:
         except ScrapeError as error:
             return self._fault(error)
         except PageError as error:
-            return self._fault(ScrapeError("malformed", f"{self.endpoint.base_url}/metrics: {error}"))
+            return self._fault(ScrapeError("malformed", f"{self._url}: {error}"))
         self._unsure = False
         return reading
 
@@ -64,9 +67,9 @@ class EngineReader:
             self.endpoint = locate(self.endpoint, self._processes())
         page = self._page()
         values = self._adapter.read(page)
-        if not values.counters:
-            raise ScrapeError("metrics_off", f"{url}/metrics has no counters of {self.endpoint.kind}")
-        identity = self._identify(page, afresh=unsure)
+        if not values.counters and self._adapter.no_tokens is None:
+            raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
+        identity = self._identify(page, afresh=unsure or self._adapter.metrics_path is None)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
@@ -80,14 +83,21 @@ class EngineReader:
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
+            gaps=(self._adapter.no_tokens,) if self._adapter.no_tokens else (),
         )
+
+    @property
+    def _url(self) -> str:
+        return self.endpoint.base_url + (self._adapter.metrics_path or "")
 
     def _ended(self) -> bool:
         return self.endpoint.pid is not None and start_ms(self.endpoint.pid) != self.endpoint.process_start_ms
 
     def _page(self) -> Page:
+        if self._adapter.metrics_path is None:
+            return Page({})
         try:
-            reply = get(f"{self.endpoint.base_url}/metrics", self._limits)
+            reply = get(self._url, self._limits)
         except ScrapeError as error:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
@@ -104,8 +114,13 @@ class EngineReader:
             if known is None:
                 raise
             told = known
+        models = self._adapter.models(page)
+        if len(models) > 1:
+            shown = ", ".join(models)
+            raise ScrapeError("several_models", f"{self._url}: counts of several models on one page: {shown}")
+        told = replace(told, served_model=next(iter(models), told.served_model))
         if told.served_model is None:
-            raise ScrapeError("http", f"{self.endpoint.base_url}: does not tell which model it serves")
+            raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not tell which model it serves")
         self._identity, self._identified_at = told, self._clock()
         return told
 
@@ -120,21 +135,43 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
 
     None if it is something else. Raises ScrapeError if nothing answers, or it answers that it cannot yet.
     """
-    try:
-        page = get(f"{base_url}/metrics", limits).body.decode(errors="replace")
+    owner = _owner(base_url, limits)
+    owned = next((adapter for adapter in ADAPTERS.values() if adapter.owned_by and adapter.owned_by == owner), None)
+    refused: ScrapeError | None = None
+    answered = owner is not None
+    for path in dict.fromkeys(adapter.metrics_path for adapter in _by_path()):
+        if path is None or (owned and path == owned.never_read):
+            continue
+        try:
+            page = get(base_url + path, limits).body.decode(errors="replace")
+        except ScrapeError as error:
+            if error.kind != "http":
+                raise
+            refused = error if refused is None or error.status != 404 else refused
+            continue
+        answered = True
         for adapter in ADAPTERS.values():
-            if page.startswith(adapter.prefix) or f"\n{adapter.prefix}" in page:
+            if adapter.metrics_path == path and adapter.marks.search(page):
                 return adapter.kind
-        refused = None
-    except ScrapeError as error:
-        if error.kind != "http":
-            raise
-        refused = error
-    models = _json(f"{base_url}/v1/models", limits)
-    if models is None and refused is not None:
+    if owned is None and refused is not None and not answered:
         raise refused
-    owner = pick(models, "data", 0, "owned_by")
-    return next((adapter.kind for adapter in ADAPTERS.values() if adapter.owned_by == owner), None)
+    return owned.kind if owned else None
+
+
+def _by_path() -> list[Adapter]:
+    """Adapters, those first whose `never_read` is the page of another: only theirs may be asked of a stranger."""
+    return sorted(ADAPTERS.values(), key=lambda adapter: adapter.never_read is None)
+
+
+def _owner(base_url: str, limits: Limits) -> str | None:
+    """Who owns the models at a base URL; None where nothing says so."""
+    try:
+        owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
+    except ScrapeError as error:
+        if error.kind != "malformed":
+            raise
+        return None  # something that answers every path with a page of its own
+    return owner if isinstance(owner, str) else None
 
 
 def answers(base_url: str, limits: Limits) -> str | None:

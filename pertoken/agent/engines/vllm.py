@@ -1,12 +1,27 @@
 """vLLM: its names of today (0.32) and of the releases since 0.8, and what it tells of its configuration.
 
-Series carry `engine` (the data-parallel rank) and `model_name` (the first served name). `prompt_tokens` include
-cached ones. Sources: wheels from 0.8.5 to 0.32.0, and pages captured from 0.32.0.
+Series carry `engine` (the data-parallel rank: their sum is the deployment, whatever the number of API servers) and
+`model_name` (the first served name). `prompt_tokens` include cached ones. An aborted request is not counted as
+finished, its tokens are. Speculative counters are there where a draft is configured; FLOPs and bytes stay at 0
+without --enable-mfu-metrics.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
-from pertoken.agent.engines.adapter import Adapter, Ask, Gauge, Identity, Metric, invocation, pick, positive, text
+from pertoken.agent.engines.adapter import (
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Metric,
+    Seen,
+    invocation,
+    pick,
+    positive,
+    text,
+)
 from pertoken.agent.page import Page
 from pertoken.catalog.knobs import read_word
 
@@ -28,15 +43,13 @@ _CONFIG: Mapping[str, tuple[str, str]] = {
 def _identify(ask: Ask, page: Page) -> Identity:
     models = ask("/v1/models")
     config = pick(ask("/server_info?config_format=json"), "vllm_config")
-    labels = [dict(labels) for name in ADAPTER.counters[0].names for labels in page.samples.get(name, {})]
-    named = next((each["model_name"] for each in labels if "model_name" in each), None)
     knobs = {
         **_from_cache_config(page),
         "max_model_len": positive(pick(models, "data", 0, "max_model_len")),
         **_from_server_info(config),
     }
     return Identity(
-        served_model=named or text(pick(models, "data", 0, "id")),
+        served_model=text(pick(models, "data", 0, "id")),
         version=text(pick(ask("/version"), "version")),
         model_path=text(pick(models, "data", 0, "root")),
         knobs={knob: value for knob, value in knobs.items() if value is not None},
@@ -70,22 +83,37 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="vllm",
-    prefix="vllm:",
-    owned_by="vllm",
+    seen=Seen.LIVE,
+    source="wheels 0.8.5 to 0.32.0, pages captured from 0.32.0 (2026-11-21)",
+    marks=re.compile(r"^vllm:", re.M),
+    identify=_identify,
+    metrics_off="start vllm without --disable-log-stats",
+    recognises=_recognises,
     counters=(
-        Metric("prompt_tokens", ("vllm:prompt_tokens_total",)),
-        Metric(
+        Counter("prompt_tokens", ("vllm:prompt_tokens_total",)),
+        Counter(
             "cached_tokens",
             ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
         ),
-        Metric("generated_tokens", ("vllm:generation_tokens_total",)),
-        Metric("requests_finished", ("vllm:request_success_total",)),
-        Metric("preemptions", ("vllm:num_preemptions_total",)),
+        Counter("generated_tokens", ("vllm:generation_tokens_total",)),
+        Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
+        Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),
+        Counter("preemptions", ("vllm:num_preemptions_total",)),
+        Counter("prefix_queries", ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")),
+        Counter("prefix_hits", ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")),
+        Counter("spec_drafts", ("vllm:spec_decode_num_drafts_total",)),
+        Counter("spec_draft_tokens", ("vllm:spec_decode_num_draft_tokens_total",)),
+        Counter("spec_accepted_tokens", ("vllm:spec_decode_num_accepted_tokens_total",)),
+        # 64 bits hold the FLOPs of a large GPU for hours only, and its bytes for days.
+        Counter("gflop_per_gpu", ("vllm:estimated_flops_per_gpu_total",), unit=1e9),
+        Counter("read_mb_per_gpu", ("vllm:estimated_read_bytes_per_gpu_total",), unit=1e6),
+        Counter("write_mb_per_gpu", ("vllm:estimated_write_bytes_per_gpu_total",), unit=1e6),
     ),
     gauges=(
         Gauge("running", ("vllm:num_requests_running",)),
         Gauge("waiting", ("vllm:num_requests_waiting",)),
         Gauge("kv_use", ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"), combine=max),
+        Gauge("awake", ("vllm:engine_sleep_state",), where=(("sleep_state", "awake"),), combine=max),
     ),
     histograms=(
         Metric("ttft_s", ("vllm:time_to_first_token_seconds",)),
@@ -94,9 +122,7 @@ ADAPTER = Adapter(
         Metric("prompt_len", ("vllm:request_prompt_tokens",)),
         Metric("generated_len", ("vllm:request_generation_tokens",)),
     ),
-    identify=_identify,
-    metrics_off="start vllm without --disable-log-stats",
-    recognises=_recognises,
+    owned_by="vllm",
     info=(_CACHE_CONFIG,),
     child_title="VLLM::",
 )

@@ -35,6 +35,7 @@ class CpuProbe:
         self._cpu_name = about.get("model name") or None
         self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
         self._machine_id = self._first_text(*_MACHINE_ID)
+        self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
         self._times: tuple[float, float] | None = None
         self._before: tuple[float, DeviceReading] | None = None
 
@@ -45,7 +46,7 @@ class CpuProbe:
         host = HostReading(
             name=platform.node(),
             machine_id=self._machine_id,
-            boot_id=self._first_text("proc/sys/kernel/random/boot_id"),
+            boot_id=self._boot_id,
             boot_ms=self._boot_ms,
             os=f"{platform.system()} {platform.release()}",
             cpu_name=self._cpu_name,

@@ -82,9 +82,9 @@ class Page(Screen[None]):
         self.renew()
 
     def renew(self) -> None:
-        """Show the newest view, once there is where to show it."""
-        if not self.is_mounted:
-            return
+        """Show the newest view, while there is where to show it."""
+        if not (self.is_mounted and self.is_attached and self.app.is_running):
+            return  # a tick may come before the first layout, and once more while the app ends
         view = self.view()
         part = self.part(view)
         with self.app.batch_update():
@@ -99,7 +99,9 @@ class Page(Screen[None]):
             state = "PAUSED, p goes on"
         elif part.error is not None:
             state = "not answering"
-        elif part.ts is None or view.now_ts - part.ts <= LATE_S:
+        elif part.ts is None:
+            state = "reading"
+        elif view.now_ts - part.ts <= LATE_S:
             state = "live"
         else:
             state = f"no answer for {format_duration(view.now_ts - part.ts)}"

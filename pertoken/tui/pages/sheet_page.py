@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
@@ -60,6 +61,7 @@ def _section(section: Section) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     facts = [line for line in section.lines if not isinstance(line, str)]
     for label, value in facts:
-        grid.add_row(Text(f"  {label}", "dim"), Text(value, overflow="fold"))
-    sentences = [Text(f"  {line}", overflow="fold") for line in section.lines if isinstance(line, str)]
-    return Group(Text(section.title, "bold"), *([grid] if facts else []), *sentences, Text(""))
+        grid.add_row(Text(label, "dim"), Text(value, overflow="fold"))
+    sentences = [Text(line, overflow="fold") for line in section.lines if isinstance(line, str)]
+    body = Group(*([grid] if facts else []), *sentences)
+    return Group(Text(section.title, "bold"), Padding(body, (0, 0, 1, 2)))

@@ -48,7 +48,6 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines from now on; those that `dim` names are stale."""
         self._all, self._kinds, self._dim = lines, columns, dim
-        self.display = bool(lines)
         self._lay_out()
 
     def filter_by(self, words: str) -> None:

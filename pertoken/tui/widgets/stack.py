@@ -24,7 +24,7 @@ def shares(wanted: Sequence[int], height: int) -> list[int]:
         fair = height // len(open_)
         content = [i for i in open_ if wanted[i] <= fair]
         for i in content or open_[:1]:
-            given[i] = wanted[i] if content else height - fair * (len(open_) - 1)
+            given[i] = min(wanted[i], height - fair * (len(open_) - 1))
             height -= given[i]
             open_.remove(i)
     return given

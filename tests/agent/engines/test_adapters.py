@@ -1,40 +1,14 @@
-import json
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.engines import ADAPTERS, tokens
-from pertoken.agent.engines.adapter import Identity, Values, invocation
+from pertoken.agent.engines.adapter import Identity, invocation
 from pertoken.agent.page import PageError, parse
+from tests.agent.engines.pages import growth, identity, values
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 VLLM, LLAMA = ADAPTERS["vllm"], ADAPTERS["llama.cpp"]
-
-
-def values(kind: str, name: str) -> Values:
-    adapter = ADAPTERS[kind]
-    return adapter.read(parse((CAPTURES / f"{name}.prom").read_bytes(), adapter.wanted))
-
-
-def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
-    first, second = values(kind, before), values(kind, after)
-    states = advance({}, first.counters, owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
-    taken = advance(states, second.counters, owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
-    assert taken.complete
-    return tokens(word_totals(taken.deltas))
-
-
-def identity(kind: str, page: str, replies: Mapping[str, str]) -> Identity:
-    adapter = ADAPTERS[kind]
-
-    def ask(path: str) -> object:
-        return json.loads((CAPTURES / replies[path]).read_text()) if path in replies else None
-
-    return adapter.identify(ask, parse((CAPTURES / f"{page}.prom").read_bytes(), adapter.wanted))
 
 
 def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> None:
@@ -44,7 +18,13 @@ def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> N
         "computed_tokens": 1664,
         "generated_tokens": 2560 + 3,
         "requests_finished": 40,
+        "requests_failed": 0,
         "preemptions": 0,
+        "prefix_queries": 6784,
+        "prefix_hits": 5120,
+        "gflop_per_gpu": 0,
+        "read_mb_per_gpu": 0,
+        "write_mb_per_gpu": 0,
     }
 
 
@@ -89,6 +69,8 @@ def test_older_names_of_vllm_mean_the_same() -> None:
         "generated_tokens": 90,
         "requests_finished": 7,
         "preemptions": 0,
+        "prefix_queries": 700,
+        "prefix_hits": 200,
     }
     assert old.gauges == {"running": 3, "waiting": 1, "kv_use": 0.25}
     assert old.histograms['tpot_s{engine="0",model_name="tiny-llama"}'].counts == (60, 23, 0)
@@ -96,7 +78,7 @@ def test_older_names_of_vllm_mean_the_same() -> None:
 
 def test_of_a_current_and_an_older_name_on_one_page_only_the_current_counts() -> None:
     body = b"vllm:prefix_cache_hits_total 5\nvllm:gpu_prefix_cache_hits_total 5\n"
-    assert VLLM.read(parse(body, VLLM.wanted)).counters == {"cached_tokens": 5}
+    assert VLLM.read(parse(body, VLLM.wanted)).counters == {"cached_tokens": 5, "prefix_hits": 5}
 
 
 def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
@@ -105,12 +87,14 @@ def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
         "cached_tokens": 49879,
         "computed_tokens": 8283,
         "generated_tokens": 86695,
+        **dict.fromkeys(("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"), 0),
     }
     assert growth("llama.cpp", "llama-server-0.5.0dev-ngram-before", "llama-server-0.5.0dev-ngram-after") == {
         "prompt_tokens": 2867 + 14229,
         "cached_tokens": 14229,
         "computed_tokens": 2867,
         "generated_tokens": 18855,
+        **dict.fromkeys(("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"), 0),
     }
     assert values("llama.cpp", "llamacpp-metrics-during").gauges == {"running": 4, "waiting": 12}
 
@@ -151,10 +135,6 @@ def test_vllm_in_development_mode_tells_every_knob_and_nothing_else() -> None:
     }
 
 
-def test_vllm_behind_a_key_is_known_by_the_label_of_its_series() -> None:
-    assert identity("vllm", "vllm-0.32.0-metrics-after", {}).served_model == "tiny-llama"
-
-
 def test_llama_cpp_tells_its_slots_their_context_and_its_parameters() -> None:
     replies = {"/props": "llamacpp-props.json", "/v1/models": "llamacpp-v1-models.json"}
     assert identity("llama.cpp", "llamacpp-metrics-after", replies) == Identity(
@@ -182,6 +162,23 @@ def test_a_reply_of_another_shape_tells_nothing() -> None:
         ("python -u -X dev -m vllm.entrypoints.openai.api_server --model m", "vllm"),
         ("python3 -m vllm.entrypoints.cli.main serve m", "vllm"),
         ("/usr/local/bin/llama-server -m m.gguf", "llama.cpp"),
+        ("python3 -m sglang.launch_server --model-path m --tp 2", "sglang"),
+        ("sglang serve --model-path m", "sglang"),
+        ("python3 /usr/local/bin/trtllm-serve m --tp_size 2", "trtllm"),
+        ("/opt/tritonserver/bin/tritonserver --model-repository=/models", "triton"),
+        ("text-generation-launcher --model-id m", "tgi"),
+        ("text-generation-router --port 80", "tgi"),
+        ("python3 /opt/lmdeploy/bin/lmdeploy serve api_server m --tp 2", "lmdeploy"),
+        ("python3 -m vllm_nvext.entrypoints.openai.api_server", "nim"),
+        ("python3 -m dynamo.frontend --http-port 8000", "dynamo-frontend"),
+        ("python3 -m dynamo.vllm --model m", "dynamo-vllm"),
+        ("python3 -m dynamo.sglang --model-path m", "dynamo-sglang"),
+        ("python3 -m dynamo.trtllm --model-path m", "dynamo-trtllm"),
+        ("/site-packages/ray/core/src/ray/raylet/raylet --metrics_export_port=8080", "ray"),
+        ("/usr/local/bin/ollama serve", "ollama"),
+        ("ollama run m", None),
+        ("lmdeploy chat m", None),
+        ("trtllm-bench m", None),
         ("vllm bench serve", None),
         ("vllm", None),
         ("uv run vllm serve m", None),

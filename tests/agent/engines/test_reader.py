@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
 from pertoken.agent.processes import Address, HostProcesses, Process, start_ms
 from pertoken.agent.readings import Endpoint
@@ -42,7 +43,7 @@ def test_a_vllm_page_becomes_counters_gauges_histograms_and_identity() -> None:
         reading = EngineReader(remote(url), QUICK, processes=nobody).read()
     assert reading.fault is None
     assert reading.counters['prompt_tokens{engine="0",model_name="tiny-llama"}'] == 6784
-    assert reading.gauges == {"running": 0, "waiting": 0, "kv_use": 0}
+    assert reading.gauges == {"running": 0, "waiting": 0, "kv_use": 0, "awake": 1}
     assert sum(reading.histograms['ttft_s{engine="0",model_name="tiny-llama"}'].counts) == 41
     assert (reading.served_model, reading.version, reading.model_path) == (
         "tiny-llama",
@@ -170,12 +171,115 @@ def test_the_kind_is_told_by_the_page_or_by_the_owner_of_the_models() -> None:
         ({"/metrics": b"llamacpp:a 1\n"}, "llama.cpp"),
         ({"/metrics": (501, b"{}"), "/v1/models": models % b"llamacpp"}, "llama.cpp"),
         ({"/metrics": b"python_info 1\n", "/v1/models": models % b"vllm"}, "vllm"),
-        ({"/metrics": (404, b""), "/v1/models": models % b"library"}, None),
+        ({"/metrics": (404, b""), "/v1/models": models % b"library"}, "ollama"),
+        ({"/metrics": (404, b""), "/v1/models": models % b"somebody"}, None),
         ({"/metrics": b"node_load1 1\n"}, None),
     ]
     for replies, kind in cases:
         with answering(pages(replies)) as url:
             assert kind_at(url, QUICK) == kind
+
+
+@pytest.mark.parametrize(
+    ("path", "page", "kind"),
+    [
+        ("/metrics", "sglang-0.5.23-collector", "sglang"),
+        ("/metrics", "lmdeploy-0.18.0-collector", "lmdeploy"),
+        ("/metrics", "tgi-written", "tgi"),
+        ("/metrics", "triton-written", "triton"),
+        ("/metrics", "dynamo-frontend-written", "dynamo-frontend"),
+        ("/prometheus/metrics", "trtllm-written", "trtllm"),
+        ("/v1/metrics", "nim-1-written", "nim"),
+        ("/v1/metrics", "vllm-0.32.0-metrics-after", "nim"),
+    ],
+)
+def test_every_engine_is_told_by_its_page(path: str, page: str, kind: str) -> None:
+    with answering(pages({path: (CAPTURES / f"{page}.prom").read_bytes()})) as url:
+        assert kind_at(url, QUICK) == kind
+
+
+def test_a_dynamo_worker_and_a_ray_node_are_not_taken_for_the_engine_they_run() -> None:
+    worker = PAGE + b"dynamo_component_uptime_seconds 5\n"
+    for body, kind in ((worker, "dynamo-vllm"), (PAGE.replace(b"vllm:", b"ray_vllm_"), "ray")):
+        with answering(lambda connection, path, body=body: connection.sendall(http(body))) as url:  # type: ignore[misc]
+            assert kind_at(url, QUICK) == kind
+
+
+def test_the_queue_that_reading_empties_is_never_read() -> None:
+    asked: list[str] = []
+    replies = {
+        "/v1/models": b'{"data": [{"id": "m", "owned_by": "tensorrt_llm"}]}',
+        "/prometheus/metrics": (CAPTURES / "trtllm-written.prom").read_bytes(),
+    }
+
+    def answer(connection: object, path: str) -> None:
+        asked.append(path)
+        pages(replies)(connection, path)  # type: ignore[arg-type]
+
+    with answering(answer) as url:
+        assert kind_at(url, QUICK) == "trtllm"
+        reading = EngineReader(remote(url, "trtllm"), QUICK, processes=nobody).read()
+        assert (reading.fault, reading.served_model, reading.knobs["tp"]) == (None, "llama-70b", 4)
+        del replies["/prometheus/metrics"]
+        assert kind_at(url, QUICK) == "trtllm"
+        off = EngineReader(remote(url, "trtllm"), QUICK, processes=nobody).read()
+    assert off.fault_kind == "metrics_off"
+    assert "return_perf_metrics" in (off.remedy or "")
+    assert "/metrics" not in asked
+
+
+def test_counts_of_several_models_on_one_page_are_refused_as_nothing_tells_whose_cost_is_whose() -> None:
+    body = b'ray_vllm_prompt_tokens_total{model_name="a"} 1\nray_vllm_prompt_tokens_total{model_name="b"} 2\n'
+    with answering(pages({"/metrics": body})) as url:
+        reading = EngineReader(remote(url, "ray"), QUICK, processes=nobody).read()
+    assert (reading.fault_kind, reading.counters) == ("several_models", {})
+    assert "a, b" in (reading.fault or "")
+
+
+def test_ollama_is_asked_each_time_what_it_has_loaded_and_has_no_tokens() -> None:
+    replies: dict[str, bytes | tuple[int, bytes]] = {"/api/ps": b'{"models": [{"name": "a"}]}'}
+    with answering(lambda connection, path: pages(replies)(connection, path)) as url:
+        reader = EngineReader(remote(url, "ollama"), QUICK, processes=nobody)
+        first = reader.read()
+        replies["/api/ps"] = b'{"models": [{"name": "b"}]}'
+        second = reader.read()
+        replies["/api/ps"] = b'{"models": []}'
+        third = reader.read()
+    assert (first.served_model, second.served_model) == ("a", "b")
+    assert (first.fault, first.counters) == (None, {})
+    assert [(gap.metric, gap.status) for gap in first.gaps] == [("tokens", "missing")]
+    assert (third.fault_kind, third.counters) == ("no_model", {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "page", "model"),
+    [
+        ("sglang", "sglang-0.5.23-collector", "tiny-llama"),
+        ("trtllm", "trtllm-written", "llama-70b"),
+        ("triton", "triton-written", "tensorrt_llm"),
+        ("lmdeploy", "lmdeploy-0.18.0-collector", "tiny-llama"),
+        ("nim", "nim-1-written", "meta/llama-3.1-8b-instruct"),
+        ("dynamo-vllm", "vllm-0.32.0-metrics-after", "tiny-llama"),
+        ("dynamo-frontend", "dynamo-frontend-written", "llama-70b"),
+    ],
+)
+def test_an_engine_that_shows_only_its_page_is_known_by_its_labels(kind: str, page: str, model: str) -> None:
+    body = (CAPTURES / f"{page}.prom").read_bytes()
+    with answering(pages({ADAPTERS[kind].metrics_path or "": body})) as url:
+        reading = EngineReader(remote(url, kind), QUICK, processes=nobody).read()
+    assert (reading.fault, reading.served_model) == (None, model)
+    assert reading.gaps == ((ADAPTERS[kind].no_tokens,) if ADAPTERS[kind].no_tokens else ())
+
+
+def test_tgi_is_known_by_what_it_says_of_itself() -> None:
+    replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
+    with answering(pages(replies)) as url:
+        assert EngineReader(remote(url, "tgi"), QUICK, processes=nobody).read().served_model == "org/m"
+
+
+def test_vllm_behind_a_key_is_known_by_the_label_of_its_series() -> None:
+    with answering(pages({"/metrics": PAGE, "/v1/models": (401, b"")})) as url:
+        assert EngineReader(remote(url), QUICK, processes=nobody).read().served_model == "tiny-llama"
 
 
 def test_an_endpoint_that_is_no_engine_is_refused_with_the_reason() -> None:

@@ -311,6 +311,38 @@ def upgrade() -> None:
         schema=schema,
     )
     op.create_table(
+        "engine_counter_1h",
+        sa.Column("epoch_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("metric", sa.Text(), nullable=False),
+        sa.Column("ts", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("delta", sa.BigInteger(), nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("epoch_id", "metric", "ts", name=op.f("pk_engine_counter_1h")),
+        sqlite_with_rowid=False,
+        schema=schema,
+    )
+    op.create_table(
+        "engine_counter_1m",
+        sa.Column("epoch_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("metric", sa.Text(), nullable=False),
+        sa.Column("ts", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("delta", sa.BigInteger(), nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("epoch_id", "metric", "ts", name=op.f("pk_engine_counter_1m")),
+        sqlite_with_rowid=False,
+        schema=schema,
+    )
+    op.create_table(
+        "engine_counter_sample",
+        sa.Column("epoch_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("metric", sa.Text(), nullable=False),
+        sa.Column("ts", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("delta", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("epoch_id", "metric", "ts", name=op.f("pk_engine_counter_sample")),
+        sqlite_with_rowid=False,
+        schema=schema,
+    )
+    op.create_table(
         "epoch",
         sa.Column("epoch_id", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("deployment_id", sa.BigInteger(), nullable=False),

@@ -1,0 +1,28 @@
+"""NVIDIA NIM for LLMs: vLLM's series at `/v1/metrics`, without their prefix in 1.x, as they are in 2.x."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pertoken.agent.engines import vllm
+from pertoken.agent.engines.adapter import Adapter, Counter, Seen, invocation, renamed
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    return invocation(argv)[0].startswith("vllm_nvext.")
+
+
+_VLLM = renamed(vllm.ADAPTER, lambda name: (name, name.removeprefix("vllm:")))
+ADAPTER: Adapter = replace(
+    _VLLM,
+    kind="nim",
+    seen=Seen.DOCUMENTS,
+    source="documents of NIM 1.x and 2.x (2026-11-21)",
+    marks=re.compile(r"^(vllm:|num_request_max|prompt_tokens_total)", re.M),
+    metrics_off="look at the metrics page that the documents of this NIM name: not every model's container has one",
+    recognises=_recognises,
+    metrics_path="/v1/metrics",
+    counters=(*_VLLM.counters, Counter("requests_failed", ("request_failure_total",))),
+    owned_by=None,
+    child_title=None,
+)

@@ -1,0 +1,35 @@
+"""What adapters make of pages that engines sent, or that were written in their words."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pertoken.agent.counters import advance, word_totals
+from pertoken.agent.engines import ADAPTERS, tokens
+from pertoken.agent.engines.adapter import Identity, Values
+from pertoken.agent.page import Page, parse
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+
+
+def page(kind: str, name: str) -> Page:
+    return parse((CAPTURES / f"{name}.prom").read_bytes(), ADAPTERS[kind].wanted)
+
+
+def values(kind: str, name: str) -> Values:
+    return ADAPTERS[kind].read(page(kind, name))
+
+
+def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
+    first, second = values(kind, before), values(kind, after)
+    states = advance({}, first.counters, owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
+    taken = advance(states, second.counters, owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
+    assert taken.complete
+    return tokens(word_totals(taken.deltas))
+
+
+def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
+    def ask(path: str) -> object:
+        return json.loads((CAPTURES / replies[path]).read_text()) if path in replies else None
+
+    return ADAPTERS[kind].identify(ask, page(kind, name))

@@ -1,0 +1,34 @@
+from dataclasses import replace
+
+from pertoken.agent.doctor import of_engine
+from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.readings import Endpoint
+from tests.agent.values import engine
+
+
+def told(kind: str) -> list[tuple[bool, str, str | None]]:
+    no_tokens = ADAPTERS[kind].no_tokens
+    reading = engine(5, endpoint=Endpoint(kind, "http://127.0.0.1:8000", "setting"))
+    if no_tokens:
+        reading = replace(reading, counters={}, gaps=(no_tokens,))
+    return [(each.ok, each.text, each.remedy) for each in of_engine(reading)]
+
+
+def test_an_adapter_that_never_met_its_engine_says_so() -> None:
+    ((ok, text, _),) = told("sglang")
+    assert ok
+    assert "untested against a live engine" in text
+    ((_, text, _),) = told("vllm")
+    assert "untested" not in text
+
+
+def test_counters_that_jump_when_a_request_finishes_are_named() -> None:
+    ((_, text, _),) = told("llama.cpp")
+    assert text.endswith("counted when a request finishes: generated_tokens")
+
+
+def test_an_engine_without_tokens_is_a_finding_with_what_would_count_them() -> None:
+    (ok, _, _), (counts, text, remedy) = told("ollama")
+    assert (ok, counts) == (True, False)
+    assert "counts no tokens" in text
+    assert remedy and "llama-server --metrics" in remedy

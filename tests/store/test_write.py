@@ -1,0 +1,78 @@
+"""What a tick writes, and how seldom it repeats itself."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from pertoken.errors import StoreError
+from pertoken.store import read
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import Place
+from pertoken.store.rows import DeviceRow, DeviceSample
+from pertoken.store.write import Writer
+from tests.values import HOST, laid, tick
+
+GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, power_limit_mw=700_000)
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Place:
+    return laid(tmp_path)
+
+
+def rows(writer: Writer, table: Any) -> list[Any]:
+    with writer._connection.begin():
+        return list(writer._connection.execute(select(table).order_by(*table.primary_key)).all())
+
+
+def sample(ts: int) -> DeviceSample:
+    return DeviceSample(GPU.device_id, ts, 10_000, 10_000)
+
+
+def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: Place) -> None:
+    with Writer(where) as writer:
+        seen = []
+        for ts in range(10, 140, 10):
+            writer.commit(tick(ts, devices=(GPU,)))
+            seen.append(rows(writer, t.device)[0].last_ts)
+    assert seen == [10] * 6 + [70] * 6 + [130]
+
+
+def test_what_changes_is_written_at_once_and_back_again(where: Place) -> None:
+    capped = replace(GPU, power_limit_mw=400_000)
+    with Writer(where) as writer:
+        found = []
+        for ts, device in ((10, GPU), (20, capped), (30, GPU)):
+            writer.commit(tick(ts, devices=(device,)))
+            (row,) = rows(writer, t.device)
+            found.append((row.power_limit_mw, row.first_ts, row.last_ts))
+    assert found == [(700_000, 10, 10), (400_000, 10, 20), (700_000, 10, 30)]
+
+
+def test_an_identity_of_a_tick_that_was_not_stored_comes_with_the_next(where: Place) -> None:
+    with Writer(where) as writer:
+        with pytest.raises(StoreError):
+            writer.commit(tick(10, sample(10), sample(10), devices=(GPU,)))
+        assert rows(writer, t.device) == []
+        writer.commit(tick(20, devices=(GPU,)))
+        assert [row.first_ts for row in rows(writer, t.device)] == [20]
+
+
+def test_the_age_of_a_device_is_that_of_its_newest_row_though_it_was_noted_before(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, devices=(GPU,)))
+        writer.commit(tick(50, sample(50), devices=(GPU,)))
+    with open_store(where).read() as connection:
+        (row,) = read.devices(connection, 0)
+    assert (row.last_ts, row.newest_ts) == (10, 50)
+
+
+def test_a_device_without_rows_is_as_old_as_the_last_note_of_it(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, devices=(GPU,)))
+    with open_store(where).read() as connection:
+        assert [row.newest_ts for row in read.devices(connection, 0)] == [10]

@@ -1,0 +1,40 @@
+"""That the benchmarks run and print what they promise; nothing is timed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(name: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found.keys() == {"name", "machine", "rows", "targets"}
+    assert found["name"] == name
+    assert {"cpu", "cores", "python", "versions"} <= found["machine"].keys()
+    for row in found["rows"]:
+        assert row.keys() == {"subject", "what", "value", "unit", "method"}
+    for target in found["targets"]:
+        assert target.keys() == {"id", "value", "limit", "op", "met"}
+    return found
+
+
+def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tmp_path: Path) -> None:
+    out = tmp_path / "agent.json"
+    found = run("agent", "--gpus", "2", "--seconds", "2", "--out", str(out))
+    assert json.loads(out.read_text()) == found
+    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    assert rows["pertoken agent", "ticks"] >= 1
+    assert {"pertoken agent", "bare pynvml loop", "zeus", "nvitop-exporter"} <= {subject for subject, _ in rows}
+    assert {target["id"]: target["value"] for target in found["targets"]}.keys() == {
+        "agent.cpu_share",
+        "agent.driver_calls_per_tick",
+        "agent.rss_mib",
+        "agent.first_sample_s",
+    }
+    assert rows["bare pynvml loop", "driver_calls_per_tick"] == 2 * (8 + 2)
