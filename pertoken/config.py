@@ -6,16 +6,23 @@ The table of keys below is read by the loader, by `pertoken config`, and by the 
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pertoken.access import Access, read_access
 from pertoken.errors import BadInput
 from pertoken.units import parse_duration_s
 
 APP = "pertoken"
+PROBES = ("nvidia", "amd", "gaudi")
+"""Vendors whose devices the agent can read; the host and its CPUs are always read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
+
+
+class _Unrepeated(ValueError):
+    """A mistake in a value that may hold a secret: the message does not show it."""
 
 
 def _text(value: object) -> str:
@@ -60,14 +67,36 @@ def _urls(value: object) -> tuple[str, ...]:
     return tuple(base_url(item) for item in items)
 
 
+def _access(value: object) -> tuple[Access, ...]:
+    try:
+        rows = tomllib.loads(f"rows = {value}")["rows"] if isinstance(value, str) else value
+        return tuple(replace(each, url=base_url(each.url)) for each in read_access(rows))
+    except tomllib.TOMLDecodeError:
+        raise _Unrepeated("must be a list of tables as in TOML: [{url = ..., token_file = ...}]") from None
+    except ValueError as error:
+        raise _Unrepeated(str(error)) from None
+
+
+def _probes(value: object) -> tuple[str, ...]:
+    items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"must be a list of probes: {', '.join(PROBES)}")
+    for item in items:
+        if item not in PROBES:
+            raise ValueError(f"{item!r} is not a probe: there are {', '.join(PROBES)}")
+    return tuple(items)
+
+
 def base_url(value: str) -> str:
     """A base URL without its trailing slash, checked.
 
-    Raises ValueError if it is not http(s)://host[:port][/path].
+    Raises ValueError if it is not http(s)://host[:port][/path], without repeating one that holds a password.
     """
     from urllib.parse import urlsplit
 
     parts = urlsplit(value.strip())
+    if "@" in parts.netloc:
+        raise _Unrepeated("a base URL must not hold a user name or password: use agent.access")
     try:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
@@ -104,8 +133,18 @@ class Settings:
     """Seconds between ticks; divides a minute."""
     agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]')
     """Base URLs of inference servers to read besides those discovered; the kind is detected."""
+    agent_access: tuple[Access, ...] = _setting(
+        "agent", _access, (), '[{url = "https://gpu-1:8000", token_file = "/etc/pertoken/token", ca_file = "ca.pem"}]'
+    )
+    """What servers ask for before they show their page, by base URL: `token_file` or `token_env` (bearer token),
+    `cert_file` and `key_file` (client certificate), `ca_file` and `server_name` (whose certificate to believe)."""
     agent_discover: bool = _setting("agent", _flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
+    agent_probes: tuple[str, ...] = _setting("agent", _probes, PROBES, '["nvidia"]')
+    """Vendors whose devices are read; [] reads the host and its CPUs alone."""
+    agent_cloud_metadata: bool = _setting("agent", _flag, True, "true")
+    """Whether to ask the cloud's metadata service (only of the cloud this host's firmware names, link-local) for
+    instance type, region and spot or on-demand, which give a list price where you set none."""
     agent_scrape_timeout: float = _setting("agent", lambda v: _seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")
@@ -209,6 +248,8 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
 def _parsed(key: Setting, value: Any, where: str) -> Any:
     try:
         return key.parse(value)
+    except _Unrepeated as error:
+        raise BadInput(f"{where}: {error}") from None
     except ValueError as error:
         raise BadInput(f"{where}: {error} (got {value!r})") from None
 

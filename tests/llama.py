@@ -149,6 +149,16 @@ class LlamaServer:
             lines = reply.read().decode().splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith(f"llamacpp:{name} ")))
 
+    def counted(self) -> dict[str, int]:
+        """All tokens so far, in our words, read without the code under test."""
+        computed, cached = self.counter("prompt_tokens_total"), self.counter("prompt_tokens_cached_total")
+        return {
+            "prompt_tokens": computed + cached,
+            "cached_tokens": cached,
+            "computed_tokens": computed,
+            "generated_tokens": self.counter("tokens_predicted_total"),
+        }
+
     def __enter__(self) -> "LlamaServer":
         return self.start()
 

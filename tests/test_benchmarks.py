@@ -38,3 +38,10 @@ def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tm
         "agent.first_sample_s",
     }
     assert rows["bare pynvml loop", "driver_calls_per_tick"] == 2 * (8 + 2)
+
+
+def test_the_scrape_benchmark_compares_the_same_values() -> None:
+    found = run("scrape", "--rounds", "1")
+    targets = {target["id"]: target for target in found["targets"]}
+    assert targets.keys() == {"scrape.cpu_ratio", "scrape.same_values"}
+    assert targets["scrape.same_values"]["met"]

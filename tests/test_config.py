@@ -69,3 +69,11 @@ def test_every_example_in_the_template_is_a_good_setting(tmp_path: Path) -> None
     uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in lines)
     settings = config.load(written(tmp_path, uncommented), {})
     assert settings.agent_engines == ("http://127.0.0.1:8000",)
+
+
+def test_an_unknown_probe_is_refused_by_name_and_none_at_all_are_a_choice(tmp_path: Path) -> None:
+    file = written(tmp_path, '[agent]\nprobes = ["nvidia", "tpu"]\n')
+    with pytest.raises(BadInput, match=r"agent\.probes: 'tpu' is not a probe: there are nvidia, amd, gaudi") as told:
+        config.load(file, {})
+    assert "\n" not in str(told.value)
+    assert config.load(None, {"PERTOKEN_AGENT_PROBES": ""}).agent_probes == ()

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,12 +17,25 @@ from sqlalchemy import func, select
 
 from pertoken.cli import main
 from pertoken.store import telemetry as t
-from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, place
 from tests.llama import LlamaServer, write_model
+from tests.load import Load
+from tests.recorded import (
+    DEADLINE_S,
+    agent,
+    epochs,
+    incomplete,
+    kinds,
+    last_page,
+    newest,
+    plus,
+    rows_of,
+    scalar,
+    totals,
+    until,
+)
 from tests.scenario import LOW_BATCH_70B, seed
 
-DEADLINE_S = 40.0
 PROMPT = list(range(20, 60))
 
 
@@ -36,87 +48,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(model: Path) -> Iterator[LlamaServer]:
     with LlamaServer(model) as server:
         yield server
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    """Wait for a condition, not for a time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}"
-        time.sleep(0.05)
-
-
-@contextmanager
-def agent(folder: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`pertoken agent` as a process, past its baseline; ended by SIGTERM."""
-    log = folder.with_suffix(".log").open("ab")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pertoken", "agent", "--db", str(folder), "--interval", "1s", *options],
-        stderr=log,
-        env={**os.environ, **environment},
-    )
-    try:
-        before = newest(folder)
-        until(lambda: process.poll() is not None or newest(folder) > before, "the first tick")
-        assert process.poll() is None, folder.with_suffix(".log").read_text()
-        yield process
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_S)
-        log.close()
-
-
-def scalar(folder: Path, query: Any) -> Any:
-    with open_store(place(str(folder))).read() as connection:
-        return connection.execute(query).scalar()
-
-
-def newest(folder: Path) -> int:
-    from pertoken.errors import StoreError
-
-    try:
-        return int(scalar(folder, select(func.max(t.host_sample.c.ts))) or 0)
-    except StoreError:
-        return 0
-
-
-def rows_of(server: LlamaServer, column: Any) -> Any:
-    """A question about the rows of this server alone: other tests run servers on the same host."""
-    return (
-        select(column)
-        .select_from(t.deployment_sample)
-        .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)
-        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
-        .where(t.engine.c.port == server.port)
-    )
-
-
-def totals(folder: Path, server: LlamaServer) -> dict[str, int]:
-    """Tokens in the raw rows of this server, all epochs together."""
-    columns = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")
-    return {n: int(scalar(folder, rows_of(server, func.sum(t.deployment_sample.c[n]))) or 0) for n in columns}
-
-
-def incomplete(folder: Path, server: LlamaServer) -> int:
-    """Rows of this server in which something was counted that nobody saw."""
-    query = rows_of(server, func.count()).where(t.deployment_sample.c.complete.is_(False))
-    return int(scalar(folder, query))
-
-
-def counted(server: LlamaServer) -> dict[str, int]:
-    """The same by the server's own counters."""
-    computed, cached = server.counter("prompt_tokens_total"), server.counter("prompt_tokens_cached_total")
-    return {
-        "prompt_tokens": computed + cached,
-        "cached_tokens": cached,
-        "computed_tokens": computed,
-        "generated_tokens": server.counter("tokens_predicted_total"),
-    }
-
-
-def plus(*parts: dict[str, int]) -> dict[str, int]:
-    return {name: sum(part[name] for part in parts) for name in parts[0]}
 
 
 def deployment_of(folder: Path, server: LlamaServer) -> int:
@@ -138,7 +69,7 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
         usages = [server.complete([*PROMPT, 70 + n], generated=5 + n) for n in range(6)]
         server.abort([*PROMPT, 99])
         until(lambda: server.counter("requests_processing") == 0, "the aborted request to end")
-        done = counted(server)
+        done = server.counted()
         until(lambda: totals(folder, server) == done, f"the agent to have seen {done}")
     found = totals(folder, server)
     assert found == done
@@ -154,8 +85,8 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
     fleet = advise(folder)["fleet"]
     (line,) = [each for each in fleet["deployments"] if each["deployment_id"] == deployment_of(folder, server)]
     held = t.device_share.c.duration_ms * t.device_share.c.share_1e6
-    epochs = rows_of(server, t.deployment_sample.c.epoch_id)
-    seconds = scalar(folder, select(func.sum(held)).where(t.device_share.c.epoch_id.in_(epochs))) / 1e9
+    ours = rows_of(server, t.deployment_sample.c.epoch_id)
+    seconds = scalar(folder, select(func.sum(held)).where(t.device_share.c.epoch_id.in_(ours))) / 1e9
     tokens = found["prompt_tokens"] + found["generated_tokens"]
     assert line["model"] == "tiny-llama"
     assert line["nano_usd"] == pytest.approx(seconds * 3.60 / 3600 * 1e9, rel=1e-6)
@@ -171,21 +102,16 @@ def test_an_engine_restarted_under_the_agent_keeps_both_lives_and_marks_what_nob
     folder = tmp_path / "db"
     with agent(folder):
         server.complete(PROMPT, generated=9)
-        first = counted(server)
+        first = server.counted()
         until(lambda: totals(folder, server) == first, "the first life's last page")
         server.restart()
         server.complete(PROMPT[:7], generated=4)
-        second = counted(server)
+        second = server.counted()
         until(lambda: totals(folder, server) == plus(first, second), "the second life's page")
     assert totals(folder, server) == plus(first, second)
     assert incomplete(folder, server) >= 1
-    assert scalar(folder, rows_of(server, func.count(t.epoch.c.epoch_id.distinct()))) == 1
+    assert epochs(folder, server) == 1
     assert "engine_restarted" in kinds(folder)
-
-
-def kinds(folder: Path) -> set[str]:
-    with open_store(place(str(folder))).read() as connection:
-        return set(connection.execute(select(t.event.c.kind)).scalars())
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
@@ -193,19 +119,46 @@ def test_an_agent_restarted_under_load_loses_and_doubles_nothing(
     server: LlamaServer, tmp_path: Path, ending: signal.Signals
 ) -> None:
     folder = tmp_path / "db"
-    with agent(folder) as process:
-        server.complete(PROMPT, generated=6)
-        before = counted(server)
-        until(lambda: totals(folder, server) == before, "the first agent's last tick")
-        process.send_signal(ending)
-        process.wait(DEADLINE_S)
-    server.complete(PROMPT[:9], generated=11)
     with agent(folder):
-        server.complete(PROMPT[:5], generated=3)
-        everything = counted(server)
-        until(lambda: totals(folder, server) == everything, "what was served meanwhile")
-    assert totals(folder, server) == everything
+        assert not any(server.counted().values())  # watched from the first token on
+    with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)):
+        with agent(folder) as process:
+            until(lambda: totals(folder, server)["generated_tokens"] > 200, "a first agent under load")
+            process.send_signal(ending)
+            process.wait(DEADLINE_S)
+        before = server.counted()["generated_tokens"]
+        until(lambda: server.counted()["generated_tokens"] > before + 200, "work while no agent looks")
+        with agent(folder):
+            seen = newest(folder)
+            until(lambda: newest(folder) > seen + 1, "a second agent under load")
+    with agent(folder):
+        everything = server.counted()
+        until(lambda: last_page(folder, server) == everything, "the last page")
     assert incomplete(folder, server) == 0
+    assert totals(folder, server) == everything
+
+
+def test_an_engine_killed_and_restarted_under_load_is_counted_by_the_last_page_of_each_life(
+    server: LlamaServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "db"
+    with agent(folder):
+        with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)) as load:
+            until(lambda: totals(folder, server)["generated_tokens"] > 500, "a life under load")
+            seen, early = newest(folder), server.counted()
+            until(lambda: newest(folder) > seen + 1, "a page after that one")
+            server.kill()
+            until(lambda: incomplete(folder, server), "the agent to see that it stopped")
+            first = last_page(folder, server)
+            assert totals(folder, server) == first
+            assert all(first[word] >= early[word] for word in first)
+            server.start()
+            before = load.served
+            until(lambda: load.served > before + 20, "a second life under load")
+        second = server.counted()
+        until(lambda: last_page(folder, server) == second, "the second life's last page")
+    assert totals(folder, server) == plus(first, second)
+    assert epochs(folder, server) == 1
 
 
 def test_a_server_named_by_url_is_read_even_if_it_starts_after_the_agent(model: Path, tmp_path: Path) -> None:
@@ -215,7 +168,7 @@ def test_a_server_named_by_url_is_read_even_if_it_starts_after_the_agent(model: 
     named = agent(folder, "--engine", f"http://127.0.0.1:{port}", PERTOKEN_AGENT_DISCOVER="false")
     with named, LlamaServer(model, port=port) as server:
         server.complete(PROMPT, generated=5)
-        done = counted(server)
+        done = server.counted()
         until(lambda: totals(folder, server) == done, "the engine to be found and read")
 
 
@@ -228,7 +181,7 @@ def test_the_screens_show_the_recorded_figures(server: LlamaServer, tmp_path: Pa
     folder = tmp_path / "db"
     with agent(folder):
         server.complete(PROMPT, generated=9)
-        done = counted(server)
+        done = server.counted()
         until(lambda: totals(folder, server) == done, "a tick")
 
     async def look() -> str:

@@ -38,7 +38,7 @@ def gather(store: Store, market: Market, window_s: int, now_ts: int) -> Gathered
 
     Raises StoreError if the database cannot be read.
     """
-    prices = price_book(store)
+    prices = price_book(store, now_ts)
     with store.read() as connection:
         return _Gatherer(connection, market, prices, now_ts - window_s, now_ts).gathered()
 
@@ -104,12 +104,11 @@ class _Gatherer:
         )
 
     def _model(self, row: Any) -> Model:
-        """Its shape by the catalog, completed by what the engine itself reports."""
+        """Its shape by its own files and engine, completed by what the catalog knows of its name."""
         found = self.market.model(row.model_path or "") or self.market.model(row.served_model)
         facts = json.loads(row.model_facts) if row.model_facts else {}
         model = found or Model(row.served_model)
-        told = {name: value for name, value in facts.items() if getattr(model, name, 0) is None}
-        return replace(model, **told)
+        return replace(model, **{name: value for name, value in facts.items() if hasattr(model, name)})
 
     def _device(self, row: Any) -> FleetDevice:
         minutes = self.device_minutes.get(row.device_id, [])

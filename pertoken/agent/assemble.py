@@ -4,7 +4,7 @@ Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pertoken import __version__
 from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings, sliced_holdings
@@ -18,6 +18,7 @@ from pertoken.agent.device_rows import (
 )
 from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_step, gone_step
 from pertoken.agent.epochs import follow
+from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.store.rows import AgentSample, Capability, CounterState, DeviceShare, EpochRow, Event, Tick
@@ -44,6 +45,7 @@ class Readings:
     """CPU time so far of each engine's processes, by engine id; None where it was not needed."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
+    identity: HostIdentity = field(default_factory=HostIdentity)
 
 
 def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, Memory]:
@@ -90,7 +92,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     events = [readings.events, told, *(step.events for step in devices), *(step.events for step in engines)]
     tick = Tick(
         ts=moment.ts,
-        host=host_row(probe, __version__, memory.boot_ms, moment),
+        host=host_row(probe, readings.identity, __version__, memory.boot_ms, moment),
         devices=tuple(step.row for step in devices),
         engines=tuple(step.engine for step in engines),
         deployments=tuple(step.deployment for step in engines if step.deployment),

@@ -16,11 +16,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
+from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
+from pertoken.agent.identity import Identity
 from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.notify import notify
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
-from pertoken.agent.sampling import Sampler, SamplerError
 from pertoken.agent.scrape import Limits
 from pertoken.agent.ticks import tick_time
 from pertoken.agent.watch import Watch, cpu_time_ms
@@ -39,12 +41,6 @@ PROCESS_LIST_S = 10
 """Least time between two process lists: the one slow call of a driver."""
 LOOK_S = 15
 """Time between two looks for inference servers."""
-RELEASE_S = 600
-"""How long drivers stay let go of: replacing one takes minutes, and what is forgotten costs no more than that."""
-LET_GO, TAKE = signal.SIGUSR1, signal.SIGUSR2
-"""Signals by which `pertoken agent release` asks."""
-RELEASED = "drivers released"
-"""Noted in the lock file while no driver is held."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
@@ -65,7 +61,7 @@ def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
     lock.acquire()
     try:
         _migrate(where)
-        Agent(where, settings, first, lock.note).run(with_parent)
+        Agent(where, settings, first).run(with_parent)
     finally:
         lock.release()
 
@@ -87,17 +83,11 @@ def _migrate(where: Place) -> None:
 class Agent:
     """One agent on one folder. Ticks, roll-ups and the connection belong to one thread of the scheduler."""
 
-    def __init__(
-        self, where: Place, settings: Callable[[], Settings], first: Settings, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings) -> None:
         self._where, self._reread, self._settings = where, settings, first
-        self._note = note
-        self._taken_again_s: float | None = None
-        """Monotonic seconds at which drivers that were let go of are taken again."""
-        self._told: list[Event] = []
-        """Events for the next tick."""
         self._stop = threading.Event()
-        self._sampler = Sampler()
+        self._drivers = Drivers(first.agent_probes)
+        self._identity = Identity(first.agent_cloud_metadata)
         self._writer = Writer(where)
         self._watch = self._new_watch(first)
         self._self = psutil.Process()
@@ -117,44 +107,40 @@ class Agent:
 
     def run(self, with_parent: bool) -> None:
         """Lay the baseline, tick until told to stop, and leave a folder that others can read."""
-        again = threading.Event()
+        again, release = threading.Event(), threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
         signal.signal(signal.SIGHUP, lambda *_: again.set())
-        let_go, take = threading.Event(), threading.Event()
-        signal.signal(LET_GO, lambda *_: let_go.set())
-        signal.signal(TAKE, lambda *_: take.set())
+        signal.signal(signal.SIGUSR1, lambda *_: release.set())
         if with_parent:
             when_parent_ends(self._stop.set)
         try:
             self._watch.look()
+            self._identity.look()
             self._begin()
             self._schedule()
             self._scheduler.start()
             log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
+            _tell("READY=1", f"STATUS=recording in {self._where}")
             while not self._stop.wait(1.0):
+                if release.is_set():
+                    release.clear()
+                    self._scheduler.add_job(self._release, executor="store")
                 if again.is_set():
                     again.clear()
                     self._apply(self._reread)
-                if let_go.is_set():
-                    let_go.clear()
-                    self._taken_again_s = time.monotonic() + RELEASE_S
-                    self._scheduler.add_job(self._hold, args=[False], executor="store")
-                elif take.is_set() or (self._taken_again_s and time.monotonic() >= self._taken_again_s):
-                    take.clear()
-                    self._taken_again_s = None
-                    self._scheduler.add_job(self._hold, args=[True], executor="store")
         finally:
+            _tell("STOPPING=1")
             if self._scheduler.running:
                 self._scheduler.shutdown(wait=True)
             self._watch.close()
-            self._sampler.close()
+            self._drivers.close()
             self._writer.roll_up()
             self._writer.close()
             log.info("stopped, with the last tick stored")
 
     def _new_watch(self, settings: Settings) -> Watch:
-        limits = Limits(settings.agent_scrape_timeout, int(settings.agent_page_limit_mb * 1_000_000))
+        limits = Limits.of(settings)
         return Watch(settings.agent_engines, settings.agent_discover, limits)
 
     def _schedule(self) -> None:
@@ -181,17 +167,19 @@ class Agent:
             log.error("settings not taken: %s", error)
             return
         watch, self._watch = self._watch, self._new_watch(settings)
+        if settings.agent_cloud_metadata != self._settings.agent_cloud_metadata:
+            self._identity = Identity(settings.agent_cloud_metadata)
         self._settings = settings
         self._watch.look()
+        self._identity.look()
+        self._drivers.resume()
         watch.close()
         self._schedule()
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
     def _begin(self) -> None:
         """The baseline: what is there, and counters never seen before."""
-        probe = self._probe(processes=True)
-        if probe is None:
-            raise PertokenError("the sampler did not answer; its own message is above")
+        probe, events = self._probe(processes=True)
         host_id = host_id_of(probe)
         self._last_ts = self._writer.last_ts(host_id)
         now_ms = _wall_ms()
@@ -212,7 +200,7 @@ class Agent:
             epochs={epoch.deployment_id: epoch for epoch in self._writer.open_epochs(host_id)},
             capabilities={(each.owner_id, each.metric): each for each in self._writer.capabilities()},
         )
-        readings = self._readings(probe)
+        readings = self._readings(probe, events)
         moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
@@ -230,20 +218,16 @@ class Agent:
         try:
             when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
             listing = self._ticks_since_list * self._settings.agent_interval >= PROCESS_LIST_S
-            probe = self._probe(processes=listing or self._engines_changed())
-            if probe is None:
-                return
-            self._ticks_since_list = 0 if probe and listing else self._ticks_since_list + 1
-            events = list(self._told)
+            probe, events = self._probe(processes=listing or self._engines_changed())
+            self._ticks_since_list = 0 if listing else self._ticks_since_list + 1
             if when.clock_behind:
-                events.append(Event("clock_behind", "the clock was stepped back; rows go on from the last one"))
-            readings = self._readings(probe, tuple(events))
+                events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
+            readings = self._readings(probe, events)
             cpu_ms = self._own_cpu_ms()
             cost = Cost(cpu_ms - self._cpu_ms, self._self.memory_info().rss, self._tick_ms, when.missed)
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
             self._writer.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
-            del self._told[: len(events)]
             if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
                 self._writer.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
                 self._rolled_ts = when.ts
@@ -253,37 +237,35 @@ class Agent:
         except Exception:
             log.exception("a tick failed")
         finally:
+            _tell("WATCHDOG=1")
             self._tick_ms = round((time.monotonic() - started) * 1000)
 
-    def _hold(self, drivers: bool) -> None:
-        """Let go of the drivers, or take them again; noted in the lock file, where the one who asked looks."""
-        stuck = self._sampler.hold(drivers)
-        self._note(stuck or ("" if drivers else RELEASED))
-        kind, text = ("drivers_taken", "the drivers are read again") if drivers else ("drivers_released", RELEASED)
-        self._told.append(Event(kind, stuck or text))
-        log.info("%s", stuck or text)
+    def _release(self) -> None:
+        self._drivers.release()
+        log.info("the drivers are let go for 10 minutes, or until SIGHUP")
 
     def _look(self) -> None:
         try:
             self._watch.look()
+            self._identity.look()
         except Exception:
             log.exception("looking for inference servers failed")
 
-    def _probe(self, *, processes: bool) -> ProbeReading | None:
-        try:
-            reading = self._sampler.read(processes=processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
-        except SamplerError as error:
-            self._fault("sampler", str(error))
-            return None
-        self._well("sampler")
-        return reading
+    def _probe(self, *, processes: bool) -> tuple[ProbeReading, tuple[Event, ...]]:
+        if self._drivers.probes != self._settings.agent_probes:
+            self._drivers.close()
+            self._drivers = Drivers(self._settings.agent_probes)
+        reading, events = self._drivers.read(processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
+        for event in events:
+            log.warning("%s", event.message)
+        return reading, events
 
     def _engines_changed(self) -> bool:
         seen = self._watch.endpoints
         changed, self._seen = seen != self._seen, seen
         return changed
 
-    def _readings(self, probe: ProbeReading, events: tuple[Event, ...] = ()) -> Readings:
+    def _readings(self, probe: ProbeReading, events: tuple[Event, ...]) -> Readings:
         engines = self._watch.read()
         host_id = host_id_of(probe)
         # Only several engines on the CPUs have to be told apart by their CPU time.
@@ -291,7 +273,8 @@ class Agent:
             {engine_id_of(host_id, each): cpu_time_ms(each.endpoint) for each in engines} if len(engines) > 1 else {}
         )
         known = {key: ms for key, ms in times.items() if ms is not None}
-        return Readings(probe, engines, known, self._watch.gaps, events)
+        gaps = (*self._watch.gaps, *self._identity.gaps)
+        return Readings(probe, engines, known, gaps, events, self._identity.known)
 
     def _moment(self, ts: int) -> Moment:
         return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self._settings.agent_interval)
@@ -309,6 +292,13 @@ class Agent:
         n = self._faults.pop(what, 0)
         if n:
             log.info("%s: works again after %d faults", what, n)
+
+
+def _tell(*states: str) -> None:
+    try:
+        notify(*states)
+    except OSError as error:
+        log.warning("the service manager does not listen: %s", error)
 
 
 def _wall_ms() -> int:

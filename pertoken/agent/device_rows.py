@@ -1,8 +1,9 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pertoken.agent.energy import EnergyStep, energy_step
+from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.store.ids import stable_id
@@ -36,7 +37,7 @@ def device_id_of(uuid: str) -> int:
     return stable_id("device", uuid)
 
 
-def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) -> HostRow:
+def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
     """Identity of the host."""
     host = probe.host
     return HostRow(
@@ -51,12 +52,14 @@ def host_row(probe: ProbeReading, version: str, boot_ms: int, moment: Moment) ->
         memory_bytes=host.memory_bytes,
         agent_version=version,
         interval_s=moment.interval_s,
+        **asdict(identity),
     )
 
 
 def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSample:
     """What the host did since the tick before; network counters start at 0 with a boot."""
     now, before = probe.host, memory.probe.host if memory.probe else None
+    moved = now.memory_traffic_bytes
     same_boot = before is not None and before.boot_id == now.boot_id
     span = memory.span(host_id_of(probe), moment)
     return HostSample(
@@ -69,6 +72,7 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
         memory_used_bytes=now.memory_used_bytes,
         network_rx_bytes=_grown(before.network_rx_bytes, now.network_rx_bytes) if before and same_boot else None,
         network_tx_bytes=_grown(before.network_tx_bytes, now.network_tx_bytes) if before and same_boot else None,
+        memory_traffic_bytes=_grown(before.memory_traffic_bytes, moved) if before and same_boot else None,
     )
 
 
@@ -148,13 +152,12 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
     """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
     listed = {device.uuid for device in probe.devices}
     before = memory.probe.devices if memory.probe else ()
-    released = next((gap.reason for gap in probe.gaps if gap.metric == "drivers"), None)
-    why = released or "the driver no longer lists it"
-    return tuple(
-        DeviceReading(**{name: getattr(device, name) for name in _IDENTITY}, lost=why)
-        for device in before
-        if device.uuid not in listed
-    )
+    return tuple(unread(device, "the driver no longer lists it") for device in before if device.uuid not in listed)
+
+
+def unread(device: DeviceReading, reason: str) -> DeviceReading:
+    """A device that did not answer: its identity, `lost` with the reason, every value None."""
+    return DeviceReading(**{name: getattr(device, name) for name in _IDENTITY}, lost=reason)
 
 
 _IDENTITY = (
@@ -207,5 +210,5 @@ def _more(before: int | None, now: int | None) -> int | None:
     return now - before if now >= before else now
 
 
-def _grown(before: int, now: int) -> int | None:
-    return now - before if now >= before else None
+def _grown(before: int | None, now: int | None) -> int | None:
+    return now - before if before is not None and now is not None and now >= before else None

@@ -12,7 +12,15 @@ from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter
 from pertoken.agent.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, Gap
-from pertoken.catalog.knobs import model_argument, port_argument, read_argv
+from pertoken.catalog.knobs import (
+    follows_argument,
+    model_argument,
+    port_argument,
+    read_absent,
+    read_argv,
+    rendezvous_argument,
+    tls_argument,
+)
 
 AskKind = Callable[[str], str | None]
 """The kind of engine that answers at a base URL; None if none does."""
@@ -60,7 +68,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
             if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
                 asked = _asked(process.listening, adapter.kind, process, before, ask_kind)
                 if asked is not None:
-                    empty = Endpoint(adapter.kind, _url(asked), "process", asked.port)
+                    empty = Endpoint(adapter.kind, _url(asked), "process", _port(asked))
                     endpoints.append(_with_process(empty, process, host.group(process.pid)))
     if hidden:
         gaps.append(
@@ -69,10 +77,11 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 "denied",
                 f"listening ports of processes that this agent may not look into: {hidden}; "
                 "an engine served from one of them is not found",
-                f"run the agent as root in the host's pid namespace, or {_NAME_IT}",
+                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them; `pertoken agent install` gives both; "
+                f"or {_NAME_IT}",
             )
         )
-    return Found(tuple(endpoints), tuple(gaps))
+    return Found(_joined(endpoints), tuple(gaps))
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
@@ -101,6 +110,8 @@ def _of_group(
     ask_kind: AskKind,
 ) -> Endpoint | Gap:
     kind = adapter.kind
+    if follows_argument(kind, root.argv):
+        return _following(kind, root, group)
     listening = [address for pid in group for address in host.processes[pid].listening]
     named = port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
@@ -110,7 +121,8 @@ def _of_group(
         hidden = [address for address in host.unowned if address.port == named]
         address = _asked(listening or hidden, kind, root, before, ask_kind)
     if address is not None:
-        return _with_process(Endpoint(kind, _url(address), "process", address.port), root, group, root.argv)
+        tls = tls_argument(kind, root.argv)
+        return _with_process(Endpoint(kind, _url(address, tls), "process", _port(address)), root, group, root.argv)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
@@ -121,6 +133,26 @@ def _of_group(
         f"{kind} (pid {root.pid}) runs, but its port is not seen from here",
         f"wait until it has loaded; if it is in another network namespace, {_NAME_IT}",
     )
+
+
+def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Gap:
+    address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
+    if address is None or model is None:
+        return Gap(kind, "missing", f"{kind} (pid {root.pid}) serves for another host, and does not say for which")
+    empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
+    return _with_process(empty, root, group, root.argv)
+
+
+def _joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """Ranks of one deployment as one endpoint: those that follow stand for themselves only without their head here."""
+    found: dict[object, Endpoint] = {}
+    for each in sorted(endpoints, key=lambda each: each.follows):
+        key: object = (each.kind, each.knobs.get("rendezvous"), each.model_path)
+        if not each.follows and (key in found or "rendezvous" not in each.knobs):
+            key = each.base_url
+        head = found.get(key)
+        found[key] = replace(head, pids=tuple(sorted({*head.pids, *each.pids}))) if head else each
+    return tuple(found.values())
 
 
 def _roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
@@ -139,33 +171,51 @@ def _asked(
     ask_kind: AskKind,
 ) -> Address | None:
     old = before.get((process.pid, process.start_ms))
+    tls = tls_argument(kind, process.argv)
     candidates = sorted(set(addresses), key=lambda address: (address.port, address.ip))
     for address in candidates:
-        if old is not None and (old.kind, old.base_url) == (kind, _url(address)):
+        if old is not None and (old.kind, old.base_url) == (kind, _url(address, tls)):
             return address
-    return next((address for address in candidates if ask_kind(_url(address)) == kind), None)
+    return next((address for address in candidates if ask_kind(_url(address, tls)) == kind), None)
 
 
 def _with_process(empty: Endpoint, process: Process, group: Sequence[int], argv: Sequence[str] = ()) -> Endpoint:
+    knobs = {**read_absent(empty.kind, argv), **read_argv(empty.kind, argv)}
+    meeting = rendezvous_argument(empty.kind, argv)
     return replace(
         empty,
         pid=process.pid,
         process_start_ms=process.start_ms,
         pids=tuple(group),
-        knobs=read_argv(empty.kind, argv),
+        knobs=knobs if meeting is None else {**knobs, "rendezvous": meeting},
         model_path=model_argument(empty.kind, argv),
     )
 
 
-def _url(address: Address) -> str:
-    ip = ipaddress.ip_address(address.ip)
-    if ip.is_unspecified:
-        return f"http://{'127.0.0.1' if ip.version == 4 else '[::1]'}:{address.port}"
-    return f"http://{ip}:{address.port}" if ip.version == 4 else f"http://[{ip}]:{address.port}"
+def _port(address: Address) -> int | None:
+    if address.reached is None:
+        return address.port
+    ip, port = address.reached
+    return port if ipaddress.ip_address(ip).is_loopback else None
+
+
+def _url(address: Address, tls: bool = False) -> str:
+    ip, port = address.reached or (address.ip, address.port)
+    parsed = ipaddress.ip_address(ip)
+    if parsed.is_unspecified:
+        parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
+    host = str(parsed) if parsed.version == 4 else f"[{parsed}]"
+    return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
 def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> bool:
-    host = urlsplit(endpoint.base_url).hostname or ""
+    parts = urlsplit(endpoint.base_url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
     here = {"127.0.0.1", "::1"} if host == "localhost" else {host}
+    if address.reached is not None:
+        ip, reached = address.reached
+        published = ipaddress.ip_address(ip).is_loopback and bool(here & own_ips)
+        return reached == port and (ip in here or published)
     anywhere = ipaddress.ip_address(address.ip).is_unspecified
-    return address.port == endpoint.port and (address.ip in here or (anywhere and bool(here & own_ips)))
+    return address.port == port and (address.ip in here or (anywhere and bool(here & own_ips)))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Seen
+from pertoken.agent.identity import HostIdentity
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
@@ -43,11 +44,12 @@ class Finding:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Look at everything once. Raises SamplerError if the drivers hang; any other fault is a finding."""
+    """Look at everything once; every fault is a finding."""
     with looking(settings) as looker:
         looker.look()
         look = looker.look()  # what is told per time needs two
     found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
+    found += _machine(look.identity)
     found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
     for device in look.probe.devices:
         found += _device(device)
@@ -65,6 +67,16 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
 
 def _gap(area: str, subject: str, gap: Gap) -> Finding:
     return Finding(area, subject, False, f"{gap.metric}: {gap.reason}", gap.remedy)
+
+
+def _machine(identity: HostIdentity) -> list[Finding]:
+    made = " ".join(filter(None, (identity.dmi_vendor, identity.dmi_product)))
+    found = [Finding("host", "machine", True, made)] if made else []
+    if identity.instance_type:
+        bought = (identity.purchase or "purchase unknown").replace("_", "-")
+        text = f"{identity.cloud} {identity.instance_type} in {identity.region or 'an unknown region'}, {bought}"
+        found.append(Finding("host", "instance", True, text))
+    return found
 
 
 def _device(device: DeviceReading) -> list[Finding]:

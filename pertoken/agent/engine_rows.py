@@ -124,7 +124,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), events=(event,))
     known = memory.counters.get(engine_id, {})
     if baseline and known:
-        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True)
+        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
     advance = counters.advance(
         known,
         {**reading.counters, **counters.bucket_values(reading.histograms)},
@@ -135,7 +135,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     )
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
-        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True)
+        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
     words = tokens(counters.word_totals(advance.deltas))
     restarted = advance.reset is not None
     since = endpoint.process_start_ms if restarted else None
@@ -213,8 +213,12 @@ def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) 
 
 
 def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span) -> int | None:
+    if reading.endpoint.follows:
+        # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
+        return span.observed_ms
     signs = (reading.gauges.get("running"), words.get("computed_tokens"), words.get("generated_tokens"))
-    if any(signs):
+    # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
+    if reading.endpoint.follows or any(signs):
         return span.observed_ms
     return None if all(sign is None for sign in signs) else 0
 

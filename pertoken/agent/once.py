@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.drivers import Drivers
+from pertoken.agent.identity import HostIdentity, Identity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.agent.sampling import Sampler
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import Watch
 from pertoken.config import Settings
@@ -32,6 +33,7 @@ class Look:
     gaps: tuple[Gap, ...]
     wall_ms: int
     monotonic_ms: int
+    identity: HostIdentity
 
 
 @contextmanager
@@ -48,21 +50,25 @@ class Looker:
     """Reads devices, host and engines as the daemon does, for as long as it is open."""
 
     def __init__(self, settings: Settings) -> None:
-        limits = Limits(settings.agent_scrape_timeout, int(settings.agent_page_limit_mb * 1_000_000))
-        self._sampler = Sampler()
+        limits = Limits.of(settings)
+        self._drivers = Drivers(settings.agent_probes)
         self._watch = Watch(settings.agent_engines, settings.agent_discover, limits)
+        self._identity = Identity(settings.agent_cloud_metadata)
+        self._identity.look()
         self._watch.look()
 
     def look(self) -> Look:
-        """Read everything now. Raises SamplerError if the drivers do not answer."""
-        probe = self._sampler.read(processes=True, deadline_s=DEADLINE_S)
+        """Read everything now; drivers that do not answer are a gap."""
+        probe, _ = self._drivers.read(processes=True, deadline_s=DEADLINE_S)
         engines = self._watch.read()
-        return Look(probe, engines, self._watch.gaps, round(time.time() * 1000), round(time.monotonic() * 1000))
+        gaps = (*self._watch.gaps, *self._identity.gaps)
+        now_ms = round(time.time() * 1000)
+        return Look(probe, engines, gaps, now_ms, round(time.monotonic() * 1000), self._identity.known)
 
     def close(self) -> None:
         """End the sampler."""
         self._watch.close()
-        self._sampler.close()
+        self._drivers.close()
 
 
 def measure(settings: Settings) -> tuple[Look, Tick]:
@@ -74,7 +80,8 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
     memory = Memory(watching_since_ms=first.wall_ms, boot_ms=boot_ms())
     for look, cost in ((first, None), (second, Cost(0, 0, 0, 0))):
         moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(APART_S)))
-        tick, memory = assemble(memory, Readings(look.probe, look.engines, None, look.gaps), moment, cost)
+        readings = Readings(look.probe, look.engines, None, look.gaps, (), look.identity)
+        tick, memory = assemble(memory, readings, moment, cost)
     return second, tick
 
 

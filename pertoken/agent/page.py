@@ -10,10 +10,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import inf, isfinite
+from math import inf
 
 Labels = tuple[tuple[str, str], ...]
 """Label names and values, sorted by name."""
+
+
+MOST = 10**18
+"""No counter or gauge is larger; a column of the store holds nine times as much."""
 
 
 class PageError(Exception):
@@ -27,16 +31,19 @@ class Page:
     samples: dict[str, dict[Labels, float]]
 
     def gauge(self, name: str) -> dict[Labels, float]:
-        """Finite values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so."""
-        return {labels: value for labels, value in self.samples.get(name, {}).items() if isfinite(value)}
+        """Values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so, and what
+        no gauge of ours can be."""
+        return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MOST}
 
     def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
         """Values of one counter in units of `unit` of the page's, rounded to whole counts.
 
-        Raises PageError for a negative or non-finite one: leaving that series out would make the sum over the
-        others a wrong number.
+        Raises PageError for a negative, non-finite or impossibly large one: leaving that series out would make the
+        sum over the others a wrong number.
         """
-        return {labels: _count(name, value / unit) for labels, value in self.samples.get(name, {}).items()}
+        counts = {labels: _count(name, value / unit) for labels, value in self.samples.get(name, {}).items()}
+        _count(name, sum(counts.values()))
+        return counts
 
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
         """Upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
@@ -45,9 +52,12 @@ class Page:
         """
         bucket = f"{name}_bucket"
         cumulative: dict[Labels, dict[float, int]] = {}
-        for labels, count in self.counter(bucket).items():
-            bound = _bound(bucket, labels)
-            series = cumulative.setdefault(tuple(pair for pair in labels if pair[0] != "le"), {})
+        for labels, value in self.samples.get(bucket, {}).items():
+            count = _count(bucket, value)
+            bound, others = _bound(labels)
+            if bound is None:
+                raise PageError(f"{bucket}: a bucket without a numeric le: {dict(labels)}")
+            series = cumulative.setdefault(others, {})
             if series.setdefault(bound, count) != count:
                 raise PageError(f"{bucket}: two counts for le={bound!r}")
         return {labels: _split(bucket, counts) for labels, counts in cumulative.items()}
@@ -64,7 +74,7 @@ def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -
     except UnicodeDecodeError as error:
         raise PageError(f"byte {error.start} is not UTF-8") from None
     samples: dict[str, dict[Labels, float]] = {}
-    for number, name, braces, value in _samples(text, eof_required):
+    for number, name, braces, value in _samples(text, wanted, eof_required):
         if name is None:
             name, braces = _quoted_name(braces, number)
         if name not in wanted:
@@ -107,8 +117,13 @@ def _head(head: str) -> tuple[str, str] | None:
     return (match[1], match[2] or "") if match else None
 
 
-def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, str | None, str, str]]:
-    """(line number, name, braces, value) of every sample."""
+@lru_cache(REMEMBERED)
+def _is_number(text: str) -> bool:
+    return _PLAIN_NUMBER(text) is not None
+
+
+def _samples(text: str, wanted: Collection[str], eof_required: bool) -> Iterator[tuple[int, str | None, str, str]]:
+    """(line number, name, braces, value) of every sample that may be wanted; all others are only checked."""
     ended = False
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
@@ -123,8 +138,9 @@ def _samples(text: str, eof_required: bool) -> Iterator[tuple[int, str | None, s
             raise PageError(f"line {number}: the page ends within a line")
         plain, _, value = line.rpartition(" ")
         head = _head(plain)
-        if head is not None and _PLAIN_NUMBER(value):
-            yield number, *head, value
+        if head is not None and _is_number(value):
+            if head[0] in wanted:
+                yield number, *head, value
             continue
         match = _SAMPLE.fullmatch(line)
         if match is None or (match["name"] is None and match["braces"] is None):
@@ -162,19 +178,20 @@ def _unescaped(text: str) -> str:
 
 
 def _count(name: str, value: float) -> int:
-    if not isfinite(value) or value < 0:
+    if not 0 <= value <= MOST:
         raise PageError(f"{name} is {value:g}, which a counter cannot be")
     return round(value)
 
 
-def _bound(name: str, labels: Labels) -> float:
+@lru_cache(REMEMBERED)
+def _bound(labels: Labels) -> tuple[float | None, Labels]:
+    """Upper bound of a bucket, None if it is no number, and its other labels."""
+    others = tuple(pair for pair in labels if pair[0] != "le")
     try:
         bound = float(dict(labels)["le"])
     except (KeyError, ValueError):
-        raise PageError(f"{name}: a bucket without a numeric le: {dict(labels)}") from None
-    if bound != bound:
-        raise PageError(f"{name}: a bucket with le=NaN")
-    return bound
+        return None, others
+    return (bound if bound == bound else None), others
 
 
 def _split(name: str, cumulative: dict[float, int]) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -1,13 +1,15 @@
 """This host's processes, their listening ports and what is mapped into them, as discovery looks at them."""
 
+import ipaddress
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -21,6 +23,9 @@ class Address:
 
     ip: str
     port: int
+    reached: tuple[str, int] | None = None
+    """Where it is reached from here, if it is in another network namespace, as in a container: the address of that
+    namespace, or the port of this host that is published for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,12 @@ class HostProcesses:
 def host_processes() -> HostProcesses:
     """The processes of this host now, as far as they may be seen."""
     pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
-    listening, unowned = _owned(_listening(), pids)
+    argvs = {pid: _argv(pid) for pid in pids}
+    inodes = {**_listening_elsewhere(pids, _published(argvs.values())), **_listening("self")}
+    listening, unowned = _owned(inodes, pids)
     processes = {}
     for pid in pids:
-        stat, argv = _stat(pid), _argv(pid)
+        stat, argv = _stat(pid), argvs[pid]
         if stat is None:
             continue
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
@@ -108,14 +115,70 @@ def _argv(pid: int) -> tuple[str, ...]:
     return tuple(words if len(words) > 1 else words[0].split())
 
 
-def _listening() -> dict[bytes, Address]:
-    """Where anybody listens (TCP), by the socket's inode. Source: the kernel's networking/proc_net_tcp.rst.
+def _listening_elsewhere(pids: list[int], published: Mapping[tuple[str, int], int]) -> dict[bytes, Address]:
+    """Where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
+    found: dict[bytes, Address] = {}
+    seen = {_namespace("self"), None}
+    for pid in pids:
+        namespace = _namespace(str(pid))
+        if namespace in seen:
+            continue
+        seen.add(namespace)
+        ips = _ips(pid)
+        for inode, address in _listening(str(pid)).items():
+            ip = ipaddress.ip_address(address.ip)
+            own = ips[:1] if ip.is_unspecified else () if ip.is_loopback else (address.ip,)
+            port = next((published[each, address.port] for each in ips if (each, address.port) in published), None)
+            if port is not None:
+                found[inode] = replace(address, reached=("127.0.0.1", port))
+            elif own:
+                found[inode] = replace(address, reached=(own[0], address.port))
+    return found
+
+
+def _namespace(process: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/{process}/ns/net")  # noqa: PTH115 - a Path for each is slow
+    except OSError:
+        return None
+
+
+def _ips(pid: int) -> tuple[str, ...]:
+    """Addresses of a process's network namespace that others can reach, IPv4 first.
+
+    Sources: the kernel's net/ipv4/fib_trie.c (`/32 host LOCAL` follows an address of its own) and proc_net_if_inet6.
+    """
+    found = []
+    with suppress(OSError):
+        lines = (_PROC / str(pid) / "net/fib_trie").read_text().splitlines()
+        found += [at.split()[-1] for at, kind in pairwise(lines) if "/32 host LOCAL" in kind]
+    with suppress(OSError):
+        words = [line.split() for line in (_PROC / str(pid) / "net/if_inet6").read_text().splitlines()]
+        found += [str(ipaddress.IPv6Address(bytes.fromhex(each[0]))) for each in words if each[3] == "00"]
+    return tuple(dict.fromkeys(ip for ip in found if not ipaddress.ip_address(ip).is_loopback))
+
+
+def _published(argvs: Iterable[tuple[str, ...]]) -> dict[tuple[str, int], int]:
+    """Ports of this host by the container's (address, port) they lead to, as Docker's proxies tell them."""
+    found = {}
+    for argv in argvs:
+        if argv and argv[0].endswith("docker-proxy"):
+            told = dict(pairwise(argv[1:]))
+            with suppress(KeyError, ValueError):
+                found[told["-container-ip"], int(told["-container-port"])] = int(told["-host-port"])
+    return found
+
+
+def _listening(process: str) -> dict[bytes, Address]:
+    """Where anybody of a process's network namespace listens (TCP), by the socket's inode.
+
+    Source: the kernel's networking/proc_net_tcp.rst.
 
     They are listed before all connections, which on a busy server are many: those are not read.
     """
     found = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        with suppress(OSError), (_PROC / "net" / name).open("rb") as lines:
+        with suppress(OSError), (_PROC / process / "net" / name).open("rb") as lines:
             next(lines)
             for line in lines:
                 words = line.split(maxsplit=10)

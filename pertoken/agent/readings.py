@@ -91,7 +91,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The host at one instant. Network counters are absolute."""
+    """The host at one instant. Counters of network and memory traffic are absolute."""
 
     name: str
     machine_id: str | None
@@ -107,6 +107,8 @@ class HostReading:
     memory_used_bytes: int
     network_rx_bytes: int
     network_tx_bytes: int
+    memory_traffic_bytes: int | None = None
+    """To and from memory, by all CPUs, since a while ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,11 @@ class Endpoint:
     kind: str
     """Key of `agent.engines.ADAPTERS`."""
     base_url: str
+    """Where it answers; `rendezvous://ADDRESS/MODEL` for ranks that follow."""
     found_by: str
     """`process` or `setting`."""
     port: int | None = None
+    """Port of this host that leads to it; None if it has an address of its own, as in a container."""
     pid: int | None = None
     """Root of its process group; None if it runs elsewhere or could not be seen."""
     process_start_ms: int | None = None
@@ -141,8 +145,10 @@ class Endpoint:
     pids: tuple[int, ...] = ()
     """All processes of the group: those that hold its devices are among them."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Knobs its command line sets, in the words of `Deployment`."""
+    """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    follows: bool = False
+    """Whether these are ranks that another host leads: they answer nothing, and that host counts their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ class EngineReading:
     version: str | None = None
     model_path: str | None = None
     model_facts: dict[str, object] = field(default_factory=dict)
-    """Fields of `Model` the engine itself reported."""
+    """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
     """Endpoint's knobs plus what the engine's API and page told."""
     counters: dict[str, int] = field(default_factory=dict)
@@ -176,9 +182,9 @@ class EngineReading:
     histograms: dict[str, HistogramReading] = field(default_factory=dict)
     """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
     gaps: tuple[Gap, ...] = ()
-    """What this engine never tells."""
+    """What this engine never tells, and what could not be read beside its page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
-    """`closed`, `http`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`."""
+    """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`."""
     remedy: str | None = None

@@ -1,9 +1,8 @@
 """The sampler: the agent's child that alone talks to drivers, so that it can hang or die alone.
 
-`python -m pertoken.agent.sampler` reads one request line `{"processes": true|false, "drivers": true|false}` at a time
-from stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdout, and ends at end of file.
-Without `drivers` it reads the host alone and touches no driver. It ignores SIGTERM: a process must not end inside a
-driver call, and its parent's end is its own.
+`python -m pertoken.agent.sampler [PROBE,...]` reads one request line `{"processes": true|false}` at a time from
+stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdout, and ends at end of file. It
+ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
 import json
@@ -11,43 +10,69 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import psutil
 
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
+from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.agent.wire import encode
+from pertoken.config import PROBES
 
 Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
 
 
-class Probes:
-    """All probes of this host, and what this process costs."""
+class Probe(Protocol):
+    """The devices of one vendor."""
 
-    def __init__(self) -> None:
-        self.nvidia = NvidiaProbe(watch=XidWatch())
-        self.amd = AmdProbe()
+    outdated: bool
+    """Whether only a new process can read its driver."""
+
+    @property
+    def calls(self) -> int:
+        """Made to its driver so far."""
+
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+        """Every device, and what is missing for the whole host; the process lists only if asked for."""
+
+    def close(self) -> None:
+        """Let go of the driver, so that it can be unloaded."""
+
+
+VENDORS: dict[str, Callable[[], Probe]] = {
+    "nvidia": lambda: NvidiaProbe(watch=XidWatch()),
+    "amd": AmdProbe,
+    "gaudi": GaudiProbe,
+}
+
+
+class Probes:
+    """The probes named of this host, its CPUs always, and what this process costs."""
+
+    def __init__(self, names: Iterable[str] = PROBES) -> None:
+        self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
         self._cpu = CpuProbe()
         self._process = psutil.Process()
         self._calls = 0
         self._cpu_ms = 0
 
-    def read(self, processes: bool, drivers: bool = True) -> ProbeReading:
-        """Everything at one instant; the process lists only if asked for. Not `drivers`: the host alone."""
+    def read(self, processes: bool) -> ProbeReading:
+        """Everything at one instant; the process lists only if asked for."""
         host, cpu = self._cpu.read()
-        nothing: tuple[tuple[DeviceReading, ...], tuple[Gap, ...]] = (), ()
-        nvidia, no_nvidia = _apart("nvidia", self.nvidia.read, processes) if drivers else nothing
-        amd, no_amd = _apart("amd", self.amd.read, processes) if drivers else nothing
-        calls, cpu_ms = self.nvidia.calls + self.amd.calls, int(time.process_time() * 1000)
+        read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
+        nvidia = self._vendors.get("nvidia")
+        calls = sum(probe.calls for probe in self._vendors.values())
+        cpu_ms = int(time.process_time() * 1000)
         reading = ProbeReading(
             host=host,
-            devices=(*nvidia, *amd, cpu),
-            gaps=no_nvidia + no_amd,
-            happened=self.nvidia.happened(),
+            devices=(*(device for devices, _ in read for device in devices), cpu),
+            gaps=tuple(gap for _, gaps in read for gap in gaps),
+            happened=nvidia.happened() if isinstance(nvidia, NvidiaProbe) else (),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
             rss_bytes=self._process.memory_info().rss,
@@ -57,8 +82,13 @@ class Probes:
 
     def close(self) -> None:
         """Let go of the drivers, so that they can be unloaded."""
-        self.nvidia.close()
-        self.amd.close()
+        for probe in self._vendors.values():
+            probe.close()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether only a new process can read some driver."""
+        return any(probe.outdated for probe in self._vendors.values())
 
 
 def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
@@ -80,16 +110,15 @@ def main() -> None:
     """Answer until end of file."""
     answers = _protocol_fd()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    probes = Probes()
+    probes = Probes(filter(None, sys.argv[1].split(",")) if sys.argv[1:] else PROBES)
     for request in sys.stdin.buffer:
-        asked = json.loads(request)
-        line = memoryview(encode(probes.read(asked["processes"], asked["drivers"])).encode() + b"\n")
+        line = memoryview(encode(probes.read(json.loads(request)["processes"])).encode() + b"\n")
         try:
             while line:
                 line = line[os.write(answers, line) :]
         except BrokenPipeError:
             break
-        if probes.nvidia.outdated:
+        if probes.outdated:
             break
     probes.close()
 

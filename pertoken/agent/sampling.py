@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pertoken
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.readings import Gap, ProbeReading
 from pertoken.agent.wire import decode
+from pertoken.config import PROBES
 from pertoken.errors import PertokenError
 
 
@@ -30,15 +31,6 @@ class SamplerDied(SamplerError):
     """The sampler ends whenever it is asked."""
 
 
-_STILL = "still in a driver call"
-LET_GO = Gap(
-    "drivers",
-    "missing",
-    "the drivers were let go of, as `pertoken agent release` asked",
-    "`pertoken agent release --end`, or wait: they are taken again after 10 minutes",
-)
-
-
 class _Ended(Exception):
     pass
 
@@ -46,12 +38,12 @@ class _Ended(Exception):
 class _Child:
     """One process. `owed`: it was asked and has not answered yet."""
 
-    def __init__(self, environment: Mapping[str, str] | None) -> None:
+    def __init__(self, environment: Mapping[str, str] | None, probes: Iterable[str]) -> None:
         self.owed = False
         self._rest = b""
         # `-m` looks in the working directory first: that must be where this package is, not just anywhere.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pertoken.agent.sampler"],
+            [sys.executable, "-m", "pertoken.agent.sampler", ",".join(probes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -60,10 +52,10 @@ class _Child:
             process_group=0,  # Ctrl-C is for the agent.
         )
 
-    def ask(self, processes: bool, drivers: bool) -> None:
+    def ask(self, processes: bool) -> None:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps({"processes": processes, "drivers": drivers}).encode() + b"\n")
+            self.process.stdin.write(json.dumps({"processes": processes}).encode() + b"\n")
         except BrokenPipeError:
             raise _Ended from None
         self.owed = True
@@ -93,56 +85,49 @@ class _Child:
             status = self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
             threading.Thread(target=self.process.wait, name="sampler-left", daemon=True).start()
-            return _STILL
+            return "still in a driver call"
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
 
 class Sampler:
     """A sampler child, started when first asked. For one thread.
 
-    `environment` is the child's (None: ours), `clock` monotonic seconds.
+    `environment` is the child's (None: ours), `clock` monotonic seconds, `probes` names of `config.PROBES`.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        clock: Clock = time.monotonic,
+        probes: Iterable[str] = PROBES,
+    ) -> None:
         self._environment = environment
+        self._probes = tuple(probes)
         self._clock = clock
         self._child: _Child | None = None
         self._backoff = Backoff(clock)
-        self._drivers = True
 
     @property
     def pid(self) -> int | None:
         """The child's process id, None while there is none."""
         return self._child.process.pid if self._child else None
 
-    def hold(self, drivers: bool) -> str | None:
-        """Whether drivers are to be held from the next reading on. Letting go ends the child, and all it has open.
-
-        Returns why one is still held though it should not: a child that hangs in it is left to end by itself.
-        """
-        child, ending = self._child, ""
-        if self._drivers and not drivers and child is not None:
-            ending = child.leave(wait_s=5.0)
-            self._child = None
-        self._drivers = drivers
-        return f"{ending} (pid {child.process.pid})" if child and ending == _STILL else None
-
-    def read(self, processes: bool, deadline_s: float) -> ProbeReading:
+    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> ProbeReading:
         """What all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
 
         Raises SamplerStalled if there is no answer within `deadline_s`: the child is left in its call, and its late
-        answer, of an instant long gone, is discarded. Raises SamplerDied if a new child ends too; after that none is
-        started for a while.
+        answer, of an instant long gone, is discarded. A child that still owes that answer is given `late_s` for it
+        (None: the same deadline) before it is asked anew. Raises SamplerDied if a new child ends too; after that
+        none is started for a while.
         """
-        until_s = self._clock() + deadline_s
         gaps: tuple[Gap, ...] = ()
         for _ in ("as it is", "replaced"):
             if self._child is None:
                 if not self._backoff.due:
                     break
-                self._child = _Child(self._environment)
+                self._child = _Child(self._environment, self._probes)
             try:
-                reading = decode(self._ask(self._child, processes, until_s, deadline_s))
+                reading = decode(self._ask(self._child, processes, deadline_s, late_s))
             except (_Ended, ValueError) as error:
                 ending = self._child.leave(wait_s=1.0)
                 self._child = None
@@ -150,13 +135,12 @@ class Sampler:
                 gaps = (Gap("sampler", "failing", why, "see the lines before this in the agent's log"),)
             else:
                 self._backoff = Backoff(self._clock)
-                let_go = () if self._drivers else (LET_GO,)
-                return replace(reading, gaps=reading.gaps + gaps + let_go)
+                return replace(reading, gaps=reading.gaps + gaps)
         else:
             self._backoff.failed()
         raise SamplerDied(
             "the sampler ends whenever it is asked: see why with "
-            '`echo \'{"processes": false, "drivers": true}\' | python -m pertoken.agent.sampler`'
+            "`echo '{\"processes\": false}' | python -m pertoken.agent.sampler`"
         )
 
     def close(self, wait_s: float = 2.0) -> None:
@@ -165,13 +149,14 @@ class Sampler:
             self._child.leave(wait_s)
             self._child = None
 
-    def _ask(self, child: _Child, processes: bool, until_s: float, deadline_s: float) -> bytes:
-        if not child.owed or child.answer(self._clock, until_s) is not None:
-            child.ask(processes, self._drivers)
-            line = child.answer(self._clock, until_s)
+    def _ask(self, child: _Child, processes: bool, deadline_s: float, late_s: float | None) -> bytes:
+        late_s = deadline_s if late_s is None else late_s
+        if not child.owed or child.answer(self._clock, self._clock() + late_s) is not None:
+            child.ask(processes)
+            line = child.answer(self._clock, self._clock() + deadline_s)
             if line is not None:
                 return line
         raise SamplerStalled(
-            f"the sampler did not answer within {deadline_s:g} s: a driver call hangs. Nothing is read until it "
-            f"returns; look for driver errors in `dmesg`"
+            f"the sampler (pid {child.process.pid}) did not answer within {deadline_s:g} s: a driver call hangs. "
+            f"Nothing is read until it returns; look for driver errors in `dmesg`"
         )

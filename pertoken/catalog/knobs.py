@@ -28,6 +28,7 @@ class Knob:
     also: tuple[str, ...] = ()
     off_flags: tuple[str, ...] = ()
     default: bool | None = None
+    absent: int | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     write: Mapping[str, str] = field(default_factory=dict)
     unless_flags: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """How an engine is told its model or its port."""
+    """How an engine is told something else than a knob: its model, its port, where its ranks meet."""
 
     engine: str
     argument: str
@@ -111,6 +112,16 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
     return {knob: value for knob, value in found.items() if value is not None}
 
 
+def read_absent(engine: str, argv: Sequence[str]) -> dict[str, object]:
+    """Knobs that a server's command line leaves unset, where the engine then takes a fixed value."""
+    options = _options(argv)
+    return {
+        row.knob: row.absent
+        for row in table().of(engine)
+        if argv and row.absent is not None and not _set(options, (*row.flags, *row.unless_flags))
+    }
+
+
 def read_word(engine: str, knob: str, text: str) -> str | None:
     """Our word for what an engine reports of a knob: `torch.bfloat16` -> `bf16`. None if it has no plain one."""
     return next((row.words[text] for row in table().of(engine, knob) if text in row.words), None)
@@ -134,6 +145,23 @@ def port_argument(engine: str, argv: Sequence[str]) -> int | None:
         options = _options(argv)
         return _whole(_last(options, row.flags) or "") if _set(options, row.flags) else row.default
     return None
+
+
+def tls_argument(engine: str, argv: Sequence[str]) -> bool:
+    """Whether a command line makes the server answer by HTTPS alone."""
+    return any(_set(_options(argv), row.flags) for row in _arguments(engine, "tls"))
+
+
+def rendezvous_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """The address at which a command line lets ranks of several hosts meet; None if they all are on one."""
+    found = (_last(_options(argv), row.flags) for row in _arguments(engine, "rendezvous"))
+    return next((address for address in found if address), None)
+
+
+def follows_argument(engine: str, argv: Sequence[str]) -> bool:
+    """Whether a command line is that of ranks which another host leads, so that they answer no requests."""
+    found = (_last(_options(argv), row.flags) for row in _arguments(engine, "follows"))
+    return any(value not in (None, "0") for value in found)
 
 
 def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:

@@ -1,12 +1,16 @@
-"""`pertoken agent`: the daemon alone."""
+"""`pertoken agent`: the daemon alone, and the same as a service of this host."""
+
+from __future__ import annotations
 
 import click
 
-from pertoken.cli.agent_release import release
 from pertoken.cli.options import db_option, json_option, parent_option, settings_of
 
+RELEASE_S = 30.0
+"""How long the running agent may take to end its tick and let go of the drivers."""
 
-@click.group(short_help="Measure this host and record it, until stopped.", invoke_without_command=True)
+
+@click.group(invoke_without_command=True, short_help="Measure this host and record it, until stopped.")
 @db_option
 @click.option("--interval", "agent_interval", metavar="TIME", help="Time between ticks, e.g. 1s or 10s [default: 10s].")
 @click.option(
@@ -32,12 +36,13 @@ def agent(
 ) -> None:
     """Measure devices, host and inference servers, and record them in a folder.
 
-    SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings.
+    SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings. The commands below make it a
+    service of this host, and let it go of the drivers for a while.
     """
-    if context.invoked_subcommand is not None:
-        return
     from pertoken.errors import BadInput
 
+    if context.invoked_subcommand:
+        return
     options = {"db": db, "agent_interval": agent_interval, "agent_engines": list(agent_engines) or None}
     if as_json and not once:
         raise BadInput("--json goes with --once: the daemon prints nothing but its log")
@@ -52,4 +57,109 @@ def agent(
     run(lambda: settings_of(config_file, **options), with_parent=with_parent)
 
 
-agent.add_command(release)
+@agent.command(short_help="Install it as a systemd service.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written and run; change nothing.")
+def install(dry_run: bool) -> None:
+    """Install the agent as a hardened systemd service with a user of its own, recording in /var/lib/pertoken.
+
+    Settings go to /etc/pertoken/pertoken.toml. Members of the group pertoken can read what is recorded.
+    """
+    from pertoken.agent.service import SETTINGS_FILE, carry_out, hidden_from_service, installation
+    from pertoken.agent.service import install as put
+    from pertoken.config import SERVICE_FOLDER
+    from pertoken.errors import BadInput
+
+    plan, hidden = installation(), hidden_from_service()
+    if dry_run:
+        click.echo(plan)
+        if hidden:
+            click.echo(f"It would be refused: {hidden}.", err=True)
+        return
+    if hidden:
+        raise BadInput(hidden)
+    put(plan, carry_out)
+    click.echo(f"The agent runs and records in {SERVICE_FOLDER}; its settings are in {SETTINGS_FILE}.")
+    click.echo("To see it: `sudo usermod -aG pertoken $USER`, log in again, `pertoken top`.")
+
+
+@agent.command(short_help="Take the service away again.")
+@click.option("--delete-data", is_flag=True, help="Delete recorded data and settings too.")
+def uninstall(delete_data: bool) -> None:
+    """Stop the service and take away what `install` wrote; recorded data and settings stay unless told."""
+    from pertoken.agent.service import carry_out
+    from pertoken.agent.service import uninstall as take
+    from pertoken.config import SERVICE_FOLDER
+
+    take(carry_out, delete_data)
+    click.echo("The service is gone." if delete_data else f"The service is gone; its data stay in {SERVICE_FOLDER}.")
+
+
+@agent.command(short_help="Say whether it runs.")
+@db_option
+def status(config_file: str | None, db: str | None) -> None:
+    """Say whether the service is installed and runs, and who records in the database; exit 1 if nobody does."""
+    from pertoken.agent.service import manager_state
+    from pertoken.errors import PertokenError
+    from pertoken.store.place import AgentLock, place
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    click.echo(f"service   {manager_state()}")
+    owner = AgentLock(where.folder).owner() if where.folder else None
+    if owner is None:
+        raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")
+    click.echo(f"recording pid {owner}, in {where}")
+
+
+@agent.command(short_help="Let go of the drivers, so that they can be unloaded.")
+@db_option
+def release(config_file: str | None, db: str | None) -> None:
+    """Make the running agent let go of the GPU drivers, so that they can be unloaded or a GPU reset.
+
+    Host and engines are recorded meanwhile, devices as missing with the reason, for 10 minutes or until
+    `pertoken agent resume`.
+    """
+    import signal
+    import time
+
+    from pertoken.agent.service import samplers
+    from pertoken.errors import PertokenError
+
+    pid = _tell(config_file, db, signal.SIGUSR1)
+    deadline = time.monotonic() + RELEASE_S
+    while samplers(pid):
+        if time.monotonic() > deadline:
+            raise PertokenError(
+                f"the agent (pid {pid}) still holds the drivers after {RELEASE_S:.0f} s: a driver call hangs; it is "
+                "left to end by itself"
+            )
+        time.sleep(0.1)
+    click.echo(f"The agent (pid {pid}) has let go of the drivers for 10 minutes; `pertoken agent resume` ends that.")
+
+
+@agent.command(short_help="Take the drivers up again.")
+@db_option
+def resume(config_file: str | None, db: str | None) -> None:
+    """Make the running agent reread its settings and read the drivers again."""
+    import signal
+
+    click.echo(f"The agent (pid {_tell(config_file, db, signal.SIGHUP)}) reads the drivers again.")
+
+
+def _tell(config_file: str | None, db: str | None, number: int) -> int:
+    """Send a signal to the agent that records in the database; its pid."""
+    import os
+
+    from pertoken.errors import PertokenError
+    from pertoken.store.place import AgentLock, place
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    pid = AgentLock(where.folder).owner() if where.folder else None
+    if pid is None:
+        raise PertokenError(f"no agent records in {where}")
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        raise PertokenError(f"the agent (pid {pid}) is another user's: run it with sudo") from None
+    return pid

@@ -48,11 +48,13 @@ def check(config_file: str | None) -> None:
 def show(config_file: str | None, as_json: bool) -> None:
     """Show every setting as it is in force."""
     import json
+    from dataclasses import asdict
 
     from pertoken.config import Settings
 
     settings = settings_of(config_file)
     values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}
+    values["agent.access"] = [{k: v for k, v in asdict(each).items() if v} for each in settings.agent_access]
     if as_json:
         click.echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
         return

@@ -10,6 +10,7 @@ from pertoken.cli.options import db_option, json_option, settings_of
 
 if TYPE_CHECKING:
     from pertoken.costs.prices import Price
+    from pertoken.store.open import Store
 
 
 @click.group(short_help="Set and show what a device-hour costs.")
@@ -77,25 +78,42 @@ def set_price(
 @db_option
 @json_option
 def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Show every price ever set, oldest first."""
+    """Show every price ever set, oldest first, and list prices of devices of a detected instance without one."""
     import json
     from dataclasses import asdict
 
-    from pertoken.costs.report import price_book
+    from pertoken.costs.report import prices_set
     from pertoken.store.open import Store, open_advice, reading
     from pertoken.store.place import place
     from pertoken.units import format_usd
 
     settings = settings_of(config_file, db=db)
     where = place(settings.db, settings.advice)
-    found = price_book(Store(where, reading(where, "telemetry"), open_advice(where))).prices
+    store = Store(where, reading(where, "telemetry"), open_advice(where))
+    found = [*sorted(prices_set(store), key=lambda each: (each.from_ts, each.set_ts)), *_listed(store)]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
     if not found:
         click.echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
     for each in found:
-        click.echo(f"{_from(each):22} {format_usd(each.nano_usd_per_device_hour):>10} / h  {each.selector}{_by(each)}")
+        since = "where none is set" if each.listed else _from(each)
+        by = f"  ({each.note})" if each.listed else _by(each)
+        click.echo(f"{since:22} {format_usd(each.nano_usd_per_device_hour):>10} / h  {each.selector}{by}")
+
+
+def _listed(store: Store) -> list[Price]:
+    """List prices of recorded devices; none where nothing was recorded."""
+    import time
+
+    from pertoken.costs.report import price_book
+    from pertoken.errors import StoreError
+    from pertoken.store.open import open_store
+
+    try:
+        return list(price_book(open_store(store.place), int(time.time())).detected.values())
+    except StoreError:
+        return []
 
 
 def _from(price: Price) -> str:

@@ -37,6 +37,11 @@ def hints(
                 f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
                 f"`pertoken prices set DOLLARS --for {selector}`."
             )
+        if device.listed_price:
+            found.append(
+                f"Nobody set a price for {device.name}: dollars are by the {device.listed_price}. What you really pay: "
+                f'`pertoken prices set DOLLARS --for "{device.name}"`.'
+            )
     found += _gap_hints(devices, deployments, missing)
     return tuple(dict.fromkeys(found))
 
@@ -65,7 +70,7 @@ def _gap_hints(
     return found
 
 
-_VENDORS = ("nvidia", "amd")
+_VENDORS = ("nvidia", "amd", "gaudi")
 _NAMES = {
     "energy_mj": "energy",
     "power_mw": "power",

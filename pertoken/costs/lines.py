@@ -76,6 +76,8 @@ class DeviceLine:
     """What the power is, and of what."""
     part_of: str | None = None
     """The GPU a MIG device is a slice of and paid for with."""
+    listed_price: str | None = None
+    """Whose list price it is, of when and from where, if nobody set one."""
 
 
 @dataclass(frozen=True, slots=True)

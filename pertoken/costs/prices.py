@@ -1,6 +1,6 @@
 """What a device-hour costs, and since when: effective-dated, so that a new price never changes past costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -15,6 +15,8 @@ class Price:
     set_ts: int = 0
     set_by: str = ""
     note: str | None = None
+    listed: bool = False
+    """A list price of the instance detected: nobody set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +31,23 @@ class Priced:
 
 
 class PriceBook:
-    """All prices ever set. The most exact selector in force wins, then the one in force since latest."""
+    """All prices ever set. The most exact selector in force wins, then the one in force since latest.
 
-    def __init__(self, prices: Iterable[Price]) -> None:
+    `detected` are list prices by device UUID, for devices that no price set is in force for.
+    """
+
+    def __init__(self, prices: Iterable[Price], detected: Mapping[str, Price] | None = None) -> None:
+        self.detected = dict(detected or {})
         self.prices = tuple(sorted(prices, key=lambda price: (price.from_ts, price.set_ts)))
 
     def at(self, device: Priced, ts: int) -> Price | None:
-        """The price of a device at an instant; None if nobody set one."""
+        """The price of a device at an instant; None if nobody set one and none is listed."""
         best: tuple[int, Price] | None = None
         for price in self.prices:
             rank = _rank(price.selector, device)
             if rank and price.from_ts <= ts and (best is None or rank >= best[0]):
                 best = rank, price
-        return best[1] if best else None
+        return best[1] if best else self.detected.get(device.uuid)
 
     def changes(self) -> tuple[int, ...]:
         """Every instant at which some price came into force."""

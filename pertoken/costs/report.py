@@ -3,10 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
+from pertoken.catalog.market import load_market
+from pertoken.costs.detected import detected_prices
 from pertoken.costs.hints import hints
 from pertoken.costs.ledger import Allocation, DeviceTime, allocate
 from pertoken.costs.lines import (
@@ -32,15 +35,23 @@ _SLICES = (60, 120, 300, 600, 900, 1800, 3600, 10_800, 21_600, 86_400)
 _MOST_SLICES = 30
 
 
-def price_book(store: Store) -> PriceBook:
-    """All prices people set; empty where there is no advice yet."""
+def prices_set(store: Store) -> tuple[Price, ...]:
+    """All prices people set; none where there is no advice yet."""
     if store.advice is None:
-        return PriceBook(())
+        return ()
     with store.read("advice") as connection:
-        return PriceBook(
+        return tuple(
             Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note)
             for row in book.prices(connection)
         )
+
+
+def price_book(store: Store, now_ts: int) -> PriceBook:
+    """All prices people set, and list prices of detected instances for devices without one."""
+    with store.read() as connection:
+        devices = read.devices(connection, 0)
+    today = datetime.fromtimestamp(now_ts, UTC).date()
+    return PriceBook(prices_set(store), detected_prices(devices, load_market(), today))
 
 
 @dataclass(slots=True)
@@ -101,7 +112,7 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
 
     Raises StoreError if the database cannot be read.
     """
-    prices = price_book(store)
+    prices = price_book(store, now_ts)
     with store.read() as connection:
         return _Reporter(connection, str(store.place), prices, window_s, now_ts).report()
 
@@ -214,7 +225,10 @@ class _Reporter:
 
     def _device(self, row: Any) -> DeviceLine:
         recent = self.recent_devices.get(row.device_id)
-        nano_usd_per_hour = self._device_hour(row)
+        # A MIG device costs its part of what its GPU costs.
+        payer = self.priced.get(row.device_id if row.parent_id is None else row.parent_id)
+        part_1e6 = SHARE if row.parent_id is None else row.part_1e6 or 0
+        price = self.prices.at(payer, self.now) if payer else None
         held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
         names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
         return DeviceLine(
@@ -227,7 +241,8 @@ class _Reporter:
             power_w=_mean(recent, "power_mw", 1e3),
             memory_used_bytes=_whole(_mean(recent, "memory_used_bytes", 1)),
             memory_bytes=row.memory_bytes,
-            nano_usd_per_hour=nano_usd_per_hour,
+            nano_usd_per_hour=price.nano_usd_per_device_hour * part_1e6 // SHARE if price else None,
+            listed_price=price.note if price and price.listed else None,
             held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
             age_s=self.now - self.lost.get(row.device_id, row.newest_ts),
             sm_active=_mean(recent, "sm_active_1e4", 1e4),
@@ -236,14 +251,6 @@ class _Reporter:
             power_source=row.power_source,
             part_of=self.device_names.get(row.parent_id) if row.parent_id is not None else None,
         )
-
-    def _device_hour(self, row: Any) -> int | None:
-        """What an hour of it costs; of a MIG device, its part of what its GPU costs."""
-        payer = self.priced.get(row.parent_id) if row.parent_id is not None else self.priced[row.device_id]
-        price = self.prices.at(payer, self.now) if payer else None
-        if price is None or row.parent_id is None:
-            return price.nano_usd_per_device_hour if price else None
-        return price.nano_usd_per_device_hour * (row.part_1e6 or 0) // SHARE
 
     def _deployment(self, row: Any) -> DeploymentLine:
         totals, recent = self.totals.get(row.deployment_id, {}), self.recent.get(row.deployment_id, {})

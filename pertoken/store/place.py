@@ -95,19 +95,6 @@ class AgentLock:
         os.write(fd, f"{os.getpid()}\n".encode())
         self._fd = fd
 
-    def note(self, text: str) -> None:
-        """Say something about the agent that holds the lock, beside its pid."""
-        if self._fd is not None:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n{text}\n".encode(), 0)
-
-    def noted(self) -> str:
-        """What the agent last noted; empty if nothing."""
-        try:
-            return self._file.read_text().partition("\n")[2].strip()
-        except OSError:
-            return ""
-
     def release(self) -> None:
         """Let it go; harmless when it is not held."""
         if self._fd is not None:
@@ -121,7 +108,7 @@ class AgentLock:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    text = file.readline().strip()
+                    text = file.read().strip()
                     return int(text) if text.isdigit() else None
         except OSError:
             return None

@@ -64,9 +64,20 @@ def hosts(connection: Connection) -> Rows:
 
 
 def devices(connection: Connection, start: int) -> Rows:
-    """Devices seen since `start` with their host's name and the `ts` of their newest row, GPUs first, by slot."""
+    """Devices seen since `start` with their host's name and cloud instance and the `ts` of their newest row.
+
+    GPUs come first, by slot.
+    """
     return connection.execute(
-        select(t.device, t.host.c.name.label("host_name"), _newest(t.device, t.device_sample, "device_id"))
+        select(
+            t.device,
+            t.host.c.name.label("host_name"),
+            t.host.c.cloud,
+            t.host.c.instance_type,
+            t.host.c.region,
+            t.host.c.purchase,
+            _newest(t.device, t.device_sample, "device_id"),
+        )
         .join(t.host, t.host.c.host_id == t.device.c.host_id)
         .where(t.device.c.last_ts >= start)
         .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid)

@@ -21,6 +21,12 @@ class HostRow:
     memory_bytes: int | None
     agent_version: str
     interval_s: int
+    dmi_vendor: str | None = None
+    dmi_product: str | None = None
+    cloud: str | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    purchase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,7 @@ class HostSample:
     memory_used_bytes: int | None = None
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
+    memory_traffic_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,12 @@ host = _table(
     _int("memory_bytes"),
     _text("agent_version", required=True),
     _int("interval_s", required=True),
+    _text("dmi_vendor"),
+    _text("dmi_product"),
+    _text("cloud"),  # aws | gcp | azure, by the firmware
+    _text("instance_type"),
+    _text("region"),
+    _text("purchase"),  # on_demand | spot
     _int("first_ts", required=True),
     _int("last_ts", required=True),
 )
@@ -155,6 +161,7 @@ host_sample = _table(
     _int("memory_used_bytes"),
     _int("network_rx_bytes"),
     _int("network_tx_bytes"),
+    _int("memory_traffic_bytes"),  # to and from memory by the CPUs
 )
 agent_sample = _table(
     "agent_sample",
@@ -303,7 +310,7 @@ host_rollup = _rollup(
     "host",
     ("host_id", "ts"),
     required=("duration_ms", "observed_ms", "samples", *_counts(*_HOST)),
-    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes"),
+    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
 )
 _GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
 deployment_rollup = _rollup(

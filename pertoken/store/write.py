@@ -30,6 +30,10 @@ SEEN_S = 60
 """Least time between two notes that something is still there and still the same."""
 
 
+_LEARNED = {"instance_type", "region", "purchase"}
+"""Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""
+
+
 def bucket(ts: int, seconds: int) -> int:
     """Start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
     return (ts - 1) // seconds * seconds
@@ -274,10 +278,10 @@ def _replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
     build than to run."""
     keys = [column.name for column in table.primary_key]
     statement = upsert(dialect, table)
-    changed = [column.name for column in table.columns if column.name not in (*keys, *kept)]
-    return statement.on_conflict_do_update(
-        index_elements=keys, set_={name: statement.excluded[name] for name in changed}
-    )
+    changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}
+    for name in _LEARNED & changed.keys():
+        changed[name] = func.coalesce(changed[name], table.c[name])
+    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
 @cache

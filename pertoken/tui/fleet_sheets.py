@@ -96,7 +96,7 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
             ),
         ),
         Section("Its power is", (literal(line.power_source),) if line.power_source else ()),
-        Section("Price", () if line.nano_usd_per_hour is not None else (_NO_PRICE,)),
+        Section("Price", _price(line)),
         Section("Not measured", _missing(report, line.device_id)),
         Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
         Section("How far to trust it", (_heard(report, line),)),
@@ -117,6 +117,12 @@ def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fa
     """A line's cells, by the names of their columns."""
     cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
     return tuple((name, text) for name, text in cells if text)
+
+
+def _price(line: DeviceLine) -> tuple[str, ...]:
+    if line.nano_usd_per_hour is None:
+        return (_NO_PRICE,)
+    return (f"Nobody set one: {literal(line.listed_price)}.",) if line.listed_price else ()
 
 
 def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
@@ -10,23 +11,32 @@ Answer = Callable[[socket.socket, str], None]
 
 
 @contextlib.contextmanager
-def answering(answer: Answer) -> Iterator[str]:
-    """Base URL of a server that answers every connection by `answer` until the block ends."""
+def answering(answer: Answer, tls: ssl.SSLContext | None = None, asked: list[str] | None = None) -> Iterator[str]:
+    """Base URL of a server that answers every connection by `answer` until the block ends.
+
+    `asked` is filled with what its clients send.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 
+    def secured(connection: socket.socket) -> socket.socket:
+        connection.settimeout(10)
+        return tls.wrap_socket(connection, server_side=True) if tls else connection
+
     def serve() -> None:
         while not ended.is_set():
-            connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):
+            accepted, _ = listener.accept()
+            with accepted, contextlib.suppress(OSError), secured(accepted) as connection:
                 request = connection.recv(65_536).decode()
                 if request:
+                    if asked is not None:
+                        asked.append(request)
                     answer(connection, request.split(" ")[1])
 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         ended.set()
         with contextlib.suppress(OSError), socket.create_connection(listener.getsockname()):

@@ -1,12 +1,15 @@
 """From readings to rows, by hand: what is counted, what is not, and who held what."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
+from pertoken.agent.scrape import Limits
 from pertoken.provenance import Provenance
 from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
 from pertoken.store.telemetry import OTHER
@@ -255,3 +258,34 @@ def test_the_agent_tells_what_it_cost_itself() -> None:
     _, tick = run(Readings(probe()), Readings(probe()))
     (row,) = [s for s in tick.samples if isinstance(s, AgentSample)]
     assert (row.cpu_ms, row.rss_bytes, row.driver_calls) == (11, 50_001_000, 9)
+
+
+def test_ranks_that_follow_another_host_hold_their_devices_unresolved_and_are_never_idle() -> None:
+    knobs: dict[str, object] = {"rendezvous": "10.0.0.1", "tp": 2}
+    follower = Endpoint(
+        "vllm", "rendezvous://10.0.0.1/m", "process", None, 300, START_MS, (300, 301), knobs, "m", follows=True
+    )
+    reading = EngineReader(follower, Limits()).read()
+    ticks = run(*[Readings(probe(gpu(0, 301), gpu(1)), (reading,))] * 2)
+    (row,) = served(ticks[1])
+    assert (row.generated_tokens, row.observed_ms, row.busy_ms, row.complete) == (None, 10_000, 10_000, True)
+    held = [s for s in ticks[1].samples if isinstance(s, DeviceShare)]
+    assert [(s.epoch_id, s.share_1e6, s.busy_ms) for s in held] == [(row.epoch_id, SHARE, 10_000)]
+    (epoch,) = ticks[0].epochs
+    assert json.loads(epoch.knobs)["rendezvous"] == "10.0.0.1"
+    assert ("rendezvous", "unresolved") in {(each.metric, each.status) for each in ticks[0].capabilities}
+    assert ticks[1].epochs == ()
+
+
+def test_a_knob_a_model_or_a_device_that_changes_begins_an_epoch_and_a_restart_alone_does_not() -> None:
+    again = replace(ENDPOINT, pid=200, process_start_ms=START_MS + 14_000, pids=(200,))
+    one, two = probe(gpu(0, 101, 200)), probe(gpu(0, 101, 200), gpu(1, 101, 200))
+    ticks = run(
+        Readings(one, (engine(1),)),
+        Readings(one, (engine(0, endpoint=again),)),
+        Readings(two, (engine(1, endpoint=again),)),
+        Readings(two, (engine(2, endpoint=again, knobs={"max_num_seqs": 8}),)),
+        Readings(two, (engine(3, endpoint=again, knobs={"max_num_seqs": 8}, served_model="other"),)),
+        Readings(two, (engine(4, endpoint=again, knobs={"max_num_seqs": 8}, served_model="other", version="b2"),)),
+    )
+    assert [len(tick.epochs) for tick in ticks] == [1, 0, 1, 1, 1, 1]

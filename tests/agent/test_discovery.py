@@ -47,7 +47,7 @@ def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybod
             pid=11,
             process_start_ms=1000,
             pids=(11, 12, 13, 14, 15, 16),
-            knobs={"tp": 2},
+            knobs={"tp": 2, "pp": 1, "dp": 1},
             model_path="org/model",
         ),
     )
@@ -141,7 +141,9 @@ def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_name
     argv = ("python", "-m", "dynamo.vllm", "--model", "m", "-tp", "2")
     worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
     found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
-    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [("dynamo-vllm", 8081, {"tp": 2})]
+    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [
+        ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "tp": 2})
+    ]
     silent = discover(worker, lambda url: None)
     assert silent.endpoints == ()
     assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")
@@ -163,7 +165,7 @@ def test_a_named_endpoint_gets_the_process_that_listens_there() -> None:
     for base_url in ("http://localhost:18000", "http://10.0.0.7:18000", "http://127.0.0.1:18000/gpu0"):
         located = locate(Endpoint("vllm", base_url, "setting", 18000), tree)
         assert (located.base_url, located.found_by) == (base_url, "setting")
-        assert (located.pid, located.process_start_ms, located.knobs) == (11, 1000, {"tp": 2})
+        assert (located.pid, located.process_start_ms, located.knobs["tp"]) == (11, 1000, 2)
     for base_url in ("http://gpu-host:18000", "http://10.0.0.8:18000", "http://127.0.0.1:18001"):
         located = locate(Endpoint("vllm", base_url, "setting", int(base_url[22:] or 0), pid=11), tree)
         assert (located.pid, located.process_start_ms, located.pids) == (None, None, ())
@@ -173,6 +175,89 @@ def test_a_proxy_that_listens_for_a_server_stands_for_itself() -> None:
     proxy = Process(30, 1, ("nginx",), 7000, (Address(LOOPBACK, 80),))
     located = locate(Endpoint("vllm", "http://127.0.0.1", "setting", 80), host(proxy))
     assert (located.pid, located.knobs) == (30, {})
+
+
+def test_a_server_that_answers_by_https_alone_is_asked_so() -> None:
+    found = discover(host(*vllm_tree(Address("0.0.0.0", 18000), argv=(*SERVE, "--ssl-certfile", "c.pem"))), never)
+    assert [each.base_url for each in found.endpoints] == ["https://127.0.0.1:18000"]
+
+
+def test_a_server_in_a_container_is_reached_at_the_address_of_its_network() -> None:
+    pods = [
+        Process(pid, 1, SERVE, 1000, (Address("0.0.0.0", 18000, reached=(ip, 18000)),))
+        for pid, ip in ((11, "10.244.1.5"), (12, "10.244.1.6"))
+    ]
+    found = discover(host(*pods), never)
+    assert [(each.base_url, each.port, each.pid) for each in found.endpoints] == [
+        ("http://10.244.1.5:18000", None, 11),
+        ("http://10.244.1.6:18000", None, 12),
+    ]
+    assert [locate(each, host(*pods)).pid for each in found.endpoints] == [11, 12]
+
+
+def test_a_server_in_a_container_is_reached_at_the_port_published_for_it() -> None:
+    server = Process(11, 1, SERVE, 1000, (Address("0.0.0.0", 18000, reached=(LOOPBACK, 8080)),))
+    (found,) = discover(host(server), never).endpoints
+    assert (found.base_url, found.port) == ("http://127.0.0.1:8080", 8080)
+    named = locate(
+        Endpoint("vllm", "http://10.0.0.7:8080", "setting", 8080),
+        host(server, own_ips=frozenset({LOOPBACK, "10.0.0.7"})),
+    )
+    assert named.pid == 11
+
+
+HEAD = (*SERVE, "--data-parallel-address", "10.0.0.1", "--data-parallel-size", "4")
+
+
+def test_ranks_that_follow_another_host_are_an_endpoint_that_is_never_asked() -> None:
+    follower = Process(11, 1, (*HEAD, "--headless", "--data-parallel-start-rank", "2"), 1000)
+    worker = Process(12, 11, ("VLLM::Worker_DP2_TP0",), 1500)
+    (found,) = discover(host(follower, worker), never).endpoints
+    assert (found.base_url, found.port, found.follows) == ("rendezvous://10.0.0.1/org/model", None, True)
+    assert (found.pids, found.knobs["rendezvous"], found.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
+
+
+def test_ranks_whose_head_is_on_this_host_are_part_of_it() -> None:
+    head = Process(11, 1, HEAD, 1000, (Address("0.0.0.0", 18000),))
+    follower = Process(21, 1, (*HEAD, "--headless"), 1000)
+    other = Process(31, 1, ("vllm", "serve", "org/other", "--headless", "--data-parallel-address", "10.0.0.1"), 1000)
+    found = discover(host(head, follower, other), never).endpoints
+    assert [(each.base_url, each.pids) for each in found] == [
+        ("http://127.0.0.1:18000", (11, 21)),
+        ("rendezvous://10.0.0.1/org/other", (31,)),
+    ]
+
+
+def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
+    found = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
+    assert found.endpoints == ()
+    assert "serves for another host" in found.gaps[0].reason
+
+
+def test_addresses_and_published_ports_are_read_as_the_kernel_and_docker_tell_them() -> None:
+    from pertoken.agent.processes import _ips, _published
+
+    assert LOOPBACK not in _ips(os.getpid())
+    assert set(_ips(os.getpid())) <= host_processes().own_ips
+    proxy = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2"
+    assert _published([(*proxy.split(), "-container-port", "8000"), ("docker-proxy", "-x"), ()]) == {
+        ("172.17.0.2", 8000): 8080
+    }
+
+
+def test_a_port_of_another_network_is_not_taken_for_one_of_this_host() -> None:
+    listen = "import socket; s = socket.create_server(('0.0.0.0', 18555)); print(1, flush=True); input()"
+    alone = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", listen]
+    server = subprocess.Popen(alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        if not server.stdout.readline():
+            pytest.skip("this machine lets nobody make a network namespace")
+        seen = host_processes()
+        assert seen.processes[server.pid].listening == ()  # no way leads to it from here
+        assert 18555 not in {address.port for address in seen.unowned}
+    finally:
+        server.communicate()
 
 
 def test_this_host_can_be_looked_at() -> None:
@@ -199,8 +284,9 @@ def test_where_a_process_of_this_host_listens_is_seen_and_its_connections_are_no
 
 
 def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:
-    sleeper = [sys.executable, "-c", "input()", "", "two words"]
-    with subprocess.Popen(sleeper, stdin=subprocess.PIPE) as process:
+    sleeper = [sys.executable, "-c", "print(flush=True); input()", "", "two words"]
+    with subprocess.Popen(sleeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # it runs: what it was before is gone
         seen = host_processes().processes[process.pid]
         assert seen.argv == tuple(sleeper)
         assert seen.ppid == os.getpid()

@@ -70,7 +70,7 @@ def test_a_series_repeated_with_the_same_value_is_one_series() -> None:
     assert parse(b"a 1\na 1.0\n", {"a"}).counter("a") == {(): 1}
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e19"])
 def test_a_value_no_counter_can_have_refuses_the_page(value: str) -> None:
     page = parse(f'a{{engine="0"}} 5\na{{engine="1"}} {value}\n'.encode(), {"a"})
     with pytest.raises(PageError, match="which a counter cannot be"):
@@ -78,7 +78,7 @@ def test_a_value_no_counter_can_have_refuses_the_page(value: str) -> None:
 
 
 def test_a_gauge_that_says_nothing_is_left_out() -> None:
-    page = parse(b'g{engine="0"} NaN\ng{engine="1"} 0.5\ng{engine="2"} +Inf\n', {"g"})
+    page = parse(b'g{engine="0"} NaN\ng{engine="1"} 0.5\ng{engine="2"} +Inf\ng{engine="3"} 1e30\n', {"g"})
     assert page.gauge("g") == {(("engine", "1"),): 0.5}
 
 
@@ -93,7 +93,7 @@ def test_buckets_are_told_apart_whatever_their_order_and_spelling() -> None:
         (b'h_bucket{le="1"} 4\n', "no \\+Inf bucket"),
         (b'h_bucket{le="1"} 4\nh_bucket{le="+Inf"} 3\n', "cumulative counts fall"),
         (b'h_bucket{le="1"} 4\nh_bucket{le="1.0"} 3\nh_bucket{le="+Inf"} 4\n', "two counts for le=1.0"),
-        (b'h_bucket{le="NaN"} 4\n', "le=NaN"),
+        (b'h_bucket{le="NaN"} 4\n', "without a numeric le"),
         (b"h_bucket 4\n", "without a numeric le"),
     ],
 )

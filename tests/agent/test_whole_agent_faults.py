@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from sqlalchemy import func, select
 
@@ -135,24 +134,3 @@ def test_an_old_driver_has_not_even_the_symbols(tmp_path: Path) -> None:
     assert row.dram_active_1e4 is None
     gaps = ask(tmp_path, select(t.capability).where(t.capability.c.owner_id == IDS[0]))
     assert "too old" in {gap.metric: gap.reason for gap in gaps}["dram_active_1e4"]
-
-
-def test_the_drivers_are_let_go_of_and_taken_again_when_asked(tmp_path: Path) -> None:
-    def release(*options: str) -> str:
-        command = [sys.executable, "-m", "pertoken", "agent", "release", "--db", str(tmp_path / "db"), *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-
-    def holders(process: subprocess.Popen[bytes]) -> list[int]:
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        return [each.pid for each in family if any("libnvidia-ml" in m.path for m in each.memory_maps())]
-
-    with agent(tmp_path) as process:
-        until(lambda: whole(tmp_path), "eight whole GPUs")
-        assert len(holders(process)) == 1
-        assert "Nothing of the agent holds" in release()
-        assert holders(process) == []
-        until(lambda: "drivers_released" in kinds(tmp_path), "the event")
-        until(lambda: latest(tmp_path) == {}, "ticks without GPUs")
-        assert holders(process) == []
-        assert "read again" in release("--end")
-        until(lambda: whole(tmp_path), "eight whole GPUs again")

@@ -127,9 +127,7 @@ class Adapter:
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
-        plain = {name for metric in (*self.counters, *self.gauges) for name in metric.names}
-        buckets = {f"{name}_bucket" for metric in self.histograms for name in metric.names}
-        return frozenset(plain | buckets | set(self.info))
+        return frozenset({name for _, name in self._named()} | set(self.info))
 
     def read(self, page: Page) -> Values:
         """The page in our words; nothing at all where none of its series is there.
@@ -157,17 +155,20 @@ class Adapter:
 
     def models(self, page: Page) -> tuple[str, ...]:
         """Names of the models that the page's series are of."""
-        suffixed = [(each, "") for each in (*self.counters, *self.gauges)] + [
-            (each, "_bucket") for each in self.histograms
-        ]
         told = {
             text(dict(labels).get(self.model_label or ""))
-            for metric, suffix in suffixed
-            for name in metric.names
-            for labels in page.samples.get(name + suffix, {})
+            for metric, name in self._named()
+            for labels in page.samples.get(name, {})
             if set(metric.where) <= set(labels)
         }
         return tuple(sorted(name for name in told if name is not None))
+
+    def _named(self) -> Iterator[tuple[Metric, str]]:
+        """Every metric with each of the samples it may be read from."""
+        for metric in (*self.counters, *self.gauges):
+            yield from ((metric, name) for name in metric.names)
+        for metric in self.histograms:
+            yield from ((metric, f"{name}_bucket") for name in metric.names)
 
     def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
         """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""

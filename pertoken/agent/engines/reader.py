@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter, Identity, pick
 from pertoken.agent.page import Page, PageError, parse
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
-from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError, get
 
 IDENTITY_S = 300
@@ -19,7 +20,8 @@ IDENTITY_S = 300
 
 REMEDIES = {
     "closed": "start the server, or correct its URL in agent.engines",
-    "http": "look into the server's log; if it asks for a key, let /metrics be read without one",
+    "http": "look into the server's log",
+    "access": "say in agent.access which token or certificate it asks for, and whose certificate to believe",
     "malformed": "check that the URL is that of the inference server itself",
     "too_large": "raise agent.page_limit_mb if its page really is that large",
     "timeout": "raise agent.scrape_timeout if the server is only slow",
@@ -27,6 +29,9 @@ REMEDIES = {
     "several_models": "serve each of them from a server of its own",
 }
 """What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
+READABLE = (
+    "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
+)
 
 
 class EngineReader:
@@ -48,9 +53,12 @@ class EngineReader:
         self._unsure = endpoint.pid is None
         self._identity: Identity | None = None
         self._identified_at = 0.0
+        self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self) -> EngineReading:
         """One reading. Never raises for what the engine does: `fault` says why there is none."""
+        if self.endpoint.follows:
+            return self._following()
         try:
             reading = self._read()
         except ScrapeError as error:
@@ -73,17 +81,38 @@ class EngineReader:
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
+        path = identity.model_path or self.endpoint.model_path
+        files = self._files(path)
         return EngineReading(
             self.endpoint,
             served_model=identity.served_model,
             version=identity.version,
-            model_path=identity.model_path or self.endpoint.model_path,
-            model_facts=identity.model_facts,
-            knobs={**self.endpoint.knobs, **identity.knobs},
+            model_path=path,
+            model_facts={**files.facts, **identity.model_facts},
+            knobs=_with_dtype({**self.endpoint.knobs, **identity.knobs}, files),
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
-            gaps=(self._adapter.no_tokens,) if self._adapter.no_tokens else (),
+            gaps=self._gaps(files),
+        )
+
+    def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
+        never = (self._adapter.no_tokens,) if self._adapter.no_tokens else ()
+        unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
+        return (*never, *unread)
+
+    def _following(self) -> EngineReading:
+        """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
+        address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
+        files = self._files(path)
+        told = f"ranks led from {address}: their tokens are counted there, and joined where both hosts report"
+        return EngineReading(
+            self.endpoint,
+            served_model=path,
+            model_path=path,
+            model_facts=files.facts,
+            knobs=_with_dtype(self.endpoint.knobs, files),
+            gaps=(Gap("rendezvous", "unresolved", told),),
         )
 
     @property
@@ -124,10 +153,34 @@ class EngineReader:
         self._identity, self._identified_at = told, self._clock()
         return told
 
+    def _files(self, path: str | None) -> Checkpoint:
+        """What the model's files tell, read once in the life of a process; nothing of those of another host."""
+        pid = self.endpoint.pid
+        if path is None or pid is None:
+            return Checkpoint()
+        key = (path, pid, self.endpoint.process_start_ms)
+        if self._checkpoint[0] != key:
+            self._checkpoint = key, read_checkpoint(path, pid)
+        return self._checkpoint[1]
+
     def _fault(self, error: ScrapeError) -> EngineReading:
         self._unsure = True
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
         return EngineReading(self.endpoint, fault=error.message, fault_kind=error.kind, remedy=remedy)
+
+
+def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:
+    """The knobs, with the weight dtype that the checkpoint decides.
+
+    One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
+    served as it is stored unless the engine is told another, but 32 bits are narrowed by some engines.
+    """
+    if files.quantized:
+        others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
+        return others if files.dtype is None else {**others, "weight_dtype": files.dtype}
+    if files.dtype in ("bf16", "fp16"):
+        return {"weight_dtype": files.dtype, **knobs}
+    return knobs
 
 
 def kind_at(base_url: str, limits: Limits) -> str | None:
@@ -145,7 +198,7 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
         try:
             page = get(base_url + path, limits).body.decode(errors="replace")
         except ScrapeError as error:
-            if error.kind != "http":
+            if error.status is None:
                 raise
             refused = error if refused is None or error.status != 404 else refused
             continue
@@ -201,7 +254,7 @@ def _json(url: str, limits: Limits) -> object:
     try:
         reply = get(url, limits)
     except ScrapeError as error:
-        if error.kind == "http":
+        if error.status is not None:
             return None
         raise
     try:

@@ -1,12 +1,14 @@
-"""AMD GPUs through `amdsmi`. Not yet run on AMD hardware: only its guard and its conversions are tested.
+"""AMD GPUs through `amdsmi`. Not yet run on AMD hardware: it is tested over a stand-in library at the C ABI.
 
 Importing `amdsmi` 7.0 without ROCm prints to stdout and raises KeyError, so its library is looked for first, in the
-places the package itself looks, and what it prints is discarded. The package must be of the host's ROCm version.
-Power limits are not read: their unit differs between ROCm releases.
+places the package itself looks, and what it prints is discarded. The package must fit the library, so the one that
+the host's ROCm ships beside it is preferred over the one installed with pertoken.
+
+Power and energy are of the whole card: they are kept on its first partition only, and on the first die of an MI250,
+whose second die shows 0 W. Elsewhere they are None with that reason, so that a card is never counted twice.
 """
 
 import ctypes
-import importlib
 import importlib.util
 import os
 import sys
@@ -46,15 +48,23 @@ def _known(value: Any) -> Any:
 
 
 def _power_mw(power: dict[str, Any]) -> int | None:
-    # MI300 has the current one, MI200 and Radeon the average; the second die of an MI250 shows 0.
+    # MI300 has the current one, MI200 and Radeon the average; the second die of an MI250 shows 0 in all.
     words = ("current_socket_power", "average_socket_power", "socket_power")
-    watts = next((power[word] for word in words if _known(power.get(word))), None)
-    return None if watts is None else round(watts * 1000)
+    watts = [power[word] for word in words if _known(power.get(word)) is not None]
+    return round(max(watts) * 1000) if watts else None
+
+
+def _power_limit_mw(cap: dict[str, Any]) -> int | None:
+    # In watts or in microwatts, by release; no card is limited to a single watt or allowed ten kilowatts.
+    limit: int | None = _known(cap["power_cap"])
+    if not limit:
+        return None
+    return limit // 1000 if limit >= 10_000 else limit * 1000
 
 
 def _energy_mj(count: dict[str, Any]) -> int | None:
-    accumulator = _known(count["energy_accumulator"])
-    return None if accumulator is None else round(accumulator * count["counter_resolution"] / 1000)
+    accumulator, microjoules = _known(count["energy_accumulator"]), count["counter_resolution"]
+    return round(accumulator * microjoules / 1000) if accumulator and microjoules > 0 else None
 
 
 def _util_1e4(activity: dict[str, Any]) -> int | None:
@@ -73,6 +83,7 @@ IDENTITY = {
     "pci_bus_id": _Call("amdsmi_get_gpu_device_bdf", _known),
     "driver_version": _Call("amdsmi_get_gpu_driver_info", lambda driver: _known(driver["driver_version"])),
     "memory_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: vram["vram_total"] * 2**20),
+    "power_limit_mw": _Call("amdsmi_get_power_cap_info", _power_limit_mw),
 }
 TICK = {
     "power_mw": _Call("amdsmi_get_power_info", _power_mw),
@@ -80,6 +91,9 @@ TICK = {
     "util_1e4": _Call("amdsmi_get_gpu_activity", _util_1e4),
     "memory_used_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: vram["vram_used"] * 2**20),
 }
+_OF_THE_CARD = ("power_mw", "energy_mj", "power_limit_mw")
+_ON_FIRST_PARTITION = Gap("", "unsupported", "it is told of the whole card, and counted on the card's first partition")
+_ON_FIRST_DIE = Gap("", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W")
 _PROCESSES = _Call("amdsmi_get_gpu_process_list", lambda rows: rows)
 
 
@@ -103,21 +117,45 @@ def silenced() -> Iterator[None]:
 
 def load() -> Any | Gap:
     """The `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
-    spec = importlib.util.find_spec("amdsmi")
-    if spec is None or spec.origin is None:
+    packages = _packages()
+    if not packages:
         return Gap("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
     with silenced():
-        if not any(_loads(place) for place in _places(Path(spec.origin).parent)):
+        if not any(_loads(place) for package in packages for place in _places(package)):
             return _NO_ROCM
-        try:
-            return importlib.import_module("amdsmi")
-        except BaseException as error:  # A library older than the package lacks symbols: AttributeError, and others.
-            return Gap(
-                "amd",
-                "failing",
-                f"the Python package amdsmi does not fit this host's ROCm: {error!r}",
-                "install the amdsmi of your ROCm release: pip install /opt/rocm/share/amd_smi",
-            )
+        for package in packages:
+            try:
+                return _imported(package)
+            except BaseException as error:  # A library older than the package lacks symbols: AttributeError, others.
+                gap = Gap(
+                    "amd",
+                    "failing",
+                    f"the Python package amdsmi in {package} does not fit this host's ROCm: {error!r}",
+                    "install the amdsmi of your ROCm release: pip install /opt/rocm/share/amd_smi",
+                )
+    return gap
+
+
+def _packages() -> list[Path]:
+    """Folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one."""
+    roots = (os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm")
+    shipped = [Path(root) / "share/amd_smi/amdsmi" for root in roots if root]
+    spec = importlib.util.find_spec("amdsmi")
+    installed = [Path(spec.origin).parent] if spec and spec.origin else []
+    return [each for each in shipped if (each / "__init__.py").is_file()][:1] + installed
+
+
+def _imported(package: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("amdsmi", package / "__init__.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules["amdsmi"] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "amdsmi"]:
+            del sys.modules[name]
+        raise
+    return module
 
 
 def _places(package: Path) -> list[str]:
@@ -140,8 +178,10 @@ class AmdProbe:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.calls = 0
+        self.outdated = False
         self._smi: Any = None
         self._gpus: list[tuple[Any, DeviceReading]] = []
+        self._secondary: set[str] = set()
         self._refused: dict[tuple[str, _Call], Gap] = {}
         self._down: tuple[Gap, ...] = ()
         self._backoff = Backoff(clock)
@@ -174,7 +214,8 @@ class AmdProbe:
             with silenced():
                 smi.amdsmi_init()
                 handles = smi.amdsmi_get_processor_handles()
-                self._gpus = [(handle, self._identity(smi, handle, slot)) for slot, handle in enumerate(handles)]
+                gpus = [(handle, self._identity(smi, handle, slot)) for slot, handle in enumerate(handles)]
+                self._gpus = self._partitioned(gpus)
         except smi.AmdSmiException as error:
             self._down = (Gap("amd", "failing", f"ROCm found no GPU it can read: {error!r}", "see `dmesg`"),)
             return
@@ -186,10 +227,35 @@ class AmdProbe:
         values["name"] = values["name"] or "AMD GPU"
         return DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, gaps=gaps, **values)
 
+    def _partitioned(self, gpus: list[tuple[Any, DeviceReading]]) -> list[tuple[Any, DeviceReading]]:
+        """The same with a UUID for every partition; those that are not the first of their card are noted."""
+        cards: dict[str, int] = {}
+        uuids: set[str] = set()
+        found = []
+        self._secondary = set()
+        for handle, known in gpus:
+            # Partitions of a card are functions of one PCI device.
+            card = (known.pci_bus_id or known.uuid).rpartition(".")[0] or known.uuid
+            n = cards[card] = cards.get(card, -1) + 1
+            if known.uuid in uuids:
+                known = replace(known, uuid=f"{known.uuid}/{n}")
+            uuids.add(known.uuid)
+            if n:
+                self._secondary.add(known.uuid)
+                known = replace(known, power_limit_mw=None)
+            found.append((handle, known))
+        return found
+
     def _read(self, handle: Any, known: DeviceReading, processes: bool) -> DeviceReading:
         values, gaps = self._values(self._smi, known.uuid, handle, TICK)
         if all(value is None for value in values.values()):
             return replace(known, lost=f"the GPU answers nothing: {gaps[0].reason}")
+        shared = _ON_FIRST_PARTITION if known.uuid in self._secondary else None
+        shared = shared or (_ON_FIRST_DIE if values["power_mw"] == 0 else None)
+        if shared:
+            values |= {metric: None for metric in _OF_THE_CARD}
+            gaps = tuple(gap for gap in gaps if gap.metric not in _OF_THE_CARD)
+            gaps += tuple(replace(shared, metric=metric) for metric in _OF_THE_CARD)
         if processes:
             values["processes"], hidden = self._processes(known.uuid, handle)
             gaps += hidden

@@ -13,6 +13,7 @@ import psutil
 from pertoken.agent.energy import energy_step
 from pertoken.agent.probes.backoff import Clock
 from pertoken.agent.probes.rapl import read_packages
+from pertoken.agent.probes.resctrl import read_traffic
 from pertoken.agent.readings import DeviceReading, Gap, HostReading
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
@@ -33,6 +34,7 @@ class CpuProbe:
         self._boot_ms = round(psutil.boot_time()) * 1000
         about = self._cpuinfo()
         self._cpu_name = about.get("model name") or None
+        self._flags = about.get("flags", "")
         self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
         self._machine_id = self._first_text(*_MACHINE_ID)
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
@@ -42,6 +44,8 @@ class CpuProbe:
     def read(self) -> tuple[HostReading, DeviceReading]:
         """Both at one instant."""
         memory = psutil.virtual_memory()
+        traffic = read_traffic(self._root / "sys", self._flags)
+        unknown = traffic if isinstance(traffic, Gap) else None
         nics = [nic for name, nic in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
         host = HostReading(
             name=platform.node(),
@@ -57,8 +61,10 @@ class CpuProbe:
             memory_used_bytes=memory.total - memory.available,
             network_rx_bytes=sum(nic.bytes_recv for nic in nics),
             network_tx_bytes=sum(nic.bytes_sent for nic in nics),
+            memory_traffic_bytes=None if isinstance(traffic, Gap) else traffic,
         )
-        return host, self._device(host)
+        device = self._device(host)
+        return host, replace(device, gaps=(*device.gaps, unknown)) if unknown else device
 
     def _device(self, host: HostReading) -> DeviceReading:
         key = f"{host.machine_id or host.name} cpu"

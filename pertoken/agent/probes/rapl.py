@@ -12,8 +12,9 @@ _DENIED = Gap(
     "energy_mj",
     "denied",
     "the kernel lets only root read the CPU's energy counter",
-    "run the agent as root, or let its group read it: a line `z /sys/devices/virtual/powercap/intel-rapl/"
-    "intel-rapl:*/energy_uj 0440 root pertoken - -` in /etc/tmpfiles.d/pertoken.conf",
+    "the right CAP_DAC_READ_SEARCH, which `pertoken agent install` gives; or let the agent's group read it: a line "
+    "`z /sys/devices/virtual/powercap/intel-rapl/intel-rapl:*/energy_uj 0440 root pertoken - -` in "
+    "/etc/tmpfiles.d/pertoken.conf",
 )
 _MISSING = Gap(
     "energy_mj",

@@ -82,7 +82,8 @@ def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
     reading = EngineReader(discovered(server), LIMITS).read()
     assert (reading.served_model, reading.model_path) == (ALIAS, str(server.model))
     assert reading.knobs == {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
-    assert reading.model_facts == {"params_total": 115_392}
+    shape = {"n_layers": 2, "n_kv_heads": 4, "head_dim": 16}
+    assert reading.model_facts == {"params_total": 115_392, "params_active": 115_392, **shape}
     assert reading.gauges == {"running": 0, "waiting": 0}
 
 

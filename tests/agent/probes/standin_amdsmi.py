@@ -16,11 +16,19 @@ NOT_SUPPORTED = 2
 
 
 class RocmLibrary:
-    """`refuse` maps C functions to the error code they answer; `without` are symbols it lacks; `calls` counts."""
+    """`refuse` maps C functions to the error code they answer; `without` are symbols it lacks; `calls` counts.
+
+    `partitioned`: both are partitions of one card, under one UUID, and both tell the card's power.
+    """
 
     def __init__(
-        self, refuse: dict[str, int], processes: tuple[tuple[int, int], ...] = (), without: tuple[str, ...] = ()
+        self,
+        refuse: dict[str, int],
+        processes: tuple[tuple[int, int], ...] = (),
+        without: tuple[str, ...] = (),
+        partitioned: bool = False,
     ) -> None:
+        self.partitioned = partitioned
         self.without = without
         self.refuse = refuse
         self.processes = processes
@@ -68,7 +76,8 @@ def _amdsmi_get_processor_handles(library: RocmLibrary, socket: Any, count: Any,
 
 
 def _amdsmi_get_gpu_device_uuid(library: RocmLibrary, gpu: Any, length: Any, out: Any) -> None:
-    out.value = f"73ff74a1-0000-1000-8000-00000000000{gpu.value}".encode()
+    number = 1 if library.partitioned else gpu.value
+    out.value = f"73ff74a1-0000-1000-8000-00000000000{number}".encode()
 
 
 def _amdsmi_get_gpu_asic_info(library: RocmLibrary, gpu: Any, out: Any) -> None:
@@ -76,7 +85,8 @@ def _amdsmi_get_gpu_asic_info(library: RocmLibrary, gpu: Any, out: Any) -> None:
 
 
 def _amdsmi_get_gpu_device_bdf(library: RocmLibrary, gpu: Any, out: Any) -> None:
-    out.struct_amdsmi_bdf_t.bus_number = 0x10 + gpu.value
+    out.struct_amdsmi_bdf_t.bus_number = 0x11 if library.partitioned else 0x10 + gpu.value
+    out.struct_amdsmi_bdf_t.function_number = gpu.value - 1 if library.partitioned else 0
 
 
 def _amdsmi_get_gpu_driver_info(library: RocmLibrary, gpu: Any, out: Any) -> None:
@@ -88,8 +98,12 @@ def _amdsmi_get_gpu_vram_usage(library: RocmLibrary, gpu: Any, out: Any) -> None
 
 
 def _amdsmi_get_power_info(library: RocmLibrary, gpu: Any, out: Any) -> None:
-    out.socket_power = out.current_socket_power = 512 if gpu.value == 1 else 0
+    out.socket_power = out.current_socket_power = 512 if gpu.value == 1 or library.partitioned else 0
     out.average_socket_power = 0xFFFF
+
+
+def _amdsmi_get_power_cap_info(library: RocmLibrary, gpu: Any, sensor: Any, out: Any) -> None:
+    out.power_cap = 750_000_000  # microwatts
 
 
 def _amdsmi_get_energy_count(library: RocmLibrary, gpu: Any, accumulator: Any, resolution: Any, ts: Any) -> None:

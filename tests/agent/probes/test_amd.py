@@ -1,11 +1,14 @@
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pertoken.agent.probes.amd import AmdProbe
+from pertoken.agent.probes.amd import AmdProbe, load
 from pertoken.agent.readings import DeviceProcess, DeviceReading
 from tests.agent.probes.standin_amdsmi import NOT_SUPPORTED, RocmLibrary, rocm
 from tests.standin_nvml import ManualClock
@@ -45,6 +48,7 @@ def test_gpus_are_read_through_the_real_package(monkeypatch: pytest.MonkeyPatch)
         name="AMD Instinct MI300X",
         slot=0,
         memory_bytes=196_592 * 2**20,
+        power_limit_mw=750_000,
         driver_version="6.12.12",
         pci_bus_id="0000:11:00.0",
         util_1e4=8700,
@@ -53,8 +57,48 @@ def test_gpus_are_read_through_the_real_package(monkeypatch: pytest.MonkeyPatch)
         energy_mj=15_250,
         processes=(DeviceProcess(4242, 7 * 2**30),),
     )
-    assert (second.util_1e4, second.power_mw, second.energy_mj) == (None, None, 15_250)
-    assert {gap.metric: gap.status for gap in second.gaps} == {"util_1e4": "unsupported", "power_mw": "unsupported"}
+    assert (second.util_1e4, second.memory_used_bytes) == (None, 100_000 * 2**20)
+
+
+def test_the_second_die_of_a_card_that_shows_0_watts_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rocm(monkeypatch, RocmLibrary({})):
+        (first, second), _ = AmdProbe().read(processes=False)
+    assert (first.power_mw, first.energy_mj, first.power_limit_mw) == (512_000, 15_250, 750_000)
+    assert (second.power_mw, second.energy_mj, second.power_limit_mw) == (None, None, None)
+    reasons = {gap.metric: gap.reason for gap in second.gaps}
+    assert {"power_mw", "energy_mj", "power_limit_mw"} <= reasons.keys() and "other die" in reasons["energy_mj"]
+
+
+def test_partitions_of_a_card_are_devices_of_their_own_and_its_energy_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with rocm(monkeypatch, RocmLibrary({}, partitioned=True)):
+        (first, second), _ = AmdProbe().read(processes=False)
+    assert first.uuid != second.uuid and second.uuid.startswith(first.uuid)
+    assert (first.pci_bus_id, second.pci_bus_id) == ("0000:11:00.0", "0000:11:00.1")
+    assert (first.power_mw, first.energy_mj) == (512_000, 15_250)
+    assert (second.power_mw, second.energy_mj, second.power_limit_mw) == (None, None, None)
+    assert "first partition" in {gap.metric: gap.reason for gap in second.gaps}["energy_mj"]
+
+
+def version_of(module: Any) -> str:
+    return str(module.__version__)
+
+
+def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_one_is_taken_if_it_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = importlib.util.find_spec("amdsmi")
+    assert found is not None and found.origin is not None
+    shipped = tmp_path / "share/amd_smi/amdsmi"
+    shutil.copytree(Path(found.origin).parent, shipped)
+    (shipped / "_version.py").write_text('__version__ = "99.1.0"\n')
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
+    with rocm(monkeypatch, RocmLibrary({})):
+        assert version_of(load()) == "99.1.0"
+    (shipped / "__init__.py").write_text("raise SyntaxError('of another Python')\n")
+    with rocm(monkeypatch, RocmLibrary({})):
+        assert version_of(load()) != "99.1.0"
 
 
 def test_what_the_driver_refuses_for_good_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

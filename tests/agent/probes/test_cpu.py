@@ -65,7 +65,7 @@ def test_this_real_host_is_read() -> None:
     assert second.boot_ms // 1000 == pytest.approx(psutil.boot_time(), abs=2)
     assert second.network_rx_bytes >= first.network_rx_bytes >= 0
     assert (device.kind, device.memory_bytes) == ("cpu", second.memory_bytes)
-    assert device.energy_mj is not None or {gap.metric for gap in device.gaps} == {"energy_mj", "power_mw"}
+    assert device.energy_mj is not None or {gap.metric for gap in device.gaps} >= {"energy_mj", "power_mw"}
 
 
 def test_identity_is_of_the_machine_and_the_same_every_time(tree: Tree) -> None:
@@ -105,7 +105,7 @@ def test_packages_are_summed_and_what_is_part_of_them_is_not(tree: Tree) -> None
     tree.zone("2", 99_000_000, "psys")
     _, device = CpuProbe(tree.root).read()
     assert (device.energy_mj, device.energy_wraps_mj) == (12_000, RANGE_UJ // 1000)
-    assert device.power_mw is None and device.gaps == ()
+    assert device.power_mw is None and {gap.metric for gap in device.gaps} == {"memory_traffic_bytes"}
 
 
 def test_power_is_the_energy_since_the_reading_before(tree: Tree) -> None:

@@ -1,0 +1,76 @@
+"""What an engine asks for before it shows its page: a bearer token, a client certificate, a private authority.
+
+Only the names of files and environment variables are kept: a secret is read when it is sent, so that it can change
+under a running agent and appears in no setting, message, row or traceback.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+TOKEN_LIMIT = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to enter at one base URL and below it."""
+
+    url: str
+    """As in `agent.engines`, or as discovery names the server."""
+    token_file: str | None = None
+    token_env: str | None = None
+    """Environment variable of the agent that holds the token."""
+    ca_file: str | None = None
+    """Certificates of the authorities to believe instead of the system's, PEM."""
+    cert_file: str | None = None
+    """Certificate to show, PEM; its key too, if `key_file` does not name it."""
+    key_file: str | None = None
+    server_name: str | None = None
+    """Name its certificate is made out to, where that is not the URL's host."""
+
+    def covers(self, url: str) -> bool:
+        """Whether `url` is this base URL or lies below it."""
+        return url == self.url or url.startswith(f"{self.url}/")
+
+    def token(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """The bearer token as it is now; None if none is asked for.
+
+        Raises ValueError saying where it should be, never what was found there.
+        """
+        if self.token_file is not None:
+            try:
+                with Path(self.token_file).open("rb") as file:
+                    text = file.read(TOKEN_LIMIT).decode("ascii", errors="replace").strip()
+            except OSError as error:
+                raise ValueError(f"its token cannot be read from {self.token_file}: {error.strerror}") from None
+        elif self.token_env is not None:
+            text = environment.get(self.token_env, "").strip()
+        else:
+            return None
+        if not text or not all("!" <= character <= "~" for character in text):
+            raise ValueError(f"{self.token_file or self.token_env} holds no token: one word of ASCII")
+        return text
+
+
+def read_access(rows: object) -> tuple[Access, ...]:
+    """Access from the rows of a setting, each a table of the fields above.
+
+    Raises ValueError, in which no value is repeated.
+    """
+    known = [each.name for each in fields(Access)]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"must be a list of tables with {', '.join(known)}")
+    found = []
+    for row in rows:
+        wrong = [name for name, value in row.items() if name not in known or not isinstance(value, str) or not value]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is not text or not one of {', '.join(known)} (a secret belongs in a file)")
+        if "url" not in row:
+            raise ValueError("each table needs the url it is for")
+        if "token_file" in row and "token_env" in row:
+            raise ValueError("a token comes from token_file or from token_env, not from both")
+        if "key_file" in row and "cert_file" not in row:
+            raise ValueError("key_file belongs to a cert_file")
+        found.append(Access(**row))
+    return tuple(found)

@@ -1,0 +1,81 @@
+"""Host and devices at one instant, whatever the drivers do: a call that hangs costs the devices, not the tick."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pertoken.agent.device_rows import unread
+from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
+from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.probes.cpu import CpuProbe
+from pertoken.agent.readings import Gap, ProbeReading
+from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled
+from pertoken.store.rows import Event
+
+LATE_S = 0.05
+"""How long a tick waits for a sampler that has hung since an earlier one."""
+LET_GO_S = 600
+"""How long drivers stay let go: replacing one takes minutes, and what is forgotten costs no more than that."""
+_REMEDY = "look for driver errors in `dmesg`; it is left alone until its call returns"
+_RELEASED = "the drivers were let go by `pertoken agent release`"
+_RESUME = "`pertoken agent resume`, or wait: they are taken up again after 10 minutes"
+
+
+class Drivers:
+    """The sampler, and beside it a CPU probe of our own for the time it does not answer."""
+
+    def __init__(self, probes: Iterable[str], clock: Clock = time.monotonic) -> None:
+        self.probes = tuple(probes)
+        self._sampler = Sampler(probes=self.probes)
+        self._lists = ProcessLists(in_host_pid_namespace())
+        self._clock = clock
+        self._let_go_until_s = 0.0
+        self._cpu: CpuProbe | None = None
+        self._last: ProbeReading | None = None
+
+    def read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
+        """What all probes read now, and what happened to the sampler since the reading before.
+
+        While it does not answer, host and CPUs are read here, and every other device known is lost with the reason.
+        """
+        if self._clock() < self._let_go_until_s:
+            return self._without_sampler("drivers_released", _RELEASED, _RESUME)
+        try:
+            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S))
+        except SamplerError as error:
+            kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
+            return self._without_sampler(kind, str(error), _REMEDY)
+        back = self._cpu is not None
+        self._last, self._cpu = reading, None
+        return reading, (Event("sampler_back", "the sampler answers again"),) if back else ()
+
+    def close(self) -> None:
+        """End the sampler; one that hangs is left to end by itself."""
+        self._sampler.close()
+
+    def release(self) -> None:
+        """Let go of the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
+        self._let_go_until_s = self._clock() + LET_GO_S
+        self._sampler.close()
+
+    def resume(self) -> None:
+        """Read the drivers again from the next reading on."""
+        self._let_go_until_s = 0.0
+
+    def _without_sampler(self, kind: str, reason: str, remedy: str) -> tuple[ProbeReading, tuple[Event, ...]]:
+        events = (Event(kind, reason),) if self._cpu is None else ()
+        self._cpu = self._cpu or CpuProbe()
+        host, cpu = self._cpu.read()
+        known = self._last or ProbeReading(host, ())
+        devices = (unread(device, reason) for device in known.devices if device.kind != "cpu")
+        gaps = (gap for gap in known.gaps if gap.metric != "sampler")
+        self._last = replace(
+            known,
+            host=host,
+            devices=(*devices, cpu),
+            gaps=(*gaps, Gap("sampler", "failing", reason, remedy)),
+            happened=(),
+            driver_calls=0,
+            cpu_ms=0,
+        )
+        return self._last, events

@@ -1,0 +1,43 @@
+"""Bytes the CPUs moved to and from memory, from the kernel's resctrl counters (`/sys/fs/resctrl`).
+
+Source: Linux Documentation/arch/x86/resctrl.rst. Of the root group, all memory domains: what runs in a monitoring group
+of its own is counted there and not here.
+"""
+
+from pathlib import Path
+
+from pertoken.agent.readings import Gap
+
+METRIC = "memory_traffic_bytes"
+_FLAG = "cqm_mbm_total"
+_NO_COUNTER = Gap(METRIC, "unsupported", "this CPU shows no counter of memory traffic (no cqm_mbm_total)")
+_NOT_MOUNTED = Gap(
+    METRIC,
+    "missing",
+    "the kernel's counters of memory traffic are not mounted",
+    "mount -t resctrl resctrl /sys/fs/resctrl",
+)
+_DENIED = Gap(
+    METRIC,
+    "denied",
+    "the kernel's counters of memory traffic may not be read",
+    "the right CAP_DAC_READ_SEARCH, which `pertoken agent install` gives",
+)
+
+
+def read_traffic(sys: Path, cpu_flags: str) -> int | Gap:
+    """Bytes read from and written to memory so far, all domains together; or why that is not known.
+
+    `cpu_flags` is the line `flags` of /proc/cpuinfo.
+    """
+    if _FLAG not in cpu_flags.split():
+        return _NO_COUNTER
+    counters = sorted((sys / "fs/resctrl/mon_data").glob("mon_L3_*/mbm_total_bytes"))
+    if not counters:
+        return _NOT_MOUNTED
+    try:
+        return sum(int(each.read_text()) for each in counters)
+    except PermissionError:
+        return _DENIED
+    except (OSError, ValueError) as error:  # "Unavailable" for a while after a domain came up.
+        return Gap(METRIC, "failing", f"the counter of memory traffic cannot be read: {error}")

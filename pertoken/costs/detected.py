@@ -1,0 +1,41 @@
+"""List prices of the instances the hosts turned out to be: what is shown until somebody sets the price really paid."""
+
+from collections.abc import Iterable
+from datetime import date
+
+from pertoken.catalog.market import Market, Offer
+from pertoken.costs.prices import Price
+from pertoken.store.read import Rows
+
+
+def detected_prices(devices: Rows, market: Market, today: date) -> dict[str, Price]:
+    """Price of a device-hour by device UUID, for devices of an instance that the catalog lists.
+
+    `devices` are rows of `store.read.devices`. An instance's price is for its accelerators together, so that its
+    CPUs have none of their own. An unknown region or purchase is not guessed.
+    """
+    found = {}
+    for row in devices:
+        accelerator = market.accelerator(row.name) if row.kind == "gpu" else None
+        if accelerator is None or None in (row.cloud, row.instance_type, row.region, row.purchase):
+            continue
+        offer = _listed(market.offers(accelerator.name, row.purchase), row.cloud, row.instance_type, row.region)
+        if offer is not None:
+            found[row.uuid] = _price(row.uuid, offer, market, today)
+    return found
+
+
+def _listed(offers: Iterable[Offer], cloud: str, instance_type: str, region: str) -> Offer | None:
+    wanted = (cloud, instance_type, region)
+    return next((each for each in offers if (each.provider, each.instance_type, each.region) == wanted), None)
+
+
+def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
+    age = offer.age_days(today)
+    stale = f"; stale: listed up to {age} days ago" if age > market.stale_after_days else ""
+    purchase = offer.purchase.replace("_", "-")
+    note = (
+        f"list price of {offer.provider} {offer.instance_type} {purchase} in {offer.region}, "
+        f"{offer.as_of} ({offer.source}){stale}"
+    )
+    return Price(uuid, offer.nano_usd_per_device_hour, from_ts=0, set_by="catalog", note=note, listed=True)

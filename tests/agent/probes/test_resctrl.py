@@ -1,0 +1,51 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from pertoken.agent.probes.cpu import CpuProbe
+from pertoken.agent.probes.resctrl import read_traffic
+from pertoken.agent.readings import Gap
+
+FLAGS = "fpu sse cqm_llc cqm_mbm_total cqm_mbm_local"
+
+
+def counter(sys: Path, domain: int, text: str) -> Path:
+    file = sys / f"fs/resctrl/mon_data/mon_L3_0{domain}/mbm_total_bytes"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{text}\n")
+    return file
+
+
+def status(found: int | Gap) -> str:
+    assert isinstance(found, Gap)
+    return found.status
+
+
+def test_traffic_is_the_sum_over_all_memory_domains(tmp_path: Path) -> None:
+    counter(tmp_path, 0, "9000000000")
+    counter(tmp_path, 1, "1")
+    assert read_traffic(tmp_path, FLAGS) == 9_000_000_001
+
+
+def test_a_cpu_without_the_counter_an_unmounted_one_and_one_that_is_not_ready_are_told_apart(tmp_path: Path) -> None:
+    assert status(read_traffic(tmp_path, "fpu sse")) == "unsupported"
+    assert status(read_traffic(tmp_path, FLAGS)) == "missing"
+    counter(tmp_path, 0, "Unavailable")
+    assert status(read_traffic(tmp_path, FLAGS)) == "failing"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_counter_that_may_not_be_read_is_denied(tmp_path: Path) -> None:
+    counter(tmp_path, 0, "1").chmod(0)
+    assert status(read_traffic(tmp_path, FLAGS)) == "denied"
+
+
+def test_the_host_reading_has_it_or_the_cpu_says_why_not(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"model name\t: EPYC\nflags\t\t: {FLAGS}\n")
+    host, cpu = CpuProbe(tmp_path).read()
+    assert host.memory_traffic_bytes is None and "memory_traffic_bytes" in {gap.metric for gap in cpu.gaps}
+    counter(tmp_path / "sys", 0, "4096")
+    host, cpu = CpuProbe(tmp_path).read()
+    assert host.memory_traffic_bytes == 4096 and "memory_traffic_bytes" not in {gap.metric for gap in cpu.gaps}

@@ -1,0 +1,44 @@
+from dataclasses import replace
+from pathlib import Path
+
+from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace, uses_driver
+from tests.agent.values import gpu, probe
+
+ENGINE = 41
+
+
+def folder(root: Path, inode: int) -> Path:
+    (root / "self/ns").mkdir(parents=True)
+    (root / "self/ns/pid").symlink_to(f"pid:[{inode}]")
+    return root
+
+
+def test_the_hosts_pid_namespace_is_known_by_its_inode(tmp_path: Path) -> None:
+    assert in_host_pid_namespace(folder(tmp_path / "host", 4026531836))
+    assert not in_host_pid_namespace(folder(tmp_path / "container", 4026532201))
+    assert not in_host_pid_namespace(tmp_path / "no-proc")
+
+
+def test_in_the_hosts_namespace_every_list_is_believed() -> None:
+    reading = probe(gpu(0, 645_400))
+    assert ProcessLists(in_host=True).believed(reading) is reading
+
+
+def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() -> None:
+    lists = ProcessLists(in_host=False, uses={ENGINE}.__contains__)
+    reading = lists.believed(probe(gpu(0, ENGINE), gpu(1, ENGINE, 645_400), gpu(2)))
+    ours, foreign, free, _ = reading.devices
+    assert [held.pid for held in ours.processes or ()] == [ENGINE] and free.processes == ()
+    assert foreign.processes is None and foreign.power_mw is not None, "the device's own figures stand"
+    (gap,) = foreign.gaps
+    assert (gap.metric, gap.status) == ("processes", "denied") and "645400" in gap.reason
+    assert "hostPID" in (gap.remedy or "")
+    assert reading.gaps[-1].status == "denied" and "hostPID" in (reading.gaps[-1].remedy or "")
+    assert lists.believed(probe(replace(gpu(1), processes=None))).devices[0].gaps == (gap,), (
+        "not asked this time: still so"
+    )
+    assert lists.believed(probe(gpu(1, ENGINE))).devices[0].gaps == ()
+
+
+def test_a_process_that_has_no_driver_mapped_does_not_hold_a_gpu() -> None:
+    assert not uses_driver(1) and not uses_driver(2**22 + 1)

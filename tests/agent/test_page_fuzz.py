@@ -1,0 +1,88 @@
+"""Pages that nobody meant: real ones with damaged bytes, and text at random. Read, or refused; nothing else."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapter import Adapter, Values
+from pertoken.agent.page import MOST, PageError, parse
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+PAGES = sorted(path.name for path in CAPTURES.glob("*.prom"))
+DAMAGED = 60
+"""Damaged copies of each captured page: bounded, so that the tests stay quick."""
+PIECES = [
+    *(b"vllm:prompt_tokens_total", b"vllm:time_to_first_token_seconds_bucket", b"llamacpp:tokens_predicted_total"),
+    *(b"{", b"}", b'"', b"\\", b"\\n", b",", b"=", b" ", b"\t", b"\n", b"\r\n", b"#", b"# EOF\n", b'{engine="0"}'),
+    *(b'{le="+Inf"}', b'{le="NaN"}', b'{le="1_0"}', b"1", b"-1", b"1e999", b"1e18", b"NaN", b"+Inf", b"0x10", b"\xff"),
+]
+
+
+def adapter_of(name: str) -> Adapter:
+    return ADAPTERS["vllm" if name.startswith("vllm") else "llama.cpp"]
+
+
+def read(body: bytes, adapter: Adapter, eof_required: bool = False) -> Values | None:
+    """What is taken of a page; None if it is refused. Whatever is taken can be stored."""
+    try:
+        values = adapter.read(parse(body, adapter.wanted, eof_required=eof_required))
+    except PageError as error:
+        assert len(str(error)) < 2000
+        return None
+    assert all(isinstance(count, int) and 0 <= count <= MOST for count in values.counters.values())
+    assert all(0 <= value <= MOST * 10 for value in values.gauges.values())
+    for histogram in values.histograms.values():
+        assert len(histogram.counts) == len(histogram.upper_bounds) + 1
+        assert list(histogram.upper_bounds) == sorted(set(histogram.upper_bounds))
+        assert all(count >= 0 for count in histogram.counts)
+    return values
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_captured_page_with_damaged_bytes_is_read_or_refused(name: str) -> None:
+    page, adapter, chance = (CAPTURES / name).read_bytes(), adapter_of(name), random.Random(name)
+    assert read(page, adapter) is not None
+    for _ in range(DAMAGED):
+        damaged = bytearray(page)
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(damaged))
+            match chance.randrange(4):
+                case 0:
+                    damaged[at] ^= 1 << chance.randrange(8)
+                case 1:
+                    del damaged[at : at + chance.randint(1, 200)]
+                case 2:
+                    damaged[at:at] = chance.choice(PIECES)
+                case _:
+                    other = chance.randrange(len(damaged))
+                    damaged[at:at] = damaged[other : other + chance.randint(1, 400)]
+        read(bytes(damaged), adapter)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_captured_page_cut_anywhere_within_a_line_is_refused(name: str) -> None:
+    page, adapter, chance = (CAPTURES / name).read_bytes(), adapter_of(name), random.Random(name)
+    for _ in range(DAMAGED):
+        cut = page[: chance.randrange(1, len(page))]
+        if not cut.endswith(b"\n"):
+            assert read(cut, adapter) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    body=st.one_of(st.binary(max_size=300), st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join)),
+    eof_required=st.booleans(),
+)
+def test_bytes_at_random_are_read_or_refused(body: bytes, eof_required: bool) -> None:
+    for adapter in ADAPTERS.values():
+        read(body, adapter, eof_required)
+        read(body + b"\n", adapter, eof_required)
+
+
+def test_a_line_made_to_be_slow_costs_no_more_than_its_length() -> None:
+    for line in (b'a{x="' + b"\\" * 200_000, b"a{" + b'b="c",' * 50_000, b"a " + b"9" * 400_000 + b"x", b"{" * 300_000):
+        assert read(line + b"\n", ADAPTERS["vllm"]) is None

@@ -1,0 +1,60 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pertoken.costs.prices import Priced
+from pertoken.costs.report import fleet_report, price_book
+from pertoken.store.open import Store, open_store
+from pertoken.store.rows import DeviceRow, HostRow
+from pertoken.store.write import Writer
+from pertoken.units import NANO_USD
+from tests.values import host_row, laid, tick
+
+END = 1_790_000_040
+GPU = DeviceRow(1, host_row().host_id, "gpu", "GPU-1", "NVIDIA", "NVIDIA H100 80GB HBM3", 0)
+CPU = DeviceRow(2, host_row().host_id, "cpu", "CPU-1", "AMD", "AMD EPYC 7R13")
+P5 = replace(host_row(), cloud="aws", instance_type="p5.48xlarge", region="us-east-1", purchase="on_demand")
+
+
+def recorded(folder: Path, *hosts: HostRow) -> Store:
+    where = laid(folder)
+    with Writer(where) as writer:
+        for n, host in enumerate(hosts):
+            writer.commit(replace(tick(END + 60 * n), host=host, devices=(GPU, CPU)))
+    return open_store(where)
+
+
+def price(store: Store, device: DeviceRow) -> int | None:
+    found = price_book(store, END).at(Priced(device.kind, device.name, device.uuid), END)
+    return found.nano_usd_per_device_hour if found else None
+
+
+def test_a_gpu_of_a_listed_instance_costs_its_part_of_the_list_price_and_the_cpus_nothing_of_their_own(
+    tmp_path: Path,
+) -> None:
+    store = recorded(tmp_path, P5)
+    assert price(store, GPU) == 6.88 * NANO_USD and price(store, CPU) is None
+
+
+def test_an_instance_whose_purchase_is_unknown_or_that_is_not_listed_has_no_price(tmp_path: Path) -> None:
+    assert price(recorded(tmp_path / "a", replace(P5, purchase=None)), GPU) is None
+    assert price(recorded(tmp_path / "b", replace(P5, instance_type="p5.small")), GPU) is None
+    assert price(recorded(tmp_path / "c", replace(P5, region="mars-1")), GPU) is None
+
+
+def test_what_an_agent_could_not_learn_anew_after_a_restart_is_kept(tmp_path: Path) -> None:
+    store = recorded(tmp_path, P5, replace(P5, instance_type=None, region=None, purchase=None))
+    assert price(store, GPU) == 6.88 * NANO_USD
+
+
+def test_the_screens_say_that_it_is_a_list_price_of_when_and_mark_a_stale_one(tmp_path: Path) -> None:
+    store = recorded(tmp_path, P5)
+    fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
+    for now, stale in ((fresh, False), (old, True)):
+        found = price_book(store, int(now.timestamp())).detected["GPU-1"]
+        assert found.listed and found.note and "aws p5.48xlarge on-demand in us-east-1, 20" in found.note
+        assert ("; stale: listed up to" in found.note) is stale
+    report = fleet_report(store, 3600, END)
+    (line,) = (each for each in report.devices if each.kind == "gpu")
+    assert line.listed_price and line.nano_usd_per_hour == 6.88 * NANO_USD
+    assert any("Nobody set a price for NVIDIA H100 80GB HBM3: dollars are by the list price" in h for h in report.hints)

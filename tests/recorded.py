@@ -1,0 +1,127 @@
+"""An agent as a process, and what it recorded of one server: asked of its database, as anybody may."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import func, select
+
+from pertoken.errors import StoreError
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import place
+
+DEADLINE_S = 40.0
+TOKENS = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")
+
+
+class Server(Protocol):
+    """A server on this host; others may run beside it."""
+
+    port: int
+
+
+def until(true: Callable[[], object], what: str, within_s: float = DEADLINE_S) -> None:
+    """Wait for a condition, not for a time."""
+    deadline = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < deadline, f"waited {within_s:.0f} s for {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def agent(folder: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`pertoken agent` as a process, past its baseline; ended by SIGTERM."""
+    log = folder.with_suffix(".log").open("ab")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pertoken", "agent", "--db", str(folder), "--interval", "1s", *options],
+        stderr=log,
+        env={**os.environ, **environment},
+    )
+    try:
+        before = newest(folder)
+        until(lambda: process.poll() is not None or newest(folder) > before, "the first tick")
+        assert process.poll() is None, folder.with_suffix(".log").read_text()
+        yield process
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+        log.close()
+
+
+def scalar(folder: Path, query: Any) -> Any:
+    """The one value that answers a query."""
+    with open_store(place(str(folder))).read() as connection:
+        return connection.execute(query).scalar()
+
+
+def newest(folder: Path) -> int:
+    """Time of the newest row; 0 before there is one."""
+    try:
+        return int(scalar(folder, select(func.max(t.host_sample.c.ts))) or 0)
+    except StoreError:
+        return 0
+
+
+def rows_of(server: Server, column: Any) -> Any:
+    """A question about the rows of this server alone: other tests run servers on the same host."""
+    return (
+        select(column)
+        .select_from(t.deployment_sample)
+        .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)
+        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+        .where(t.engine.c.port == server.port)
+    )
+
+
+def totals(folder: Path, server: Server) -> dict[str, int]:
+    """Tokens in the raw rows of this server, all epochs together."""
+    return {n: int(scalar(folder, rows_of(server, func.sum(t.deployment_sample.c[n]))) or 0) for n in TOKENS}
+
+
+def last_page(folder: Path, server: Server) -> dict[str, int]:
+    """The last page taken of this server's present life, by word: what its counters stood at, not what they grew by."""
+    state, engine = t.counter_state, t.engine
+    query = (
+        select(state.c.series, state.c.value)
+        .join(engine, engine.c.engine_id == state.c.owner_id)
+        .where(engine.c.port == server.port)
+    )
+    found = dict.fromkeys(TOKENS, 0)
+    with open_store(place(str(folder))).read() as connection:
+        for series, value in connection.execute(query):
+            word = series.partition("{")[0]
+            if word in found and " le=" not in series:
+                found[word] += value
+    # Each engine tells two of these three.
+    found["prompt_tokens"] = found["prompt_tokens"] or found["cached_tokens"] + found["computed_tokens"]
+    found["computed_tokens"] = found["prompt_tokens"] - found["cached_tokens"]
+    return found
+
+
+def incomplete(folder: Path, server: Server) -> int:
+    """Rows of this server in which something was counted that nobody saw."""
+    query = rows_of(server, func.count()).where(t.deployment_sample.c.complete.is_(False))
+    return int(scalar(folder, query))
+
+
+def epochs(folder: Path, server: Server) -> int:
+    """Epochs of this server that have rows."""
+    return int(scalar(folder, rows_of(server, func.count(t.epoch.c.epoch_id.distinct()))))
+
+
+def kinds(folder: Path) -> set[str]:
+    """Kinds of all events."""
+    with open_store(place(str(folder))).read() as connection:
+        return set(connection.execute(select(t.event.c.kind)).scalars())
+
+
+def plus(*parts: dict[str, int]) -> dict[str, int]:
+    """Totals by word over several lives."""
+    return {name: sum(part[name] for part in parts) for name in parts[0]}
