@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
@@ -218,6 +218,7 @@ def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(moves=moves, start_visible=st.booleans())
+@example([("work", SERIES[0], 7), ("read",), ("work", SERIES[0], 7), ("restart engine",)], True)
 def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_doubled(
     empty: Path, moves: list[tuple[Any, ...]], start_visible: bool
 ) -> None:

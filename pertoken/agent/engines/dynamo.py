@@ -39,7 +39,8 @@ def _worker(engine: Adapter, mark: str) -> Adapter:
         kind=f"dynamo-{engine.kind}",
         seen=Seen.DOCUMENTS,
         source=f"{_SOURCE}; the series are those of {engine.kind}",
-        marks=re.compile(rf"(?ms)(?=.*^dynamo_component_)(?=.*^{mark})"),
+        # Anchored: a lookahead that is tried at every character of a page takes seconds.
+        marks=re.compile(rf"(?ms)\A(?=.*^dynamo_component_)(?=.*^{mark})"),
         metrics_off=_REMEDY,
         recognises=_runs(f"dynamo.{engine.kind}"),
         metrics_path="/metrics",

@@ -83,8 +83,8 @@ class Page(Screen[None]):
 
     def renew(self) -> None:
         """Show the newest view, while there is where to show it."""
-        if not (self.is_mounted and self.is_attached and self.app.is_running):
-            return  # a tick may come before the first layout, and once more while the app ends
+        if not (self.is_attached and self.app.is_running and self.query("#title")):
+            return  # a tick may come before the page has its widgets, and once more while the app ends
         view = self.view()
         part = self.part(view)
         with self.app.batch_update():
