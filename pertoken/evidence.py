@@ -20,6 +20,7 @@ _TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken do
 _GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` says how"
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _DEVICE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
+_ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 SERIES: dict[str, SeriesSpec] = {
     "prompt_tok_s": SeriesSpec("tokens/s", "prompt tokens submitted, cached included", _TOKENS),
     "computed_tok_s": SeriesSpec("tokens/s", "prompt tokens computed (not served from a cache)", _TOKENS),
@@ -39,6 +40,9 @@ SERIES: dict[str, SeriesSpec] = {
     "tpot_s": SeriesSpec("s", "time per output token after the first", _LATENCY),
     "e2e_s": SeriesSpec("s", "request latency from arrival to last token", _LATENCY),
     "device_util": SeriesSpec("ratio", "time the driver saw a kernel running (not how full it was)", _DEVICE),
+    "sm_active": SeriesSpec("ratio", "SMs that were busy, of all the devices' SMs", _ACTIVITY),
+    "tensor_active": SeriesSpec("ratio", "time the tensor cores were computing", _ACTIVITY),
+    "dram_active": SeriesSpec("ratio", "memory bandwidth used, of what there is", _ACTIVITY),
     "device_memory": SeriesSpec("bytes", "device memory in use, all devices together", _DEVICE),
     "power_w": SeriesSpec("W", "power drawn by the devices together", _DEVICE),
     "held": SeriesSpec("ratio", "share of observed time some process held the device", _DEVICE),
@@ -93,6 +97,9 @@ class Evidence:
         tpot_s: Series
         e2e_s: Series
         device_util: Series
+        sm_active: Series
+        tensor_active: Series
+        dram_active: Series
         device_memory: Series
         power_w: Series
         held: Series

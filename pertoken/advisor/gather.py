@@ -70,16 +70,22 @@ class _Gatherer:
         seen = {row.deployment_id: self._evidence(row) for row in self.epochs.values()}
         names = {row.device_id: f"{row.name} #{row.slot}" if row.slot is not None else row.name for row in self.devices}
         names |= {each.deployment_id: each.served_model for each in deployments}
-        return Gathered(Fleet(tuple(deployments), tuple(self._device(row) for row in self.devices)), seen, price, names)
+        # A MIG device cannot be given back or moved on its own: its GPU can.
+        whole = tuple(self._device(row) for row in self.devices if row.parent_id is None)
+        return Gathered(Fleet(tuple(deployments), whole), seen, price, names)
 
     def _price(self, row: Any) -> int | None:
+        if row.parent_id is not None:
+            return None  # paid for with its GPU
         found = self.prices.at(Priced(row.kind, row.name, row.uuid), self.now)
         return found.nano_usd_per_device_hour if found else None
 
     def _deployment(self, row: Any, replicas: Mapping[str, int], price: Mapping[int, int | None]) -> Deployment:
         knobs = {name: value for name, value in json.loads(row.knobs).items() if name in KNOBS}
         device_ids = self.epoch_devices.get(row.epoch_id, ())
-        names = {device.name for device in self.devices if device.device_id in device_ids}
+        # What is known of an accelerator does not hold for a slice of one.
+        held = [device for device in self.devices if device.device_id in device_ids]
+        names = {device.name for device in held if device.parent_id is None}
         accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
         costs = [price.get(each) for each in device_ids]
         return Deployment(
@@ -117,6 +123,9 @@ class _Gatherer:
                 Provenance.REPORTED,
             ),
             "device_util": _gauge(minutes, "util_1e4", 1e4),
+            "sm_active": _gauge(minutes, "sm_active_1e4", 1e4),
+            "tensor_active": _gauge(minutes, "tensor_active_1e4", 1e4),
+            "dram_active": _gauge(minutes, "dram_active_1e4", 1e4),
             "power_w": _gauge(minutes, "power_mw", 1e3),
             "device_memory": _gauge(minutes, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
@@ -151,6 +160,9 @@ class _Gatherer:
             "kv_use": _gauge(busy, "kv_use_1e4", 1e4),
             "preemptions": _rate(minutes, "preemptions", "duration_ms", per_ms=HOUR_MS),
             "device_util": self._devices(devices, "util_1e4", 1e4, mean=True),
+            "sm_active": self._devices(devices, "sm_active_1e4", 1e4, mean=True),
+            "tensor_active": self._devices(devices, "tensor_active_1e4", 1e4, mean=True),
+            "dram_active": self._devices(devices, "dram_active_1e4", 1e4, mean=True),
             "power_w": self._devices(devices, "power_mw", 1e3),
             "device_memory": self._devices(devices, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
@@ -159,7 +171,7 @@ class _Gatherer:
             series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
         if not minutes:
             return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
-        return Evidence(_known(series), self._remedies(row.engine_id))
+        return Evidence(_known(series), self._remedies(row.engine_id, *devices))
 
     def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:
         """Sum (or mean) over the deployment's devices of each minute in which all of them were read."""
@@ -171,16 +183,23 @@ class _Gatherer:
         full = [sum(each) / (len(each) if mean else 1) for each in values.values() if len(each) == len(ids)]
         return _series(full, [1] * len(full), Provenance.REPORTED)
 
-    def _remedies(self, owner_id: int) -> dict[str, str]:
+    def _remedies(self, *owner_ids: int) -> dict[str, str]:
         """What would switch a missing series on, where the agent noted it."""
         return {
-            _SERIES_OF[gap.metric]: f"{gap.reason}. {gap.remedy}"
+            _SERIES_OF[gap.metric]: f"{gap.reason}. {gap.remedy}" if gap.remedy else gap.reason
             for gap in self.missing
-            if gap.owner_id == owner_id and gap.metric in _SERIES_OF and gap.remedy
+            if gap.owner_id in owner_ids and gap.metric in _SERIES_OF
         }
 
 
-_SERIES_OF = {"power_mw": "power_w", "util_1e4": "device_util", "memory_used_bytes": "device_memory"}
+_SERIES_OF = {
+    "power_mw": "power_w",
+    "util_1e4": "device_util",
+    "memory_used_bytes": "device_memory",
+    "sm_active_1e4": "sm_active",
+    "tensor_active_1e4": "tensor_active",
+    "dram_active_1e4": "dram_active",
+}
 
 
 def _by(rows: read.Rows, key: str) -> dict[int, list[Any]]:

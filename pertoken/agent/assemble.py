@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pertoken import __version__
-from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings
+from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings, sliced_holdings
 from pertoken.agent.device_rows import (
     DeviceStep,
     device_step,
@@ -69,7 +69,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     ]
     gpu = _gpu_holdings(memory, devices, engines)
     holdings = gpu | _cpu_holdings(memory, devices, engines, gpu, readings.cpu_time_ms)
-    epochs = _epochs(memory, engines, holdings, moment.ts)
+    epochs = _epochs(memory, devices, engines, holdings, moment.ts)
 
     samples: list[object] = []
     if cost is not None:
@@ -83,7 +83,13 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         samples += _shares(devices, engines, holdings, epochs, moment.ts)
     capabilities = _capabilities(memory, readings, host_id, devices, engines)
     states = [*(step.states for step in devices), *(step.states for step in engines)]
-    events = [readings.events, *(step.events for step in devices), *(step.events for step in engines)]
+    told = tuple(
+        Event(each.kind, f"{row.name} ({row.uuid}): {each.message}", row.device_id)
+        for each in probe.happened
+        for row in (step.row for step in devices)
+        if row.uuid == each.uuid
+    )
+    events = [readings.events, told, *(step.events for step in devices), *(step.events for step in engines)]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, readings.identity, __version__, memory.boot_ms, moment),
@@ -104,20 +110,27 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
 def _gpu_holdings(
     memory: Memory, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
 ) -> dict[int, tuple[Holding, ...]]:
-    """Who holds each GPU: by its processes where they were listed this time, else as they were last."""
+    """Who holds each GPU and MIG device: by its processes where they were listed this time, else as they were last.
+
+    A GPU in MIG devices is held by who holds those.
+    """
     engine_of_pid = {
         pid: step.engine.engine_id for step in engines if _runs(step) for pid in step.reading.endpoint.pids
     }
     found = {}
     for step in devices:
-        if step.reading.kind != "gpu":
+        if step.reading.kind == "cpu":
             continue
         device_id = step.row.device_id
         if step.reading.processes is not None:
             found[device_id] = gpu_holdings(step.reading.processes, engine_of_pid)
         elif device_id in memory.gpu_holdings:
             found[device_id] = memory.gpu_holdings[device_id]
-    return found
+    slices: dict[int, list[tuple[int, tuple[Holding, ...]]]] = {}
+    for step in devices:
+        if step.row.parent_id is not None and step.row.part_1e6 and not step.reading.lost:
+            slices.setdefault(step.row.parent_id, []).append((step.row.part_1e6, found.get(step.row.device_id, ())))
+    return found | {parent: sliced_holdings(parts) for parent, parts in slices.items()}
 
 
 def _cpu_holdings(
@@ -155,10 +168,16 @@ def _runs(step: EngineStep) -> bool:
 
 
 def _epochs(
-    memory: Memory, engines: Sequence[EngineStep], holdings: Mapping[int, tuple[Holding, ...]], ts: int
+    memory: Memory,
+    devices: Sequence[DeviceStep],
+    engines: Sequence[EngineStep],
+    holdings: Mapping[int, tuple[Holding, ...]],
+    ts: int,
 ) -> dict[int, EpochRow]:
     """The epoch of each deployment: carried on, completed or begun."""
     epochs = {}
+    # An engine on a MIG device runs on that, not on the GPU it is a slice of.
+    sliced = {step.row.parent_id for step in devices}
     for step in engines:
         if step.deployment is None:
             continue
@@ -169,7 +188,10 @@ def _epochs(
                 epochs[deployment_id] = previous
             continue
         device_ids = sorted(
-            device for device, held in holdings.items() for each in held if each.owner == step.engine.engine_id
+            device
+            for device, held in holdings.items()
+            for each in held
+            if each.owner == step.engine.engine_id and device not in sliced
         )
         epochs[deployment_id] = follow(
             previous,

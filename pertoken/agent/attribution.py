@@ -23,19 +23,38 @@ class Holding:
 def gpu_holdings(processes: Sequence[DeviceProcess], engine_of_pid: Mapping[int, int]) -> tuple[Holding, ...]:
     """Shares of a GPU by the processes on it; none if it is free.
 
-    One owner has all of it, as the driver reported. Several share it by their memory, or equally where a driver
-    hides the memory: both are assumptions about time, and say so.
+    One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where
+    that is not told for all of them, or nobody computed, by their memory, or equally where a driver hides the memory:
+    both are assumptions about time, and say so.
     """
     memory: dict[int, int] = defaultdict(int)
-    hidden = False
+    sm_time: dict[int, int] = defaultdict(int)
     for process in processes:
-        memory[engine_of_pid.get(process.pid, OTHER)] += process.memory_bytes or 0
-        hidden = hidden or process.memory_bytes is None
+        owner = engine_of_pid.get(process.pid, OTHER)
+        memory[owner] += process.memory_bytes or 0
+        sm_time[owner] += process.sm_time or 0
     if len(memory) <= 1:
         return tuple(Holding(owner, SHARE, Provenance.REPORTED) for owner in memory)
     owners = sorted(memory)
+    if any(sm_time.values()) and all(process.sm_time is not None for process in processes):
+        return _split(owners, [sm_time[owner] for owner in owners], Provenance.INTEGRAL)
+    hidden = any(process.memory_bytes is None for process in processes)
     weights = [1] * len(owners) if hidden else [memory[owner] for owner in owners]
     return _split(owners, weights, Provenance.ASSUMED)
+
+
+def sliced_holdings(slices: Sequence[tuple[int, Sequence[Holding]]]) -> tuple[Holding, ...]:
+    """Shares of a GPU by its MIG devices: of each, what part of the GPU it is (millionths) and who holds it.
+
+    What no MIG device takes, and what nobody holds, is nobody's.
+    """
+    shares: dict[int, tuple[int, Provenance]] = {}
+    for part_1e6, holdings in slices:
+        for held in holdings:
+            share, provenance = shares.get(held.owner, (0, held.provenance))
+            share += part_1e6 * held.share_1e6 // SHARE
+            shares[held.owner] = share, max(provenance, held.provenance)
+    return tuple(Holding(owner, share, provenance) for owner, (share, provenance) in sorted(shares.items()) if share)
 
 
 def cpu_holdings(cpu_ms: Mapping[int, int | None]) -> tuple[Holding, ...]:

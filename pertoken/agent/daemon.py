@@ -242,7 +242,7 @@ class Agent:
 
     def _release(self) -> None:
         self._drivers.release()
-        log.info("the drivers are let go until SIGHUP")
+        log.info("the drivers are let go for 10 minutes, or until SIGHUP")
 
     def _look(self) -> None:
         try:

@@ -1,6 +1,5 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from pertoken.agent.energy import EnergyStep, energy_step
@@ -94,6 +93,10 @@ def device_step(
         power_limit_mw=reading.power_limit_mw,
         driver_version=reading.driver_version,
         pci_bus_id=reading.pci_bus_id,
+        parent_id=device_id_of(reading.parent_uuid) if reading.parent_uuid else None,
+        part_1e6=reading.part_1e6,
+        power_source=reading.power_source,
+        energy_source=reading.energy_source,
     )
     span = memory.span(device_id, moment)
     before = _before(memory, reading.uuid)
@@ -107,16 +110,30 @@ def device_step(
         util_1e4=reading.util_1e4,
         memory_used_bytes=reading.memory_used_bytes,
         power_mw=reading.power_mw,
+        power_instant_mw=reading.power_instant_mw,
+        power_module_mw=reading.power_module_mw,
+        power_memory_mw=reading.power_memory_mw,
         energy_counter_mj=used.counter_mj,
         energy_integral_mj=used.integral_mj,
         sm_clock_mhz=reading.sm_clock_mhz,
         memory_clock_mhz=reading.memory_clock_mhz,
         temperature_c=reading.temperature_c,
         throttle_reasons=reading.throttle_reasons,
+        sm_active_1e4=reading.sm_active_1e4,
+        sm_occupancy_1e4=reading.sm_occupancy_1e4,
+        tensor_active_1e4=reading.tensor_active_1e4,
+        dram_active_1e4=reading.dram_active_1e4,
+        nvlink_rx_mib_s=reading.nvlink_rx_mib_s,
+        nvlink_tx_mib_s=reading.nvlink_tx_mib_s,
+        ecc_corrected=_more(before.ecc_corrected if before else None, reading.ecc_corrected),
+        ecc_uncorrected=_more(before.ecc_uncorrected if before else None, reading.ecc_uncorrected),
     )
     events = [Event("energy_counter", f"{reading.name}: {used.note}", device_id)] if used.note else []
     if reading.lost and not (before and before.lost):
         events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
+    if sample.ecc_uncorrected:
+        text = f"{reading.name} ({reading.uuid}): {sample.ecc_uncorrected} uncorrected memory errors"
+        events.append(Event("ecc", text, device_id))
     if before and before.lost and not reading.lost:
         events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
     # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
@@ -140,20 +157,24 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
 
 def unread(device: DeviceReading, reason: str) -> DeviceReading:
     """A device that did not answer: its identity, `lost` with the reason, every value None."""
-    empty: Mapping[str, None] = dict.fromkeys(
-        (
-            "util_1e4",
-            "memory_used_bytes",
-            "power_mw",
-            "energy_mj",
-            "sm_clock_mhz",
-            "memory_clock_mhz",
-            "temperature_c",
-            "throttle_reasons",
-            "processes",
-        )
-    )
-    return replace(device, **empty, lost=reason, gaps=())  # type: ignore[arg-type]
+    return DeviceReading(**{name: getattr(device, name) for name in _IDENTITY}, lost=reason)
+
+
+_IDENTITY = (
+    "uuid",
+    "kind",
+    "vendor",
+    "name",
+    "slot",
+    "memory_bytes",
+    "power_limit_mw",
+    "driver_version",
+    "pci_bus_id",
+    "parent_uuid",
+    "part_1e6",
+    "power_source",
+    "energy_source",
+)
 
 
 def _energy(
@@ -180,6 +201,13 @@ def _energy(
 def _before(memory: Memory, uuid: str) -> DeviceReading | None:
     devices = memory.probe.devices if memory.probe else ()
     return next((device for device in devices if device.uuid == uuid), None)
+
+
+def _more(before: int | None, now: int | None) -> int | None:
+    """What a counter grew by; a driver that was loaded again counts from 0."""
+    if before is None or now is None:
+        return None
+    return now - before if now >= before else now
 
 
 def _grown(before: int | None, now: int | None) -> int | None:

@@ -24,6 +24,9 @@ _METRICS = {
     "memory_clock_mhz": "memory clock",
     "temperature_c": "temperature",
     "throttle_reasons": "throttle reasons",
+    "sm_active_1e4": "SM activity",
+    "tensor_active_1e4": "tensor activity",
+    "dram_active_1e4": "memory bandwidth",
     "processes": "processes",
 }
 

@@ -1,10 +1,12 @@
 """Host and devices at one instant, whatever the drivers do: a call that hangs costs the devices, not the tick."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 from pertoken.agent.device_rows import unread
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
+from pertoken.agent.probes.backoff import Clock
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.readings import Gap, ProbeReading
 from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled
@@ -12,19 +14,22 @@ from pertoken.store.rows import Event
 
 LATE_S = 0.05
 """How long a tick waits for a sampler that has hung since an earlier one."""
+LET_GO_S = 600
+"""How long drivers stay let go: replacing one takes minutes, and what is forgotten costs no more than that."""
 _REMEDY = "look for driver errors in `dmesg`; it is left alone until its call returns"
 _RELEASED = "the drivers were let go by `pertoken agent release`"
-_RESUME = "`pertoken agent resume` takes them up again"
+_RESUME = "`pertoken agent resume`, or wait: they are taken up again after 10 minutes"
 
 
 class Drivers:
     """The sampler, and beside it a CPU probe of our own for the time it does not answer."""
 
-    def __init__(self, probes: Iterable[str]) -> None:
+    def __init__(self, probes: Iterable[str], clock: Clock = time.monotonic) -> None:
         self.probes = tuple(probes)
         self._sampler = Sampler(probes=self.probes)
         self._lists = ProcessLists(in_host_pid_namespace())
-        self._released = False
+        self._clock = clock
+        self._let_go_until_s = 0.0
         self._cpu: CpuProbe | None = None
         self._last: ProbeReading | None = None
 
@@ -33,7 +38,7 @@ class Drivers:
 
         While it does not answer, host and CPUs are read here, and every other device known is lost with the reason.
         """
-        if self._released:
+        if self._clock() < self._let_go_until_s:
             return self._without_sampler("drivers_released", _RELEASED, _RESUME)
         try:
             reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S))
@@ -49,13 +54,13 @@ class Drivers:
         self._sampler.close()
 
     def release(self) -> None:
-        """Let go of the drivers, so that they can be unloaded, until `resume`."""
-        self._released = True
+        """Let go of the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
+        self._let_go_until_s = self._clock() + LET_GO_S
         self._sampler.close()
 
     def resume(self) -> None:
         """Read the drivers again from the next reading on."""
-        self._released = False
+        self._let_go_until_s = 0.0
 
     def _without_sampler(self, kind: str, reason: str, remedy: str) -> tuple[ProbeReading, tuple[Event, ...]]:
         events = (Event(kind, reason),) if self._cpu is None else ()
@@ -69,6 +74,7 @@ class Drivers:
             host=host,
             devices=(*devices, cpu),
             gaps=(*gaps, Gap("sampler", "failing", reason, remedy)),
+            happened=(),
             driver_calls=0,
             cpu_ms=0,
         )

@@ -20,6 +20,17 @@ class DeviceProcess:
 
     pid: int
     memory_bytes: int | None
+    sm_time: int | None = None
+    """SM time since the list before, in the driver's percent-samples: only good to compare. None: not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something a driver told by itself, of one device."""
+
+    uuid: str
+    kind: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class DeviceReading:
 
     uuid: str
     kind: str
-    """`gpu` or `cpu`."""
+    """`gpu`, `mig` (a slice of one) or `cpu`."""
     vendor: str
     name: str
     slot: int | None = None
@@ -36,9 +47,21 @@ class DeviceReading:
     power_limit_mw: int | None = None
     driver_version: str | None = None
     pci_bus_id: str | None = None
+    parent_uuid: str | None = None
+    """The GPU a MIG device is a slice of."""
+    part_1e6: int | None = None
+    """What part of that GPU's compute slices it is."""
+    power_source: str | None = None
+    """What `power_mw` is, and of what: `average, gpu`; `instant, gpu`; `usage, module`."""
+    energy_source: str | None = None
+    """What `energy_mj` counts: `gpu`, or `module` with the CPU beside it."""
     util_1e4: int | None = None
     memory_used_bytes: int | None = None
     power_mw: int | None = None
+    power_instant_mw: int | None = None
+    power_module_mw: int | None = None
+    """Of the whole module, GPU and CPU together (GH200)."""
+    power_memory_mw: int | None = None
     energy_mj: int | None = None
     """Absolute energy counter, millijoules since it last started from 0."""
     energy_wraps_mj: int | None = None
@@ -47,6 +70,18 @@ class DeviceReading:
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
     throttle_reasons: int | None = None
+    sm_active_1e4: int | None = None
+    """Part of the SMs that were busy, since the reading before; so are the next five."""
+    sm_occupancy_1e4: int | None = None
+    """Warps that were active, of those there could be."""
+    tensor_active_1e4: int | None = None
+    dram_active_1e4: int | None = None
+    """Memory bandwidth used, of what there is."""
+    nvlink_rx_mib_s: int | None = None
+    nvlink_tx_mib_s: int | None = None
+    ecc_corrected: int | None = None
+    """Absolute, since the driver was loaded."""
+    ecc_uncorrected: int | None = None
     processes: tuple[DeviceProcess, ...] | None = None
     """None: the list could not be read, or was not asked for this time."""
     lost: str | None = None
@@ -84,6 +119,7 @@ class ProbeReading:
     devices: tuple[DeviceReading, ...]
     gaps: tuple[Gap, ...] = ()
     """What is missing for the whole host: no NVIDIA driver, no ROCm."""
+    happened: tuple[Happened, ...] = ()
     driver_calls: int = 0
     cpu_ms: int = 0
     """CPU time the sampler used since the reading before."""

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, HostReading, ProbeReading
+from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, Happened, HostReading, ProbeReading
 
 
 def encode(reading: ProbeReading) -> str:
@@ -24,6 +24,7 @@ def decode(line: str | bytes) -> ProbeReading:
                 "host": HostReading(**raw["host"]),
                 "devices": tuple(_device(each) for each in raw["devices"]),
                 "gaps": _gaps(raw["gaps"]),
+                "happened": tuple(Happened(**each) for each in raw["happened"]),
             }
         )
     except (KeyError, TypeError) as error:

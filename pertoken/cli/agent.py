@@ -116,7 +116,8 @@ def status(config_file: str | None, db: str | None) -> None:
 def release(config_file: str | None, db: str | None) -> None:
     """Make the running agent let go of the GPU drivers, so that they can be unloaded or a GPU reset.
 
-    Host and engines are recorded meanwhile, devices as missing with the reason, until `pertoken agent resume`.
+    Host and engines are recorded meanwhile, devices as missing with the reason, for 10 minutes or until
+    `pertoken agent resume`.
     """
     import signal
     import time
@@ -133,7 +134,7 @@ def release(config_file: str | None, db: str | None) -> None:
                 "left to end by itself"
             )
         time.sleep(0.1)
-    click.echo(f"The agent (pid {pid}) has let go of the drivers. `pertoken agent resume` takes them up again.")
+    click.echo(f"The agent (pid {pid}) has let go of the drivers for 10 minutes; `pertoken agent resume` ends that.")
 
 
 @agent.command(short_help="Take the drivers up again.")

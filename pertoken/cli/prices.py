@@ -179,7 +179,7 @@ def _say_matches(where: object, selector: str) -> None:
         click.echo("Nothing was recorded yet; it applies to what comes.")
         return
     book = PriceBook([Price(selector, 0, 0)])
-    matched = [row.name for row in rows if book.at(Priced(row.kind, row.name, row.uuid), 0)]
+    matched = [row.name for row in rows if row.parent_id is None and book.at(Priced(row.kind, row.name, row.uuid), 0)]
     if matched:
         names = ", ".join(f"{matched.count(name)} x {name}" for name in dict.fromkeys(matched))
         click.echo(f"It applies to {names}.")

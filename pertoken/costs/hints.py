@@ -31,7 +31,7 @@ def hints(
     needed = {name for line in deployments for name in line.devices}
     for device in devices:
         label = f"{device.name} #{device.slot}" if device.slot is not None else device.name
-        if device.nano_usd_per_hour is None and (device.kind == "gpu" or label in needed):
+        if device.nano_usd_per_hour is None and not device.part_of and (device.kind == "gpu" or label in needed):
             selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'
             found.append(
                 f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
@@ -55,6 +55,8 @@ def _gap_hints(
     for gap in missing:
         if gap.metric == "engines" and deployments:
             continue  # some were found; what else may be hidden is for `doctor`
+        if gap.remedy == "wait":
+            continue
         if gap.metric in _VENDORS:
             drivers.append(gap.reason)
         elif gap.status in ("denied", "missing", "failing") and gap.remedy and gap.metric != "metrics_page":
@@ -78,6 +80,12 @@ _NAMES = {
     "memory_clock_mhz": "memory clock",
     "temperature_c": "temperature",
     "throttle_reasons": "throttle reasons",
+    "sm_active_1e4": "SM activity",
+    "sm_occupancy_1e4": "SM occupancy",
+    "tensor_active_1e4": "tensor activity",
+    "dram_active_1e4": "memory bandwidth",
+    "nvlink_rx_mib_s": "NVLink received",
+    "nvlink_tx_mib_s": "NVLink sent",
 }
 
 

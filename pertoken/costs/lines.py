@@ -68,6 +68,14 @@ class DeviceLine:
     nano_usd_per_hour: int | None
     held_by: tuple[str, ...]
     age_s: int | None
+    """Since anything was read of it."""
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    power_source: str | None = None
+    """What the power is, and of what."""
+    part_of: str | None = None
+    """The GPU a MIG device is a slice of and paid for with."""
     listed_price: str | None = None
     """Whose list price it is, of when and from where, if nobody set one."""
 

@@ -26,6 +26,8 @@ class Priced:
     kind: str
     name: str
     uuid: str
+    parent_id: int | None = None
+    """The GPU a MIG device is paid for with."""
 
 
 class PriceBook:

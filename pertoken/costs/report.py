@@ -27,7 +27,7 @@ from pertoken.costs.quantiles import quantile
 from pertoken.store import book, read
 from pertoken.store.open import Store
 from pertoken.store.telemetry import OTHER
-from pertoken.units import MTOK
+from pertoken.units import MTOK, SHARE
 
 NOW_S = 60
 """Live figures are over the newest minute or so: whole minute buckets that end within it."""
@@ -95,6 +95,8 @@ def allocations(
             busy[row.device_id, row.ts][row.epoch_id] = row.busy_ns
         for row in read.device_buckets(connection, segment):
             key = row.device_id, row.ts
+            if devices[row.device_id].parent_id is not None:
+                continue  # a MIG device is paid for with its GPU
             price = prices.at(devices[row.device_id], row.ts)
             if price is None:
                 money.unpriced_devices.add(row.device_id)
@@ -123,7 +125,7 @@ class _Reporter:
         start = now_ts - window_s
         self.hosts = read.hosts(connection)
         self.devices = read.devices(connection, start)
-        self.priced = {row.device_id: Priced(row.kind, row.name, row.uuid) for row in self.devices}
+        self.priced = {row.device_id: Priced(row.kind, row.name, row.uuid, row.parent_id) for row in self.devices}
         self.device_names = {row.device_id: _device_name(row) for row in self.devices}
         self.epochs = read.epochs(connection, start)
         self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs}
@@ -148,6 +150,8 @@ class _Reporter:
         self.slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
         self.agents = {row.host_id: read.newest_agent_sample(connection, row.host_id) for row in self.hosts}
         self.gaps = read.missing(connection)
+        self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
+        """Devices that answer nothing -> since when."""
         self.events = read.events(connection, start)
 
     def report(self) -> FleetReport:
@@ -221,7 +225,10 @@ class _Reporter:
 
     def _device(self, row: Any) -> DeviceLine:
         recent = self.recent_devices.get(row.device_id)
-        price = self.prices.at(self.priced[row.device_id], self.now)
+        # A MIG device costs its part of what its GPU costs.
+        payer = self.priced.get(row.device_id if row.parent_id is None else row.parent_id)
+        part_1e6 = SHARE if row.parent_id is None else row.part_1e6 or 0
+        price = self.prices.at(payer, self.now) if payer else None
         held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
         names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
         return DeviceLine(
@@ -234,10 +241,15 @@ class _Reporter:
             power_w=_mean(recent, "power_mw", 1e3),
             memory_used_bytes=_whole(_mean(recent, "memory_used_bytes", 1)),
             memory_bytes=row.memory_bytes,
-            nano_usd_per_hour=price.nano_usd_per_device_hour if price else None,
+            nano_usd_per_hour=price.nano_usd_per_device_hour * part_1e6 // SHARE if price else None,
             listed_price=price.note if price and price.listed else None,
             held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
-            age_s=self.now - row.newest_ts,
+            age_s=self.now - self.lost.get(row.device_id, row.newest_ts),
+            sm_active=_mean(recent, "sm_active_1e4", 1e4),
+            tensor_active=_mean(recent, "tensor_active_1e4", 1e4),
+            dram_active=_mean(recent, "dram_active_1e4", 1e4),
+            power_source=row.power_source,
+            part_of=self.device_names.get(row.parent_id) if row.parent_id is not None else None,
         )
 
     def _deployment(self, row: Any) -> DeploymentLine:
@@ -302,11 +314,12 @@ class _Reporter:
         return round(nano) if held else None
 
     def _held(self, epochs: list[int]) -> dict[int, float]:
-        """Its share of each device it held lately, 0 to 1."""
+        """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
         held: dict[int, float] = defaultdict(float)
         for share in self.recent_shares:
             device = self.recent_devices.get(share.device_id)
-            if share.epoch_id in epochs and device is not None and device.duration_ms:
+            sliced = self.priced[share.device_id].parent_id is not None if share.device_id in self.priced else True
+            if share.epoch_id in epochs and device is not None and device.duration_ms and not sliced:
                 held[share.device_id] += share.held_ns / 1e6 / device.duration_ms
         return held
 

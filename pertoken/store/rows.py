@@ -44,6 +44,10 @@ class DeviceRow:
     power_limit_mw: int | None = None
     driver_version: str | None = None
     pci_bus_id: str | None = None
+    parent_id: int | None = None
+    part_1e6: int | None = None
+    power_source: str | None = None
+    energy_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,23 @@ class DeviceSample:
     util_1e4: int | None = None
     memory_used_bytes: int | None = None
     power_mw: int | None = None
+    power_instant_mw: int | None = None
+    power_module_mw: int | None = None
+    power_memory_mw: int | None = None
     energy_counter_mj: int | None = None
     energy_integral_mj: int | None = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
     throttle_reasons: int | None = None
+    sm_active_1e4: int | None = None
+    sm_occupancy_1e4: int | None = None
+    tensor_active_1e4: int | None = None
+    dram_active_1e4: int | None = None
+    nvlink_rx_mib_s: int | None = None
+    nvlink_tx_mib_s: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ device = _table(
     "device",
     _key("device_id"),
     _int("host_id", required=True),
-    _text("kind", required=True),  # gpu | cpu
+    _text("kind", required=True),  # gpu | mig | cpu
     _text("uuid", required=True),
     _text("vendor"),
     _text("name", required=True),
@@ -73,6 +73,10 @@ device = _table(
     _int("power_limit_mw"),
     _text("driver_version"),
     _text("pci_bus_id"),
+    _int("parent_id"),  # of a MIG device: the GPU it is a slice of, which alone is paid for
+    _int("part_1e6"),  # what part of that GPU's compute slices it is
+    _text("power_source"),  # what power_mw is, and of what: "average, gpu"
+    _text("energy_source"),  # what the energy counter counts: gpu | module
     _int("first_ts", required=True),
     _int("last_ts", required=True),
 )
@@ -129,12 +133,23 @@ device_sample = _table(
     _int("util_1e4"),
     _int("memory_used_bytes"),
     _int("power_mw"),
+    _int("power_instant_mw"),
+    _int("power_module_mw"),  # GPU and CPU together (GH200)
+    _int("power_memory_mw"),
     _int("energy_counter_mj"),
     _int("energy_integral_mj"),
     _int("sm_clock_mhz"),
     _int("memory_clock_mhz"),
     _int("temperature_c"),
     _int("throttle_reasons"),  # NVML's bit mask
+    _int("sm_active_1e4"),
+    _int("sm_occupancy_1e4"),
+    _int("tensor_active_1e4"),
+    _int("dram_active_1e4"),
+    _int("nvlink_rx_mib_s"),
+    _int("nvlink_tx_mib_s"),
+    _int("ecc_corrected"),
+    _int("ecc_uncorrected"),
 )
 host_sample = _table(
     "host_sample",
@@ -271,12 +286,24 @@ def _counts(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}_n" for name in names)
 
 
-_DEVICE = ("util_1e4", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c")
+_DEVICE = (
+    "util_1e4",
+    "memory_used_bytes",
+    "power_mw",
+    "sm_clock_mhz",
+    "temperature_c",
+    "sm_active_1e4",
+    "sm_occupancy_1e4",
+    "tensor_active_1e4",
+    "dram_active_1e4",
+    "nvlink_rx_mib_s",
+    "nvlink_tx_mib_s",
+)
 device_rollup = _rollup(
     "device",
     ("device_id", "ts"),
     required=("duration_ms", "observed_ms", "samples", "throttled_n", *_counts(*_DEVICE)),
-    nullable=(*_sums(*_DEVICE), "energy_counter_mj", "energy_integral_mj"),
+    nullable=(*_sums(*_DEVICE), "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
 )
 _HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
 host_rollup = _rollup(

@@ -72,13 +72,30 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
 
 def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
     """One device: every value, what is not measured and why, and its host."""
-    kind = {"gpu": "GPU", "cpu": "CPUs of the host"}.get(line.kind, literal(line.kind))
+    kind = {
+        "gpu": "GPU",
+        "mig": f"MIG device, a slice of {literal(line.part_of or 'a GPU')}",
+        "cpu": "CPUs of the host",
+    }.get(line.kind, literal(line.kind))
     host = next((each for each in report.hosts if each.name == line.host), None)
     return sheet(
         Section(
             literal(label(line)),
             (("kind", kind), ("host", literal(line.host)), *_facts(device_columns(report), line, {"device", "host"})),
         ),
+        Section(
+            "What its time went into",
+            tuple(
+                (name, percent(value))
+                for name, value in (
+                    ("SMs busy", line.sm_active),
+                    ("tensor cores", line.tensor_active),
+                    ("memory bandwidth", line.dram_active),
+                )
+                if value is not None
+            ),
+        ),
+        Section("Its power is", (literal(line.power_source),) if line.power_source else ()),
         Section("Price", _price(line)),
         Section("Not measured", _missing(report, line.device_id)),
         Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),

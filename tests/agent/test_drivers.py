@@ -5,16 +5,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.drivers import Drivers
+from pertoken.agent.drivers import LET_GO_S, Drivers
 from pertoken.agent.service import samplers
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import place
-from tests.standin_nvml import Machine, eight, environment
+from tests.standin_nvml import Machine, ManualClock, eight, environment
 
 PATIENCE_S = 60.0
 
@@ -28,7 +29,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 def hanging(fifo: Path, nth: int) -> dict[str, str]:
     os.mkfifo(fifo)
-    return environment(Machine(gpus=eight(), hang=("nvmlDeviceGetPowerUsage", nth, str(fifo))))
+    return environment(Machine(gpus=eight(), hang=("nvmlDeviceGetUtilizationRates", nth, str(fifo))))
 
 
 def test_while_the_sampler_hangs_devices_are_lost_with_the_reason_and_host_and_cpu_are_read(
@@ -72,7 +73,8 @@ def test_drivers_that_were_let_go_are_held_by_nobody_until_they_are_taken_up_aga
 ) -> None:
     for name, value in environment(Machine(gpus=eight())).items():
         monkeypatch.setenv(name, value)
-    drivers = Drivers(["nvidia"])
+    clock = ManualClock()
+    drivers = Drivers(["nvidia"], clock)
     try:
         drivers.read(False, PATIENCE_S)
         assert len(samplers(os.getpid())) == 1
@@ -84,12 +86,16 @@ def test_drivers_that_were_let_go_are_held_by_nobody_until_they_are_taken_up_aga
         drivers.resume()
         reading, (event,) = drivers.read(False, PATIENCE_S)
         assert event.kind == "sampler_back" and {gpu.lost for gpu in reading.devices} == {None}
+        drivers.release()
+        assert drivers.read(False, PATIENCE_S)[0].devices[0].lost
+        clock.now_s += LET_GO_S
+        assert drivers.read(False, PATIENCE_S)[0].devices[0].lost is None, "nobody has to remember to take them up"
     finally:
         drivers.close()
 
 
-def test_a_whole_agent_goes_on_ticking_through_a_hung_driver_call_and_tells_it(tmp_path: Path) -> None:
-    folder, fifo = tmp_path / "db", tmp_path / "hang"
+def test_a_whole_agent_goes_on_ticking_through_a_sampler_that_hangs_and_tells_it(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
 
     def ask(query: object) -> list[tuple[object, ...]]:
         with open_store(place(str(folder))).read() as connection:
@@ -101,22 +107,33 @@ def test_a_whole_agent_goes_on_ticking_through_a_hung_driver_call_and_tells_it(t
         except StoreError:
             return set()
 
+    def ticks() -> int:
+        try:
+            return int(str(ask(select(func.count()).select_from(t.host_sample))[0][0]))
+        except StoreError:
+            return 0
+
     options = ["--db", str(folder), "--interval", "1s"]
     settings = {"PERTOKEN_AGENT_DISCOVER": "false", "PERTOKEN_AGENT_PROBES": "nvidia"}
+    machine = environment(Machine(gpus=eight()))
     with (tmp_path / "log").open("ab") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "pertoken", "agent", *options], env=hanging(fifo, 17) | settings, stderr=log
+            [sys.executable, "-m", "pertoken", "agent", *options], env=machine | settings, stderr=log
         )
         try:
+            until(lambda: samplers(agent.pid), "the sampler")
+            sampler = psutil.Process(samplers(agent.pid)[0])
+            until(ticks, "the first tick")
+            sampler.suspend()
             until(lambda: "sampler_stalled" in events(), "the stall")
-            ticks = ask(select(func.count()).select_from(t.host_sample))
-            until(lambda: ask(select(func.count()).select_from(t.host_sample)) > ticks, "a tick without the driver")
+            before = ticks()
+            until(lambda: ticks() > before, "a tick without the driver")
             gpu = select(t.device_sample.c.observed_ms, t.device_sample.c.power_mw).join(
                 t.device, t.device.c.device_id == t.device_sample.c.device_id
             )
             newest = gpu.where(t.device.c.kind == "gpu").order_by(t.device_sample.c.ts.desc()).limit(8)
             assert ask(newest) == [(0, None)] * 8
-            fifo.open("wb").close()
+            sampler.resume()
             until(lambda: "sampler_back" in events(), "the return")
             until(lambda: all(power for _, power in ask(newest)), "watts again")
 

@@ -55,7 +55,7 @@ def test_a_whole_sampler_reads_host_gpus_and_cpu() -> None:
     assert {gap.metric for gap in first.gaps} <= {"amd"}
     assert first.host.cpu_util_1e4 is None and first.host.memory_bytes == psutil.virtual_memory().total
     assert first.cpu_ms > second.cpu_ms >= 0 and second.rss_bytes > 2**20
-    assert (first.driver_calls, second.driver_calls) == (139, 64)
+    assert 8 * 20 < first.driver_calls < 8 * 30 and 8 * 5 <= second.driver_calls <= 8 * 7 + 2
 
 
 def test_energy_through_the_whole_sampler_is_the_truth() -> None:
@@ -119,7 +119,7 @@ def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
 
 
 def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it() -> None:
-    with sampler(Machine(gpus=eight(), reload_after=150, reload_mismatch=True)) as child:
+    with sampler(Machine(gpus=eight(), reload_after=190, reload_mismatch=True)) as child:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
         first = child.pid
         stale = child.read(processes=False, deadline_s=PATIENCE_S)
@@ -132,25 +132,26 @@ def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it(
 def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp_path: Path) -> None:
     fifo = tmp_path / "hang"
     os.mkfifo(fifo)
-    with sampler(Machine(gpus=eight(), hang=("nvmlDeviceGetPowerUsage", 9, str(fifo)))) as child:
+    with sampler(Machine(gpus=eight(), hang=("nvmlDeviceGetUtilizationRates", 9, str(fifo)))) as child:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
         before = child.pid
         for _ in range(2):
-            with pytest.raises(SamplerStalled, match="a driver call hangs"):
-                child.read(processes=False, deadline_s=0.2)
+            reading = child.read(processes=False, deadline_s=PATIENCE_S)
+            assert len(gpus_of(reading)) == 7 and reading.host.memory_bytes
         fifo.open("wb").close()
-        reading = child.read(processes=True, deadline_s=PATIENCE_S)
-        assert child.pid == before
-        assert reading.driver_calls == 8 * (8 + 2), "the answer to this request, not the late one"
-        assert len(gpus_of(reading)) == 8
+        deadline = time.monotonic() + PATIENCE_S
+        while len(gpus_of(reading)) < 8 and time.monotonic() < deadline:
+            reading = child.read(processes=True, deadline_s=PATIENCE_S)
+        assert child.pid == before and len(gpus_of(reading)) == 8
 
 
 def test_a_sampler_that_hangs_at_the_end_is_not_killed_but_left_to_end(tmp_path: Path) -> None:
     fifo = tmp_path / "hang"
     os.mkfifo(fifo)
     child = Sampler(environment(Machine(gpus=eight(), hang=("nvmlDeviceGetCount_v2", 1, str(fifo)))))
-    with pytest.raises(SamplerStalled):
+    with pytest.raises(SamplerStalled, match="a driver call hangs"):
         child.read(processes=False, deadline_s=0.1)
+    assert {gap.metric for gap in child.read(processes=False, deadline_s=PATIENCE_S).gaps} >= {"nvidia"}
     process = process_of(child)
     child.close(wait_s=0.1)
     assert process.is_running()

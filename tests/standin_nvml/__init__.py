@@ -5,20 +5,19 @@ whole other process: start it with `environment(machine)`; nothing is compiled.
 """
 
 import ctypes
-import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pynvml
 
+from tests.standin_nvml.controlled import VARIABLE
 from tests.standin_nvml.library import Clock, Library
-from tests.standin_nvml.machine import Gpu, Machine, Wave, eight
+from tests.standin_nvml.machine import Gpu, Machine, Slice, Wave, eight
 
-__all__ = ["Gpu", "Library", "Machine", "ManualClock", "Wave", "eight", "environment", "installed"]
-
-VARIABLE = "PERTOKEN_STANDIN_NVML"
+__all__ = ["Gpu", "Library", "Machine", "ManualClock", "Slice", "Wave", "eight", "environment", "installed", "tell"]
 
 
 class ManualClock:
@@ -52,11 +51,23 @@ def installed(machine: Machine, clock: Clock | None = None) -> Iterator[Library]
         pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
-def environment(machine: Machine, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`."""
+def environment(machine: Machine, base: Mapping[str, str] = os.environ, control: Path | None = None) -> dict[str, str]:
+    """The environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`.
+
+    `control` is the file it is told by; `tell(control, machine)` changes the machine while the process runs.
+    """
     here = Path(__file__).parent
+    control = control or Path(tempfile.mkstemp(prefix="standin-", suffix=".machine")[1])
+    tell(control, machine)
     paths = [str(here / "site"), str(here.parents[1]), base.get("PYTHONPATH", "")]
     return dict(base) | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        VARIABLE: json.dumps(machine.as_json()),
+        VARIABLE: str(control),
     }
+
+
+def tell(control: Path, machine: Machine) -> None:
+    """Make the processes of a control file see this machine from their next driver call on."""
+    new = control.with_suffix(".new")
+    new.write_text(repr(machine))
+    new.replace(control)

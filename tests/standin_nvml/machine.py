@@ -1,7 +1,7 @@
 """What the stand-in driver pretends: GPUs, what they do over time, and what goes wrong."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 
@@ -31,6 +31,21 @@ class Wave:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """One MIG device of a GPU."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int = 0
+    compute_slices: int = 1
+    name: str = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    memory_bytes: int = 10 * 2**30
+    memory_used_bytes: int = 8 * 2**30
+    sm_percent: Wave = Wave(50)
+    processes: tuple[tuple[int, int | None], ...] = ()
+
+
+@dataclass(frozen=True)
 class Gpu:
     """One GPU. Calls are counted per GPU from the first that names its handle."""
 
@@ -41,25 +56,49 @@ class Gpu:
     memory_reserved_bytes: int = 500 * 2**20
     power_limit_mw: int = 700_000
     power_mw: Wave = Wave(400_000)
+    power_averaged: bool = True
+    """Whether it tells a 1 s average (Ampere, but not A100, and newer)."""
+    module_power_mw: Wave | None = None
+    """Of GPU and CPU together, on a GH200: its plain power and energy are of the module then."""
+    memory_power_mw: Wave | None = None
     util_percent: Wave = Wave(60)
+    gpm: Literal["yes", "no", "lies"] = "yes"
+    """`lies`: says it is supported, and then no sample can be had."""
+    sm_percent: Wave = Wave(55)
+    occupancy_percent: Wave = Wave(20)
+    tensor_percent: Wave = Wave(30)
+    dram_percent: Wave = Wave(70)
+    nvlink_mib_s: Wave = Wave(1000)
     sm_clock_mhz: int = 1980
     memory_clock_mhz: int = 2619
     temperature_c: int = 61
     throttle_reasons: int = 0x4
+    ecc_errors: tuple[int, int] = (0, 0)
+    """Corrected and uncorrected since the driver was loaded."""
     energy_start_mj: int = 0
     energy_reset_at_s: float | None = None
     """When its counter starts again from 0, seconds on the machine's clock."""
     processes: tuple[tuple[int, int | None], ...] = ()
     """(pid, memory in bytes or None for not available)."""
+    process_sm: tuple[tuple[int, int], ...] = ()
+    """(pid, percent of the SMs): each told once a second."""
+    slices: tuple[Slice, ...] | None = None
+    """Its MIG devices; None: MIG is off."""
     lost_after: int | None = None
     """Falls off the bus after so many calls; 0: not even its handle can be had."""
-    unsupported: tuple[str, ...] = ()
-    """C functions that answer NOT_SUPPORTED for it."""
+    removed: bool = False
+    """Pulled out: not listed at all, and handles to it are lost."""
+    hang: tuple[str, str] | None = None
+    """(C function, path of a FIFO): each such call on this GPU blocks until somebody opens the FIFO for writing."""
+    xids: tuple[tuple[float, int], ...] = ()
+    """(when, Xid): critical errors, seconds on the machine's clock."""
+    unsupported: tuple[str | int, ...] = ()
+    """C functions and field ids that answer NOT_SUPPORTED for it."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A host's driver library."""
+    """A host's driver library. Its `repr` is the text that other processes are given it by."""
 
     gpus: tuple[Gpu, ...] = ()
     driver_version: str = "580.95.05"
@@ -78,25 +117,11 @@ class Machine:
     hang: tuple[str, int, str] | None = None
     """(C function, n, path of a FIFO): its n-th call blocks until somebody opens the FIFO for writing."""
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> "Machine":
-        gpus = tuple(
-            Gpu(
-                **each
-                | {
-                    "power_mw": Wave(**each["power_mw"]),
-                    "util_percent": Wave(**each["util_percent"]),
-                    "processes": tuple((pid, memory) for pid, memory in each["processes"]),
-                    "unsupported": tuple(each["unsupported"]),
-                }
-            )
-            for each in raw["gpus"]
-        )
-        hang = tuple(raw["hang"]) if raw["hang"] else None
-        return cls(**raw | {"gpus": gpus, "without": tuple(raw["without"]), "hang": hang})
+    def from_text(cls, text: str) -> "Machine":
+        machine = eval(text, {each.__name__: each for each in (Machine, Gpu, Slice, Wave)})
+        assert isinstance(machine, cls)
+        return machine
 
 
 def eight(**fields: Any) -> tuple[Gpu, ...]:

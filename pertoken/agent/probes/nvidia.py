@@ -1,270 +1,189 @@
-"""NVIDIA GPUs through `nvidia-ml-py`: the fewest driver calls that tell identity, load, power and energy.
-
-Never asked: PCIe throughput (20 ms each) and fan speed. The process list is slow on real drivers (milliseconds, under
-a lock the workload needs), so it is read only when asked for. Power is a 1 s average on Ampere (but A100) and newer.
-"""
+"""NVIDIA GPUs through `nvidia-ml-py`: the library, the GPUs it lists, and what goes wrong with either."""
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pynvml
 
 from pertoken.agent.probes.backoff import Backoff, Clock
-from pertoken.agent.probes.nvml import LOST, NOT_SUPPORTED, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
+from pertoken.agent.probes.gpu import HANGS, Gpu, Source
+from pertoken.agent.probes.nvml import OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.patience import PATIENCE_S, Patience
+from pertoken.agent.probes.xid import XidWatch
+from pertoken.agent.readings import DeviceReading, Gap, Happened
 
-
-def _processes(rows: list[Any]) -> tuple[DeviceProcess, ...]:
-    return tuple(DeviceProcess(row.pid, row.usedGpuMemory) for row in rows)
-
-
-_V2 = (pynvml.nvmlMemory_v2,)
-Table = dict[str, tuple[Call, ...]]
-"""Fields of `DeviceReading` -> the calls that give them, preferred first."""
-PROCESSES: Table = {
-    "processes": (
-        Call("nvmlDeviceGetComputeRunningProcesses", _processes),
-        Call("nvmlDeviceGetComputeRunningProcesses_v2", _processes),
-    )
-}
-"""Read when asked for."""
-IDENTITY: Table = {
-    "name": (Call("nvmlDeviceGetName"),),
-    "memory_bytes": (
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total, _V2),
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),
-    ),
-    "power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),),
-    "pci_bus_id": (Call("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
-}
-"""Read when a GPU is found; the power limit again with the processes, for caps change."""
-TICK: Table = {
-    "util_1e4": (Call("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
-    # v1 counts what the driver reserves for itself as used.
-    "memory_used_bytes": (
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.used, _V2),
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.used),
-    ),
-    "power_mw": (Call("nvmlDeviceGetPowerUsage"),),
-    "energy_mj": (Call("nvmlDeviceGetTotalEnergyConsumption"),),
-    "sm_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_SM,)),),
-    "memory_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_MEM,)),),
-    "temperature_c": (
-        Call("nvmlDeviceGetTemperatureV", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
-        Call("nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
-    ),
-    "throttle_reasons": (
-        Call("nvmlDeviceGetCurrentClocksEventReasons"),
-        Call("nvmlDeviceGetCurrentClocksThrottleReasons"),
-    ),
-}
-"""Read every time."""
 _INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")
 _DRIVER_VERSION, _COUNT = Call("nvmlSystemGetDriverVersion"), Call("nvmlDeviceGetCount")
-_BY_SLOT, _BY_UUID = Call("nvmlDeviceGetHandleByIndex"), Call("nvmlDeviceGetHandleByUUID")
-_UUID = Call("nvmlDeviceGetUUID")
+_BY_SLOT = Call("nvmlDeviceGetHandleByIndex")
 _LIBRARY = ""
-"""Owner of the calls that belong to no device."""
-_UNIFIED = {
-    "memory_bytes": lambda meminfo: meminfo["MemTotal"],
-    "memory_used_bytes": lambda meminfo: meminfo["MemTotal"] - meminfo["MemAvailable"],
-}
-_SHARED = "the driver tells none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
-_PID_MAX = 2**22
-_SCRAMBLED = Gap(
-    "processes",
-    "failing",
-    "the driver's process list makes no sense (drivers near 535.43 changed its layout unannounced)",
-    "update the NVIDIA driver",
-)
-_FOREIGN = Gap(
-    "processes",
-    "denied",
-    "none of the pids the driver names can be seen from here",
-    "run the agent in the host's pid namespace (`--pid=host`, or `hostPID: true`)",
-)
-
-
-@dataclass(slots=True)
-class _Gpu:
-    known: DeviceReading
-    """Its identity, with the gaps in that."""
-    handle: Any
-    backoff: Backoff
-    lost: str | None = None
-
-    def reading(self) -> DeviceReading:
-        return replace(self.known, lost=self.lost)
+"""Owner of the calls that belong to no device, and what hangs when they do."""
+_HANGS = Gap("nvidia", "failing", "a call of the NVIDIA driver hangs: nothing is asked of it until it returns", "dmesg")
 
 
 class NvidiaProbe:
-    """Reads all NVIDIA GPUs of this host; one that fails costs only itself.
+    """Reads all NVIDIA GPUs of this host; one that fails or hangs costs only itself.
 
-    `clock` is monotonic seconds, `proc` the /proc to look up pids and host memory in.
+    `clock` is monotonic seconds, `proc` the /proc to look up pids and host memory in. `watch`, if given, waits for
+    Xids. A call may take `patience_s`; what takes longer hangs.
     """
 
-    def __init__(self, clock: Clock = time.monotonic, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        clock: Clock = time.monotonic,
+        proc: Path = Path("/proc"),
+        watch: XidWatch | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self.nvml = Nvml()
         self.outdated = False
         """The driver changed under the library this process has loaded: only a new process can read it."""
         self._clock = clock
-        self._proc = proc
-        self._gpus: dict[str, _Gpu] = {}
+        self._source = Source(self.nvml, clock, proc)
+        self._watch = watch
+        self._patience = Patience("nvidia", patience_s)
+        self._gpus: dict[str, Gpu] = {}
         self._unseen: dict[int, tuple[Gap, Backoff]] = {}
         """Slots whose GPU would not even tell its UUID."""
+        self._listed = 0
+        """How many GPUs the driver said there are."""
         self._driver_version: str | None = None
-        self._up = self._was_up = False
+        self._up = self._was_up = self._ready = False
+        """Initialised; ever initialised; its GPUs looked for."""
+        self._no_xids: dict[str, Gap] = {}
         self._down: tuple[Gap, ...] = ()
         self._backoff = Backoff(clock)
 
     @property
     def calls(self) -> int:
-        """Calls made to the driver so far."""
-        return self.nvml.calls
+        """Driver calls made so far."""
+        return self.nvml.calls + (self._watch.calls if self._watch else 0)
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
         """Every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
         once_more = self._up
         while self._up or self._backoff.due:
+            if not self._ready and self._patience.hung:
+                break
             try:
-                if not self._up:
-                    self._start()
-                self._look_again()
-                readings = [self._read(gpu, processes) for gpu in self._gpus.values()]
-                return _by_slot(readings), tuple(gap for gap, _ in self._unseen.values())
+                if not self._ready and not self._start():
+                    break
+                self._look_again(processes)
+                return self._read(processes), tuple(gap for gap, _ in self._unseen.values())
             except NvmlFault as error:
                 self._stop(error.fault)
                 if not once_more:
                     self._backoff.failed()
                 once_more = False
-        return _by_slot([gpu.reading() for gpu in self._gpus.values()]), self._down
+        down = (*self._down, _HANGS) if self._patience.hung else self._down
+        return _by_slot([each for gpu in self._gpus.values() for each in gpu.unread(gpu.lost or HANGS)]), down
+
+    def happened(self) -> tuple[Happened, ...]:
+        """What the driver told by itself since this was last asked."""
+        return self._watch.told() if self._watch else ()
 
     def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded."""
-        if self._up:
-            self._up = False
-            with suppress(NvmlFault):
-                self.nvml.ask(_LIBRARY, _SHUTDOWN)
+        """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
+        self._let_go()
+        self._patience.close()
 
     # -- the library -----------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        self.nvml.ask(_LIBRARY, _INIT)
-        self._up = True
-        self._driver_version = self.nvml.ask(_LIBRARY, _DRIVER_VERSION)
+    def _start(self) -> bool:
+        """Initialise and find the GPUs; False if that hangs. Raises NvmlFault."""
+        if not self._up and self._patience.each(lambda _: self._initialise(), [_LIBRARY]) != [True]:
+            return False
         for gpu in self._gpus.values():
-            gpu.handle, gpu.lost = None, "the NVIDIA driver no longer lists this GPU"
+            gpu.lose("the NVIDIA driver no longer lists this GPU")
         self._unseen.clear()
-        for slot in range(self.nvml.ask(_LIBRARY, _COUNT)):
-            self._find(slot, Backoff(self._clock))
-        self._was_up, self._backoff = True, Backoff(self._clock)
+        self._find_all(range(self._listed))
+        self._backoff = Backoff(self._clock)
+        if self._watch:
+            handles = {uuid: gpu.handle for uuid, gpu in self._gpus.items() if gpu.handle is not None}
+            self._no_xids = self._watch.start(self.nvml, handles)
+        self._ready = True
+        return True
+
+    def _initialise(self) -> bool:
+        self.nvml.ask(_LIBRARY, _INIT)
+        self._up = self._was_up = True
+        self._driver_version = self.nvml.ask(_LIBRARY, _DRIVER_VERSION)
+        self._listed = self.nvml.ask(_LIBRARY, _COUNT)
+        return True
 
     def _stop(self, fault: Fault) -> None:
-        self.close()
+        self._let_go()
         self.nvml.forget()
         self.outdated = fault is OUTDATED and self._was_up
         self._down = (fault.gap("nvidia"),)
         for gpu in self._gpus.values():
-            gpu.handle, gpu.lost = None, fault.reason
+            gpu.lose(fault.reason)
+
+    def _let_go(self) -> None:
+        if not self._up:
+            return
+        self._up = self._ready = False
+        if self._watch:
+            self._watch.stop()
+        if self._patience.hung:
+            return  # shutting a library down under its own call is asking for more trouble
+        with suppress(NvmlFault):
+            for gpu in self._gpus.values():
+                gpu.free()
+        with suppress(NvmlFault):
+            self.nvml.ask(_LIBRARY, _SHUTDOWN)
 
     # -- finding GPUs ----------------------------------------------------------------------------------------------
 
-    def _look_again(self) -> None:
-        for slot, (_, backoff) in list(self._unseen.items()):
-            if backoff.due:
-                self._find(slot, backoff)
+    def _look_again(self, listing: bool) -> None:
+        """Try slots that failed; now and then, see whether GPUs were added or pulled out."""
+        if listing:
+            listed = self.nvml.ask(_LIBRARY, _COUNT)
+            if listed != self._listed:
+                self._listed = listed
+                self._unseen.clear()
+                self._find_all(range(listed))
+        due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
+        if due:
+            self._find_all(due)
 
-    def _find(self, slot: int, backoff: Backoff) -> None:
+    def _find_all(self, slots: "range | list[int]") -> None:
+        """Ask each slot for its GPU; those known already and not lost stay as they are."""
+        for slot, found in zip(slots, self._patience.each(self._find, slots), strict=True):
+            backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
+            if found is None:
+                found = replace(_HANGS, metric=f"gpu {slot}")
+            if isinstance(found, Gap):
+                backoff.failed()
+                self._unseen[slot] = found, backoff
+                continue
+            self._unseen.pop(slot, None)
+            known = self._gpus.get(found.known.uuid)
+            if known is None or known.handle is None:
+                self._gpus[found.known.uuid] = found
+
+    def _find(self, slot: int) -> Gpu | Gap:
         try:
             handle = self.nvml.ask(f"slot {slot}", _BY_SLOT, slot)
-            uuid = self.nvml.ask(f"slot {slot}", _UUID, handle)
-            values, gaps = self._values(uuid, handle, IDENTITY)
+            return Gpu.found(self._source, handle, slot, self._driver_version)
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
-            backoff.failed()
-            self._unseen[slot] = (error.fault.gap(f"gpu {slot}"), backoff)
-            return
-        self._unseen.pop(slot, None)
-        known = DeviceReading(
-            uuid=uuid,
-            kind="gpu",
-            vendor="NVIDIA",
-            slot=slot,
-            driver_version=self._driver_version,
-            gaps=tuple(gaps.values()),
-            **{"name": "NVIDIA GPU"} | values,
-        )
-        self._gpus[uuid] = _Gpu(known, handle, Backoff(self._clock))
+            return error.fault.gap(f"gpu {slot}")
 
-    # -- reading one -----------------------------------------------------------------------------------------------
+    # -- reading them ----------------------------------------------------------------------------------------------
 
-    def _read(self, gpu: _Gpu, processes: bool) -> DeviceReading:
-        if gpu.lost and not gpu.backoff.due:
-            return gpu.reading()
-        uuid = gpu.known.uuid
-        try:
-            if gpu.handle is None:
-                gpu.handle = self.nvml.ask(uuid, _BY_UUID, uuid)
-            values, gaps = self._values(uuid, gpu.handle, TICK)
-            if not values:
-                raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {gaps['power_mw'].reason}"))
-            if processes:
-                self._know_more(gpu)
-                held, hidden = self._values(uuid, gpu.handle, PROCESSES)
-                values, gaps = values | held, gaps | hidden
-        except NvmlFault as error:
-            if error.fault.scope is Scope.LIBRARY:
-                raise
-            gpu.handle, gpu.lost = None, error.fault.reason
-            gpu.backoff.failed()
-            return gpu.reading()
-        if gpu.lost:
-            gpu.lost, gpu.backoff = None, Backoff(self._clock)
-        if values.get("processes"):
-            values["processes"], scrambled = self._sane(values["processes"], gpu.known.memory_bytes)
-            gaps |= {gap.metric: gap for gap in scrambled}
-        gaps = {gap.metric: gap for gap in gpu.known.gaps} | gaps
-        return replace(gpu.known, **values, gaps=tuple(gaps.values()))
+    def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
+        read = partial(Gpu.read, processes=processes)
+        gpus = list(self._gpus.values())
+        found: list[DeviceReading] = []
+        for gpu, readings in zip(gpus, self._patience.each(read, gpus), strict=True):
+            found += gpu.unread(HANGS) if readings is None else readings
+        return _by_slot([self._with_xids(reading) for reading in found])
 
-    def _know_more(self, gpu: _Gpu) -> None:
-        """Read again what may change of a GPU's identity (its power cap), and what was not told at first."""
-        untold = {gap.metric for gap in gpu.known.gaps} | {"power_limit_mw"}
-        table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
-        values, gaps = self._values(gpu.known.uuid, gpu.handle, table)
-        gpu.known = replace(gpu.known, **values, gaps=tuple(gaps.values()))
-
-    def _values(self, uuid: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Gap]]:
-        values: dict[str, Any] = {}
-        gaps: dict[str, Gap] = {}
-        for metric, calls in table.items():
-            try:
-                values[metric] = self.nvml.first(uuid, calls, handle)
-            except NvmlFault as error:
-                if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                    raise
-                gaps[metric] = error.fault.gap(metric)
-                if error.fault is NOT_SUPPORTED and metric in _UNIFIED:
-                    values[metric] = _UNIFIED[metric](self._meminfo())
-                    gaps[metric] = replace(gaps[metric], reason=_SHARED)
-        return values, gaps
-
-    def _meminfo(self) -> dict[str, int]:
-        lines = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
-        return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
-
-    def _sane(
-        self, rows: tuple[DeviceProcess, ...], memory_bytes: int | None
-    ) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Gap, ...]]:
-        for row in rows:
-            too_much = row.memory_bytes and memory_bytes and row.memory_bytes > memory_bytes
-            if not 0 < row.pid <= _PID_MAX or too_much:
-                return None, (_SCRAMBLED,)
-        alive = tuple(row for row in rows if (self._proc / str(row.pid)).exists())
-        return (alive, ()) if alive else (None, (_FOREIGN,))
+    def _with_xids(self, reading: DeviceReading) -> DeviceReading:
+        gap = self._no_xids.get(reading.uuid)
+        return replace(reading, gaps=(*reading.gaps, gap)) if gap and not reading.lost else reading
 
 
 def _by_slot(readings: list[DeviceReading]) -> tuple[DeviceReading, ...]:

@@ -3,7 +3,7 @@
 Error semantics: nvml.h 12.9 and nvidia-ml-py 13.615.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -30,6 +30,8 @@ class Fault:
     status: str
     reason: str
     remedy: str | None = None
+    code: int | None = None
+    """NVML's, where it has no meaning of its own here."""
 
     def gap(self, metric: str) -> Gap:
         """The gap this fault leaves in a metric."""
@@ -87,6 +89,13 @@ FAULTS = {
 }
 
 
+def fault_of(code: int) -> Fault:
+    """What an error code of the driver means."""
+    return FAULTS.get(code) or Fault(
+        Scope.MOMENT, "failing", f"the NVIDIA driver answered error {code}", "see `dmesg` if it stays", code
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """A function of `pynvml` with what follows the handle, and the value we keep of its answer."""
@@ -94,6 +103,8 @@ class Call:
     function: str
     convert: Callable[[Any], Any] = lambda value: value
     arguments: tuple[int, ...] = ()
+    sized: bool = False
+    """Whether `pynvml` asks the driver twice for rows: how many, then which."""
 
 
 class Nvml:
@@ -101,24 +112,23 @@ class Nvml:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._refused: dict[tuple[str, Call], Fault] = {}
+        self._refused: dict[tuple[str, Hashable], Fault] = {}
 
     def ask(self, owner: str, call: Call, *before: Any) -> Any:
         """The converted answer of `call` with `before` (a handle) and its own arguments.
 
         Raises NvmlFault; without asking, if `owner` (a device's UUID) refused this call for good before.
         """
-        if known := self._refused.get((owner, call)):
+        if known := self.refusal(owner, call):
             raise NvmlFault(known)
         try:
             answer = getattr(pynvml, call.function)(*before, *call.arguments)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
             fault = self._fault(error)
             if fault.scope is Scope.CALL:
-                self._refused[owner, call] = fault
+                self.refuse(owner, call, fault)
             raise NvmlFault(fault) from None
-        # pynvml sizes a list with one call and fills it with another.
-        self.calls += 2 if isinstance(answer, list) and answer else 1
+        self.calls += 2 if call.sized and answer else 1
         return call.convert(answer)
 
     def first(self, owner: str, calls: tuple[Call, ...], handle: Any) -> Any:
@@ -136,6 +146,14 @@ class Nvml:
                 refusals.append(error)
         raise next((each for each in refusals if each.fault.status != "missing"), refusals[-1])
 
+    def refusal(self, owner: str, what: Hashable) -> Fault | None:
+        """Why `owner` never gives this call, or this part of a call's answer; None if it may."""
+        return self._refused.get((owner, what))
+
+    def refuse(self, owner: str, what: Hashable, fault: Fault) -> None:
+        """Remember that `owner` never gives it."""
+        self._refused[owner, what] = fault
+
     def forget(self) -> None:
         """Forget all refusals: another driver may answer."""
         self._refused.clear()
@@ -145,6 +163,4 @@ class Nvml:
         code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         if code not in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND):
             self.calls += 1
-        return FAULTS.get(code) or Fault(
-            Scope.MOMENT, "failing", f"the NVIDIA driver answered error {code}", "see `dmesg` if it stays"
-        )
+        return fault_of(code)

@@ -1,6 +1,8 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from pertoken.agent.energy import energy_step
@@ -10,10 +12,16 @@ from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, installed
 
 ENERGY, POWER = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"
+UTIL = "nvmlDeviceGetUtilizationRates"
+
+
+RARE = {"power_module_mw", "power_memory_mw"}
+"""What an ordinary GPU does not have."""
 
 
 def by_metric(reading: DeviceReading) -> dict[str, Gap]:
-    return {gap.metric: gap for gap in reading.gaps}
+    """Gaps, without those of a first reading or of an ordinary GPU."""
+    return {gap.metric: gap for gap in reading.gaps if gap.metric not in RARE and gap.remedy != "wait"}
 
 
 def with_one(**fields: object) -> tuple[Gpu, ...]:
@@ -25,7 +33,7 @@ def with_one(**fields: object) -> tuple[Gpu, ...]:
 
 def complete(reading: DeviceReading) -> bool:
     values = (reading.util_1e4, reading.memory_used_bytes, reading.power_mw, reading.energy_mj)
-    return reading.lost is None and not reading.gaps and None not in values
+    return reading.lost is None and not by_metric(reading) and None not in values
 
 
 def test_eight_healthy_gpus_are_read_whole() -> None:
@@ -37,7 +45,7 @@ def test_eight_healthy_gpus_are_read_whole() -> None:
     assert [device.slot for device in devices] == list(range(8))
     assert all(complete(device) for device in devices)
     gpu = eight()[5]
-    assert devices[5] == DeviceReading(
+    assert replace(devices[5], gaps=()) == DeviceReading(
         uuid="GPU-00000000-0000-4000-8000-000000000005",
         kind="gpu",
         vendor="NVIDIA",
@@ -49,7 +57,12 @@ def test_eight_healthy_gpus_are_read_whole() -> None:
         pci_bus_id="00000000:06:00.0",
         util_1e4=round(gpu.util_percent.at(12.5)) * 100,
         memory_used_bytes=60 * 2**30,
-        power_mw=round(gpu.power_mw.at(12.5)),
+        power_source="average, gpu",
+        energy_source="gpu",
+        power_mw=round(gpu.power_mw.integral(12.5) - gpu.power_mw.integral(11.5)),
+        power_instant_mw=round(gpu.power_mw.at(12.5)),
+        ecc_corrected=0,
+        ecc_uncorrected=0,
         energy_mj=int(gpu.power_mw.integral(12.5)),
         sm_clock_mhz=1980,
         memory_clock_mhz=2619,
@@ -69,15 +82,20 @@ def test_the_calls_counted_are_the_calls_the_driver_got() -> None:
         assert probe.nvml.calls == library.calls.total()
 
 
-def test_a_tick_makes_eight_calls_for_each_gpu_and_none_of_the_slow_ones() -> None:
-    with installed(Machine(gpus=eight())) as library:
-        probe = NvidiaProbe()
-        probe.read(processes=False)
+def test_a_minute_of_ticks_needs_at_most_nine_calls_a_tick_for_each_gpu_and_none_of_the_slow_ones() -> None:
+    clock = ManualClock()
+    with installed(Machine(gpus=eight(processes=((os.getpid(), 1), (os.getppid(), 1)))), clock) as library:
+        probe = NvidiaProbe(clock)
+        probe.read(processes=True)
         before = library.calls.copy()
-        probe.read(processes=False)
+        for tick in range(60):
+            clock.now_s += 1
+            devices, _ = probe.read(processes=tick % 10 == 9)
         asked = library.calls - before
-    assert asked.total() == 8 * 8
-    assert not {name for name in asked if "Processes" in name or "Pcie" in name or "Fan" in name}
+    assert all(complete(device) and device.dram_active_1e4 == 7000 for device in devices)
+    assert asked.total() / 60 <= 72
+    assert asked["nvmlDeviceGetComputeRunningProcesses_v3"] == 6 * 8 * 2
+    assert not {name for name in asked if "Pcie" in name or "Fan" in name}
 
 
 def test_a_host_without_the_library_is_a_normal_cpu_host() -> None:
@@ -134,7 +152,14 @@ def test_a_gpu_lost_later_costs_only_itself_and_is_left_alone_longer_and_longer(
 
 
 def test_an_unsupported_field_is_unknown_with_its_reason_and_never_asked_again() -> None:
-    gpus = with_one(unsupported=(ENERGY, "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV"))
+    gpus = with_one(
+        unsupported=(
+            ENERGY,
+            pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+            "nvmlDeviceGetUtilizationRates",
+            "nvmlDeviceGetTemperatureV",
+        )
+    )
     with installed(Machine(gpus=gpus)) as library:
         probe = NvidiaProbe()
         for _ in range(5):
@@ -145,7 +170,7 @@ def test_an_unsupported_field_is_unknown_with_its_reason_and_never_asked_again()
         assert set(gaps) == {"energy_mj", "util_1e4"}
         assert gaps["energy_mj"].status == "unsupported" and "MIG" in gaps["energy_mj"].reason
         assert library.gpu_calls[ENERGY, uuid] == library.gpu_calls["nvmlDeviceGetTemperatureV", uuid] == 1
-        assert library.gpu_calls[ENERGY, gpus[0].uuid] == 5
+        assert library.gpu_calls[ENERGY, gpus[0].uuid] == 0, "the field value is enough"
         assert all(complete(device) for device in devices if device.slot != 3)
 
 
@@ -165,11 +190,17 @@ def test_an_old_driver_is_read_by_its_older_calls() -> None:
 
 
 def test_what_no_call_of_an_old_driver_gives_is_a_gap_that_says_to_update() -> None:
-    without = (ENERGY, "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+    without = (
+        "nvmlDeviceGetFieldValues",
+        ENERGY,
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+    )
     with installed(Machine(gpus=eight(), without=without)):
         devices, _ = NvidiaProbe().read(processes=True)
     gaps = by_metric(devices[0])
-    assert set(gaps) == {"energy_mj", "processes"}
+    assert set(gaps) == {"energy_mj", "processes", "power_instant_mw", "ecc_corrected", "ecc_uncorrected"}
+    assert devices[0].power_mw == 300_000 and devices[0].power_source == "usage, gpu"
     assert {(gap.status, gap.remedy) for gap in gaps.values()} == {("missing", "update the NVIDIA driver")}
 
 
@@ -199,12 +230,12 @@ def test_after_a_driver_reload_the_same_gpus_are_found_by_their_uuid(calls_befor
 
 
 def test_what_was_refused_is_asked_again_after_a_reload() -> None:
-    with installed(Machine(gpus=eight(unsupported=(POWER,)), reload_after=300)) as library:
+    with installed(Machine(gpus=eight(unsupported=(UTIL,)), reload_after=300)) as library:
         probe = NvidiaProbe()
         for _ in range(6):
             probe.read(processes=False)
         assert library.lives == 2
-        assert library.gpu_calls[POWER, eight()[0].uuid] == 2
+        assert library.gpu_calls[UTIL, eight()[0].uuid] == 2
 
 
 def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back() -> None:
@@ -239,11 +270,14 @@ def test_a_driver_of_another_version_after_a_reload_needs_a_new_process() -> Non
 def test_a_call_that_fails_now_and_then_is_a_gap_now_and_asked_again() -> None:
     with installed(Machine(gpus=eight())) as library:
         probe = NvidiaProbe()
-        library.failing = {POWER: 999, "nvmlDeviceGetName": 10}
+        library.failing = {UTIL: 999, "nvmlDeviceGetName": 10}
         devices, _ = probe.read(processes=True)
-        assert {gap.metric: gap.status for gap in devices[0].gaps} == {"power_mw": "failing", "name": "failing"}
-        assert (devices[0].power_mw, devices[0].name) == (None, "NVIDIA GPU")
-        assert "999" in by_metric(devices[0])["power_mw"].reason
+        assert {gap.metric: gap.status for gap in by_metric(devices[0]).values()} == {
+            "util_1e4": "failing",
+            "name": "failing",
+        }
+        assert (devices[0].util_1e4, devices[0].name) == (None, "NVIDIA GPU")
+        assert "999" in by_metric(devices[0])["util_1e4"].reason
         library.failing = {}
         devices, _ = probe.read(processes=True)
         assert all(complete(device) for device in devices)
@@ -255,7 +289,7 @@ def test_a_gpu_that_answers_nothing_at_all_is_lost_whatever_the_error() -> None:
     with installed(Machine(gpus=eight()), clock) as library:
         probe = NvidiaProbe(clock)
         probe.read(processes=False)
-        library.failing = {name: 999 for name, _ in library.gpu_calls}
+        library.failing = {name: 999 for name in (POWER, ENERGY, *(name for name, _ in library.gpu_calls))}
         devices, _ = probe.read(processes=False)
         assert all(device.lost and "answers nothing" in device.lost for device in devices)
         library.failing = {}
@@ -308,7 +342,7 @@ def test_no_processes_is_an_empty_list_and_not_asked_is_none() -> None:
     assert processes_of().processes == ()
     with installed(Machine(gpus=(Gpu("GPU-1", processes=((os.getpid(), 1),)),))):
         (device,), _ = NvidiaProbe().read(processes=False)
-    assert device.processes is None and device.gaps == ()
+    assert device.processes is None and not by_metric(device)
 
 
 @pytest.mark.parametrize("row", [(0, 5), (2**32 - 1, 5), (os.getpid(), 2**60)])

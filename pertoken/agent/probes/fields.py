@@ -1,0 +1,115 @@
+"""Power, energy and memory errors of a GPU by NVML field values: many in one driver call, each with its own error.
+
+Scopes of power: 0 the GPU, 1 the whole module (with the CPU of a GH200), 2 the memory. Source: nvml.h 12.9.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from pertoken.agent.probes.nvml import NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
+from pertoken.agent.readings import Gap
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field value: the word we have for it, its id and its scope."""
+
+    metric: str
+    field_id: int
+    scope: int = 0
+
+
+AVERAGE = Field("power_average_mw", pynvml.NVML_FI_DEV_POWER_AVERAGE)
+INSTANT = Field("power_instant_mw", pynvml.NVML_FI_DEV_POWER_INSTANT)
+MODULE = Field("power_module_mw", pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_POWER_SCOPE_MODULE)
+MEMORY = Field("power_memory_mw", pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_POWER_SCOPE_MEMORY)
+ENERGY = Field("energy_mj", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION)
+TICK = (AVERAGE, INSTANT, MODULE, MEMORY, ENERGY)
+"""Read every time."""
+SLOW = (
+    Field("ecc_corrected", pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL),
+    Field("ecc_uncorrected", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL),
+)
+"""Read in the same call when the processes are."""
+_VALUES = Call("nvmlDeviceGetFieldValues")
+_POWER, _ENERGY = Call("nvmlDeviceGetPowerUsage"), Call("nvmlDeviceGetTotalEnergyConsumption")
+_MEMBER = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
+}
+
+
+def read_fields(nvml: Nvml, uuid: str, handle: Any, fields: Iterable[Field]) -> tuple[dict[str, Any], dict[str, Gap]]:
+    """Values by metric with their `power_source` and `energy_source`, and the gaps in them.
+
+    `power_mw` is the GPU's 1 s average where it tells one (its mean over a second is what an integral needs), else
+    what it draws at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
+    asked the older calls. Raises NvmlFault if the device or the library fails.
+    """
+    values, gaps = _values(nvml, uuid, handle, tuple(fields))
+    module = MODULE.metric in values
+    average = values.pop(AVERAGE.metric, None)
+    hidden = gaps.pop(AVERAGE.metric, None)
+    if average is not None:
+        values |= {"power_mw": average, "power_source": "average, gpu"}
+    elif INSTANT.metric in values:
+        values |= {"power_mw": values[INSTANT.metric], "power_source": "instant, gpu"}
+    elif hidden:
+        # The plain reading covers what the module draws, where there is one.
+        _fall_back(nvml, uuid, handle, _POWER, "power_mw", values, gaps)
+        if "power_mw" in values:
+            values["power_source"] = "usage, module" if module else "usage, gpu"
+    if ENERGY.metric in gaps:
+        _fall_back(nvml, uuid, handle, _ENERGY, ENERGY.metric, values, gaps)
+    if ENERGY.metric in values:
+        values["energy_source"] = "module" if module else "gpu"
+    return values, gaps
+
+
+def _values(nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...]) -> tuple[dict[str, Any], dict[str, Gap]]:
+    refused = {field: fault for field in fields if (fault := nvml.refusal(uuid, field))}
+    gaps = {field.metric: fault.gap(field.metric) for field, fault in refused.items()}
+    values: dict[str, Any] = {}
+    asked = [field for field in fields if field not in refused]
+    if not asked:
+        return values, gaps
+    try:
+        answer = nvml.ask(uuid, _VALUES, handle, [(field.field_id, field.scope) for field in asked])
+    except NvmlFault as error:
+        if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
+            raise
+        return values, gaps | {field.metric: error.fault.gap(field.metric) for field in asked}
+    for field, entry in zip(asked, answer, strict=True):
+        if entry.nvmlReturn == pynvml.NVML_SUCCESS:
+            values[field.metric] = int(getattr(entry.value, _MEMBER[entry.valueType]))
+            continue
+        fault = _fault(entry.nvmlReturn)
+        if fault.scope is Scope.CALL:
+            nvml.refuse(uuid, field, fault)
+        gaps[field.metric] = fault.gap(field.metric)
+    return values, gaps
+
+
+def _fault(code: int) -> Fault:
+    # Drivers that do not know a field or a scope call it an invalid argument.
+    return NOT_SUPPORTED if code == pynvml.NVML_ERROR_INVALID_ARGUMENT else fault_of(code)
+
+
+def _fall_back(
+    nvml: Nvml, uuid: str, handle: Any, call: Call, metric: str, values: dict[str, Any], gaps: dict[str, Gap]
+) -> None:
+    try:
+        values[metric] = nvml.ask(uuid, call, handle)
+        gaps.pop(metric, None)
+    except NvmlFault as error:
+        if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
+            raise
+        gaps[metric] = error.fault.gap(metric)

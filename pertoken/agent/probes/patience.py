@@ -1,0 +1,115 @@
+"""Calls that may never return are made on a thread of their own: one that hangs is left there, the rest goes on.
+
+A thread inside a driver cannot be ended, and a process must not be killed there, so a hung thread is only left alone:
+it ends when its call returns, and its late answer is dropped.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+PATIENCE_S = 1.5
+"""Longer than any call of a healthy driver, and two of them still fit into the least deadline of a reading (5 s)."""
+MOST_HUNG = 2
+"""So many things hanging at once are one driver that hangs: nothing more is asked of it."""
+
+
+@dataclass(slots=True)
+class _Batch(Generic[Item, Answer]):
+    function: Callable[[Item], Answer]
+    items: Sequence[Item]
+    answers: list[Answer] = field(default_factory=list)
+    error: BaseException | None = None
+    left: bool = False
+    """Nobody waits for it any more."""
+
+
+class Patience:
+    """Waits `patience_s` for each call. For one caller."""
+
+    def __init__(self, name: str, patience_s: float = PATIENCE_S) -> None:
+        self._name, self._patience_s = name, patience_s
+        self._moved = threading.Condition()
+        self._queue: SimpleQueue[_Batch[Any, Any] | None] | None = None
+        self._thread: threading.Thread | None = None
+        self._hung: dict[Any, threading.Thread] = {}
+
+    @property
+    def hung(self) -> frozenset[Any]:
+        """The items whose calls have not returned."""
+        with self._moved:
+            return frozenset(self._hung)
+
+    def each(self, function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer | None]:
+        """`function` of each item, in their order; None for one that hangs, now or still.
+
+        An item is what hangs, so it must be hashable. Raises what `function` raises; nothing is asked after that.
+        """
+        hung = self.hung
+        answers: dict[Item, Answer] = {}
+        waiting = [item for item in items if item not in hung]
+        while waiting and len(self.hung) < MOST_HUNG:
+            batch = _Batch(function, waiting)
+            self._give(batch)
+            done = self._wait(batch)
+            answers |= zip(waiting, batch.answers[:done], strict=False)
+            if batch.error:
+                raise batch.error
+            waiting = waiting[done + 1 :]
+        return [answers.get(item) for item in items]
+
+    def close(self) -> None:
+        """Wait, without end, for what hangs: a process must not end inside a driver call."""
+        if self._queue is not None:
+            self._queue.put(None)
+            self._queue = None
+        with self._moved:
+            threads = list(self._hung.values())
+        for thread in threads:
+            thread.join()
+
+    def _give(self, batch: _Batch[Any, Any]) -> None:
+        if self._queue is None:
+            self._queue = SimpleQueue()
+            self._thread = threading.Thread(target=self._work, args=(self._queue,), name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put(batch)
+
+    def _wait(self, batch: _Batch[Any, Any]) -> int:
+        """How many items were answered: all, those before an error, or those before the one that hangs."""
+        with self._moved:
+            while True:
+                done = len(batch.answers)
+                if done == len(batch.items) or batch.error:
+                    return done
+                if not self._moved.wait(self._patience_s) and len(batch.answers) == done and not batch.error:
+                    assert self._thread is not None
+                    batch.left = True
+                    self._hung[batch.items[done]] = self._thread
+                    self._queue = None
+                    return done
+
+    def _work(self, queue: "SimpleQueue[_Batch[Any, Any] | None]") -> None:
+        while (batch := queue.get()) is not None:
+            for item in batch.items:
+                error: BaseException | None = None
+                answer: Any = None
+                try:
+                    answer = batch.function(item)
+                except BaseException as raised:
+                    error = raised
+                with self._moved:
+                    if batch.left:
+                        self._hung.pop(item, None)
+                        return
+                    if error:
+                        batch.error = error
+                    else:
+                        batch.answers.append(answer)
+                    self._moved.notify()
+                if error:
+                    break
