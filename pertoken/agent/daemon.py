@@ -194,6 +194,7 @@ class Agent:
         self._memory = Memory(
             watching_since_ms=self._last_ts * 1000 if self._last_ts is not None else now_ms,
             boot_ms=boot_ms(),
+            begun={key: start_ms + shift_ms for key, start_ms in self._writer.begun(host_id).items()},
             away_ms=away_ms,
             counters=states,
             known_owners=self._writer.known_owners(host_id),

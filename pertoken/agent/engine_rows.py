@@ -131,7 +131,8 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         owner_id=engine_id,
         process_start_ms=endpoint.process_start_ms,
         ts=moment.ts,
-        watching_since_ms=memory.watching_since_ms,
+        # One that began under our eyes is ours from 0, though its page could not be read before the agent restarted.
+        watching_since_ms=min(memory.watching_since_ms, memory.begun.get(engine_id, memory.watching_since_ms)),
     )
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.

@@ -39,6 +39,8 @@ class Memory:
     """When the host booted, as starts of processes are told relative to it."""
     away_ms: int = 0
     """Time between the last stored row and this agent's start, while the host was up."""
+    begun: Mapping[int, int] = field(default_factory=dict)
+    """Engines noted before this start whose process began while the host was recorded: engine id -> its start."""
     monotonic_ms: int | None = None
     row_ends: Mapping[int, int] = field(default_factory=dict)
     """Monotonic ms up to which the rows of each owner (host, device, deployment) reach."""

@@ -101,6 +101,16 @@ class Writer:
             found = self._connection.execute(query).first()
             return (found.boot_id, found.boot_ms) if found else (None, None)
 
+    def begun(self, host_id: int) -> dict[int, int]:
+        """Engines whose process began while this host was recorded, and when (Unix ms)."""
+        with explained(self.place), self._connection.begin():
+            found = self._connection.execute(
+                select(t.engine.c.engine_id, t.engine.c.process_start_ms)
+                .join(t.host, t.host.c.host_id == t.engine.c.host_id)
+                .where(t.engine.c.host_id == host_id, t.engine.c.process_start_ms >= t.host.c.first_ts * 1000)
+            )
+            return {engine_id: start_ms for engine_id, start_ms in found}
+
     def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
         """Epochs of this host that have not ended, newest last."""
         with explained(self.place), self._connection.begin():

@@ -113,7 +113,7 @@ class History:
         self.writer = Writer(self.place)
         self.n = 0
         self.memory: Memory = memory()
-        self.engine = Engine(START_MS + 1)
+        self.engine = Engine(START_MS + 10_001)  # just after the baseline
         self.all: dict[str, int] = defaultdict(int)
         self.seen: dict[str, int] = defaultdict(int)
         self._good: dict[tuple[str, str], int] = {}
@@ -164,6 +164,7 @@ class History:
         self.memory = Memory(
             watching_since_ms=(self.writer.last_ts(host_id) or START_MS // 1000) * 1000,
             boot_ms=HOST.boot_ms,
+            begun=self.writer.begun(host_id),
             counters=states,
             known_owners=self.writer.known_owners(host_id),
             epochs={epoch.deployment_id: epoch for epoch in self.writer.open_epochs(host_id)},
@@ -219,6 +220,7 @@ def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
 @settings(max_examples=60, deadline=None)
 @given(moves=moves, start_visible=st.booleans())
 @example([("work", SERIES[0], 7), ("read",), ("work", SERIES[0], 7), ("restart engine",)], True)
+@example([("work", SERIES[0], 7), ("read broken", "NaN"), ("kill agent",)], True)
 def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_doubled(
     empty: Path, moves: list[tuple[Any, ...]], start_visible: bool
 ) -> None:
