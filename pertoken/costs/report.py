@@ -159,8 +159,6 @@ class _Reporter:
         devices = tuple(self._device(row) for row in self.devices)
         hosts = tuple(self._host(row) for row in self.hosts)
         missing = tuple(self._missing(row) for row in self.gaps)
-        costed = [line for line in deployments if line.nano_usd is not None]
-        tokens = sum((line.prompt_tokens or 0) + (line.generated_tokens or 0) for line in costed)
         # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
         fresh = {line.name for line in hosts if line.age_s is not None and line.age_s <= STALE_TICKS * line.interval_s}
         rates = [each.generated_tok_s_now for each in deployments if each.host in fresh]
@@ -175,7 +173,7 @@ class _Reporter:
             deployments=deployments,
             bill=self.money.bill(),
             unpriced_devices=unpriced,
-            nano_usd_per_mtok=_per_mtok(sum(line.nano_usd or 0 for line in costed), tokens) if costed else None,
+            nano_usd_per_mtok=per_mtok_together(deployments),
             generated_tok_s_now=_total(rates),
             power_w=_total(watts),
             missing=missing,
@@ -227,8 +225,8 @@ class _Reporter:
         recent = self.recent_devices.get(row.device_id)
         # A MIG device costs its part of what its GPU costs.
         payer = self.priced.get(row.device_id if row.parent_id is None else row.parent_id)
-        part_1e6 = SHARE if row.parent_id is None else row.part_1e6 or 0
-        price = self.prices.at(payer, self.now) if payer else None
+        part_1e6 = SHARE if row.parent_id is None else row.part_1e6
+        price = self.prices.at(payer, self.now) if payer and part_1e6 is not None else None
         held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
         names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
         return DeviceLine(
@@ -371,6 +369,19 @@ def _rate(sums: Mapping[str, Any], name: str) -> float | None:
 
 def _per_mtok(nano_usd: int | None, tokens: int | None) -> int | None:
     return round(nano_usd * MTOK / tokens) if nano_usd is not None and tokens else None
+
+
+def per_mtok_together(lines: Sequence[DeploymentLine]) -> int | None:
+    """Nano-USD per Mtok of several deployments: all their dollars over all their tokens.
+
+    One whose dollars or tokens are not known is left out with both; None if none is left, or none served a token.
+    """
+    nano_usd = tokens = 0
+    for line in lines:
+        if line.nano_usd is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
+            nano_usd += line.nano_usd
+            tokens += line.prompt_tokens + line.generated_tokens
+    return _per_mtok(nano_usd, tokens)
 
 
 def _total(values: Sequence[float | None]) -> float | None:

@@ -10,6 +10,9 @@ from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE
 
 Rows = Sequence[Any]
+LAG_S = 2 * MINUTE
+"""How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first
+minute of a window begins before the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def devices(connection: Connection, start: int) -> Rows:
             _newest(t.device, t.device_sample, "device_id"),
         )
         .join(t.host, t.host.c.host_id == t.device.c.host_id)
-        .where(t.device.c.last_ts >= start)
+        .where(t.device.c.last_ts >= start - LAG_S)
         .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid)
     ).all()
 
@@ -103,7 +106,7 @@ def epochs(connection: Connection, start: int) -> Rows:
         .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
         .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
         .join(t.host, t.host.c.host_id == t.deployment.c.host_id)
-        .where(t.deployment.c.last_ts >= start, or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
+        .where(t.deployment.c.last_ts >= start - LAG_S, or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
         .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
     ).all()
 

@@ -1,13 +1,17 @@
 """What the screens say of a seeded fleet, worked out by hand beside it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report import fleet_report, per_mtok_together
 from pertoken.store.open import open_store
+from pertoken.store.rows import DeviceRow, DeviceSample
+from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
+from tests.values import HOST, laid, tick
 
 END = 1_790_000_040 // 3600 * 3600 + 1800
 HOURS = 6
@@ -40,6 +44,20 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
     assert line.power_w == pytest.approx(660)
 
 
+def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens_to_the_headline(folder: Path) -> None:
+    from pertoken.store.place import place
+
+    report = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END)
+    (line,) = report.deployments
+    unknown = replace(line, prompt_tokens=None)
+    idle = replace(line, prompt_tokens=0, generated_tokens=0)
+    assert report.nano_usd_per_mtok == line.nano_usd_per_mtok
+    assert per_mtok_together([line, unknown]) == line.nano_usd_per_mtok
+    assert per_mtok_together([line, idle]) == pytest.approx(2 * (line.nano_usd_per_mtok or 0), abs=1)
+    assert per_mtok_together([unknown]) is None
+    assert per_mtok_together([idle]) is None
+
+
 def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
     from pertoken.store.place import place
 
@@ -68,6 +86,18 @@ def test_a_host_that_stopped_reporting_has_no_now(folder: Path) -> None:
     assert (report.generated_tok_s_now, report.power_w) == (None, None)
     assert report.deployments[0].generated_tok_s_now == pytest.approx(40)
     assert any("has stored nothing for 10m" in hint for hint in report.hints)
+
+
+def test_data_that_slide_out_of_the_window_go_without_an_error(tmp_path: Path) -> None:
+    device = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3")
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        for n in range(1, 6):  # that the device is there is noted once; its rows go on
+            row = DeviceSample(5, END + 10 * n, 10_000, 10_000)
+            writer.commit(tick(END + 10 * n, row, devices=(device,)))
+        writer.roll_up()
+    for later in range(3550, 3750, 5):
+        fleet_report(open_store(where), 3600, END + later)
 
 
 def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:

@@ -117,8 +117,6 @@ class Adapter:
     """What it calls the owner of its models in `/v1/models`."""
     info: tuple[str, ...] = ()
     """Further series that `identify` wants of the page."""
-    child_title: str | None = None
-    """How the titles of its child processes begin, where they give themselves one."""
     library: re.Pattern[str] | None = None
     """File mapped into a process that serves it without saying so on its command line."""
     shared: bool = False

@@ -47,7 +47,6 @@ def _worker(engine: Adapter, mark: str) -> Adapter:
         metrics_off_status=None,
         never_read=None,
         owned_by=None,
-        child_title=None,
     )
 
 

@@ -24,5 +24,4 @@ ADAPTER: Adapter = replace(
     metrics_path="/v1/metrics",
     counters=(*_VLLM.counters, Counter("requests_failed", ("request_failure_total",))),
     owned_by=None,
-    child_title=None,
 )

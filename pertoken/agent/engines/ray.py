@@ -25,6 +25,5 @@ ADAPTER: Adapter = replace(
     metrics_off="serve with Ray 2.51 or newer, or set log_engine_metrics; its series appear with the first request",
     recognises=_recognises,
     owned_by=None,
-    child_title=None,
     shared=True,
 )

@@ -92,5 +92,4 @@ ADAPTER = Adapter(
     absent_is_zero=True,
     copies=frozenset({"tp_rank", "pp_rank", "moe_ep_rank"}),
     owned_by="sglang",
-    child_title="sglang::",
 )

@@ -124,5 +124,4 @@ ADAPTER = Adapter(
     ),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),
-    child_title="VLLM::",
 )
