@@ -1,20 +1,21 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
 from collections import defaultdict
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Insert, Table, delete, func, insert, select, update
 
-from pertoken.provenance import Provenance
 from pertoken.store import rows
 from pertoken.store import telemetry as t
 from pertoken.store.ids import stable_id
 from pertoken.store.open import explained, upsert, writing
 from pertoken.store.place import Place
 from pertoken.store.rollup import roll_up
+from pertoken.store.statements import Statement
 
 _SAMPLES: dict[type, tuple[Insert, str | None, str | None]] = {
     rows.DeviceSample: (insert(t.device_sample), "device", "device_id"),
@@ -32,6 +33,14 @@ SEEN_S = 60
 
 _LEARNED = {"instance_type", "region", "purchase"}
 """Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""
+
+
+class DirtyMark(NamedTuple):
+    """A bucket of one roll-up that has to be computed anew."""
+
+    rollup: str
+    owner_id: int
+    ts: int
 
 
 def bucket(ts: int, seconds: int) -> int:
@@ -52,6 +61,9 @@ class Writer:
         """By id: an identity as it was last written, and that tick's `ts`."""
         self._bucket_sets: frozenset[int] = frozenset()
         """Those that are stored already."""
+        self._marked: set[DirtyMark] = set()
+        """Dirty marks stored since the last roll-up."""
+        self._statements: dict[type, Statement] = {}
 
     def __enter__(self) -> "Writer":
         return self
@@ -78,13 +90,15 @@ class Writer:
         """Store a tick whole or not at all. Raises StoreError, with nothing of it stored."""
         with explained(self.place), self._connection.begin():
             seen = self._identities(tick)
-            self._samples(tick)
+            marked = self._samples(tick)
             self._memory(tick)
         self._seen |= seen
+        self._marked |= marked
         self._bucket_sets |= tick.bucket_sets.keys()
 
     def roll_up(self, *, hours: bool = True) -> int:
         """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many."""
+        self._marked.clear()
         with explained(self.place):
             return roll_up(self._connection, hours=hours)
 
@@ -180,11 +194,10 @@ class Writer:
         ):
             due = []
             for value in values:
-                columns = _columns(value)
-                key = columns[next(iter(columns))]
+                key = getattr(value, value.__slots__[0])
                 before, at = self._seen.get(key, (None, 0))
-                if value != before or not 0 <= tick.ts - at < SEEN_S:
-                    due.append({**columns, "first_ts": tick.ts, "last_ts": tick.ts})
+                if (value is not before and value != before) or not 0 <= tick.ts - at < SEEN_S:
+                    due.append({**_columns(value), "first_ts": tick.ts, "last_ts": tick.ts})
                     written[key] = value, tick.ts
             self._put(table, due, kept=("first_ts",))
         for epoch in tick.epochs:
@@ -214,16 +227,16 @@ class Writer:
                 )
         return written
 
-    def _samples(self, tick: rows.Tick) -> None:
+    def _samples(self, tick: rows.Tick) -> set[DirtyMark]:
         by_type = defaultdict(list)
-        dirty: set[tuple[str, int, int]] = set()
+        dirty: set[DirtyMark] = set()
         for sample in tick.samples:
-            by_type[type(sample)].append(_columns(sample))
+            by_type[type(sample)].append(sample)
             _, rollup, owner = _SAMPLES[type(sample)]
             if rollup is not None and owner is not None:
-                dirty.add((f"{rollup}_1m", getattr(sample, owner), bucket(sample.ts, 60)))
+                dirty.add(DirtyMark(f"{rollup}_1m", getattr(sample, owner), bucket(sample.ts, 60)))
         for kind, values in by_type.items():
-            self._connection.execute(_SAMPLES[kind][0], values)
+            self._insert(kind, values)
         self._add_missing(
             t.histogram_set,
             [
@@ -232,10 +245,9 @@ class Writer:
                 if key not in self._bucket_sets
             ],
         )
-        self._add_missing(
-            t.dirty,
-            [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)],
-        )
+        dirty -= self._marked
+        self._insert(DirtyMark, sorted(dirty))
+        return dirty
 
     def _memory(self, tick: rows.Tick) -> None:
         for owner_id, series in tick.forgotten:
@@ -244,7 +256,7 @@ class Writer:
                     t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
                 )
             )
-        self._put(t.counter_state, [_columns(each) for each in tick.counters])
+        self._insert(rows.CounterState, tick.counters)
         self._put(t.capability, [{**_columns(each), "since_ts": tick.ts} for each in tick.capabilities])
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
@@ -265,6 +277,16 @@ class Writer:
                 )
             )
 
+    def _insert(self, kind: type, values: Sequence[Any]) -> None:
+        """Store values of one kind, one row each."""
+        if not values:
+            return
+        statement = self._statements.get(kind)
+        if statement is None:
+            names = [each.name for each in fields(kind)] if is_dataclass(kind) else kind._fields  # type: ignore[attr-defined]
+            statement = self._statements[kind] = Statement(self._connection, _insert_of(self._dialect, kind), names)
+        statement.run(self._connection, values)
+
     def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
         if values:
             self._connection.execute(_replacing(self._dialect, table, kept), values)
@@ -274,12 +296,9 @@ class Writer:
             self._connection.execute(_adding(self._dialect, table), values)
 
 
-def _columns(sample: Any) -> dict[str, Any]:
-    # asdict() copies deeply and costs more than the rest of the write; samples are flat.
-    return {
-        name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
-        for name in sample.__slots__
-    }
+def _columns(value: Any) -> dict[str, Any]:
+    # asdict() copies deeply and costs more than the rest of the write; these are flat.
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 @cache
@@ -292,6 +311,12 @@ def _replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
     for name in _LEARNED & changed.keys():
         changed[name] = func.coalesce(changed[name], table.c[name])
     return statement.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+def _insert_of(dialect: str, kind: type) -> Any:
+    if kind is rows.CounterState:
+        return _replacing(dialect, t.counter_state, ())
+    return _adding(dialect, t.dirty) if kind is DirtyMark else _SAMPLES[kind][0]
 
 
 @cache

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -245,6 +246,7 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
             yield metric, name
 
 
+@lru_cache(8192)
 def _braces(labels: Labels, reason: str | None = None) -> str:
     own = sorted(("reason" if name == reason else name, value) for name, value in labels)
     pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in own)

@@ -10,7 +10,7 @@ from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter, Identity, pick
-from pertoken.agent.page import Page, PageError, parse
+from pertoken.agent.page import Page, PageError, Parser
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError, get
@@ -47,6 +47,7 @@ class EngineReader:
     ) -> None:
         self.endpoint = endpoint
         self._adapter = ADAPTERS[endpoint.kind]
+        self._parser = Parser(self._adapter.wanted)
         self._limits = limits
         self._processes = processes
         self._clock = clock
@@ -131,7 +132,7 @@ class EngineReader:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
             raise
-        return parse(reply.body, self._adapter.wanted, eof_required="openmetrics" in reply.content_type)
+        return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type)
 
     def _identify(self, page: Page, afresh: bool) -> Identity:
         known = None if afresh else self._identity
