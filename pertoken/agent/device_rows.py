@@ -2,13 +2,12 @@
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment, Span
-from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
+from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, reading_of
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
@@ -88,7 +87,7 @@ def device_step(
     memory: Memory, reading: DeviceReading, host_id: int, boot_ms: int, moment: Moment, baseline: bool
 ) -> DeviceStep:
     """What changed for one device since its row before. Its energy counter lives as long as the boot."""
-    row = _device_row(host_id, *_identity(reading))
+    row = _device_row(host_id, *identity_of(reading))
     device_id = row.device_id
     span = memory.span(device_id, moment)
     before = _before(memory, reading.uuid)
@@ -149,31 +148,13 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
 
 def unread(device: DeviceReading, reason: str) -> DeviceReading:
     """A device that did not answer: its identity, `lost` with the reason, every value None."""
-    return DeviceReading(**dict(zip(_IDENTITY, _identity(device), strict=True)), lost=reason)
-
-
-_IDENTITY = (
-    "uuid",
-    "kind",
-    "vendor",
-    "name",
-    "slot",
-    "memory_bytes",
-    "power_limit_mw",
-    "driver_version",
-    "pci_bus_id",
-    "parent_uuid",
-    "part_1e6",
-    "power_source",
-    "energy_source",
-)
-_identity = attrgetter(*_IDENTITY)
+    return reading_of(device, lost=reason)
 
 
 @lru_cache(512)
 def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
     """Identity of a device: the same value as long as nothing of it changes, so that it is told apart at once."""
-    known = dict(zip(_IDENTITY[1:], identity, strict=True))
+    known = dict(zip(IDENTITY[1:], identity, strict=True))
     parent_uuid = known.pop("parent_uuid")
     parent_id = device_id_of(parent_uuid) if parent_uuid else None
     return DeviceRow(device_id_of(uuid), host_id, uuid=uuid, parent_id=parent_id, **known)

@@ -1,6 +1,9 @@
 """What probes and engines give to a tick: absolute values as read, before any difference is taken."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,31 @@ class DeviceReading:
     processes: tuple[DeviceProcess, ...] | None = None
     """None: the list could not be read, or was not asked for this time."""
     gaps: tuple[Gap, ...] = ()
+
+
+IDENTITY = (
+    "uuid",
+    "kind",
+    "vendor",
+    "name",
+    "slot",
+    "memory_bytes",
+    "power_limit_mw",
+    "driver_version",
+    "pci_bus_id",
+    "parent_uuid",
+    "part_1e6",
+    "power_source",
+    "energy_source",
+)
+"""What of a `DeviceReading` says which device it is, and what its values are of."""
+identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
+"""The values of `IDENTITY`, in that order."""
+
+
+def reading_of(known: DeviceReading, **values: Any) -> DeviceReading:
+    """A reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
+    return DeviceReading(**dict(zip(IDENTITY, identity_of(known), strict=True)) | values)
 
 
 @dataclass(frozen=True, slots=True)

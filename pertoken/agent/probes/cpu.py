@@ -7,14 +7,15 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.rapl import read_packages
 from pertoken.agent.probes.resctrl import read_traffic
-from pertoken.agent.readings import DeviceReading, Gap, HostReading
+from pertoken.agent.readings import DeviceReading, Gap, HostReading, reading_of
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
 _VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
@@ -40,6 +41,15 @@ class CpuProbe:
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
         self._times: tuple[float, float] | None = None
         self._before: tuple[float, DeviceReading] | None = None
+        self._no_energy: Gap | None = None
+        self._energy_backoff = Backoff(clock)
+        key = f"{self._machine_id or platform.node()} cpu"
+        self._device_known = DeviceReading(
+            uuid=f"CPU-{uuid.uuid5(_NAMESPACE, key)}",
+            kind="cpu",
+            vendor=self._vendor,
+            name=self._cpu_name or f"{platform.machine()} CPU",
+        )
 
     def read(self) -> tuple[HostReading, DeviceReading]:
         """Both at one instant."""
@@ -67,27 +77,34 @@ class CpuProbe:
         return host, replace(device, gaps=(*device.gaps, unknown)) if unknown else device
 
     def _device(self, host: HostReading) -> DeviceReading:
-        key = f"{host.machine_id or host.name} cpu"
-        device = DeviceReading(
-            uuid=f"CPU-{uuid.uuid5(_NAMESPACE, key)}",
-            kind="cpu",
-            vendor=self._vendor,
-            name=host.cpu_name or f"{platform.machine()} CPU",
-            memory_bytes=host.memory_bytes,
-            util_1e4=host.cpu_util_1e4,
-            memory_used_bytes=host.memory_used_bytes,
-        )
-        energy, now_s = read_packages(self._root / "sys"), self._clock()
+        values: dict[str, Any] = {
+            "memory_bytes": host.memory_bytes,
+            "util_1e4": host.cpu_util_1e4,
+            "memory_used_bytes": host.memory_used_bytes,
+        }
+        energy, now_s = self._energy(), self._clock()
         if isinstance(energy, Gap):
             self._before = None
-            return replace(device, gaps=(energy, replace(energy, metric="power_mw")))
-        device = replace(device, energy_mj=energy[0], energy_wraps_mj=energy[1])
+            return reading_of(self._device_known, **values, gaps=(energy, replace(energy, metric="power_mw")))
+        device = reading_of(self._device_known, **values, energy_mj=energy[0], energy_wraps_mj=energy[1])
         if self._before is not None:
             elapsed_ms = round((now_s - self._before[0]) * 1000)
             used_mj = energy_step(self._before[1], device, elapsed_ms).counter_mj
             device = replace(device, power_mw=None if used_mj is None else used_mj * 1000 // elapsed_ms)
         self._before = now_s, device
         return device
+
+    def _energy(self) -> tuple[int, int] | Gap:
+        """The counter and where it wraps; where there is none, that is looked up again only now and then."""
+        if self._no_energy is not None and not self._energy_backoff.due:
+            return self._no_energy
+        found = read_packages(self._root / "sys")
+        if isinstance(found, Gap):
+            self._energy_backoff.failed()
+            self._no_energy = found
+        else:
+            self._no_energy, self._energy_backoff = None, Backoff(self._clock)
+        return found
 
     def _utilization(self) -> int | None:
         times = psutil.cpu_times()
