@@ -1,5 +1,6 @@
 """The agent as a running program: the lock, the schedule, signals, and an orderly end."""
 
+import gc
 import logging
 import signal
 import subprocess
@@ -9,10 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import psutil
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
@@ -29,27 +30,33 @@ from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.config import Settings
 from pertoken.errors import BadInput, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
+from pertoken.store.create import create
 from pertoken.store.open import REVISIONS, revision, writing
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import CounterState, Event
 from pertoken.store.write import Writer
 
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
 log = logging.getLogger("pertoken.agent")
 
 PROCESS_LIST_S = 10
-"""Least time between two process lists: the one slow call of a driver."""
-LOOK_S = 15
+"""Least time between two process lists, the one slow call of a driver..."""
+PROCESS_LIST_TICKS = 4
+"""...and the least ticks, so that most are without."""
+LOOK_S = 30
 """Time between two looks for inference servers."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
-def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
+def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool = False) -> None:
     """Run the agent until SIGTERM or SIGINT (or, `with_parent`, until standard input ends).
 
-    `settings` is called at the start and at SIGHUP. Raises StoreError if the folder is taken, cannot be written or
-    is of a newer schema; BadInput for a database that is not a folder.
+    `settings` is called at the start and at SIGHUP; `drivers` may have been started. Raises StoreError if the folder
+    is taken, cannot be written or is of a newer schema; BadInput for a database that is not a folder.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -61,14 +68,17 @@ def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
     lock.acquire()
     try:
         _migrate(where)
-        Agent(where, settings, first).run(with_parent)
+        Agent(where, settings, first, drivers).run(with_parent)
     finally:
         lock.release()
 
 
 def _migrate(where: Place) -> None:
-    """Bring the telemetry to our schema in a short-lived process, so that Alembic never stays in this one."""
-    if where.exists("telemetry") and revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
+    """Make the telemetry, or bring it to our schema in a short-lived process: Alembic never stays in this one."""
+    if not where.exists("telemetry"):
+        create(where)
+        return
+    if revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
         return
     done = subprocess.run(
         [sys.executable, "-m", "pertoken.migrations", "telemetry", str(where.folder)],
@@ -81,26 +91,35 @@ def _migrate(where: Place) -> None:
 
 
 class Agent:
-    """One agent on one folder. Ticks, roll-ups and the connection belong to one thread of the scheduler."""
+    """One agent on one folder. Ticks, roll-ups and the connection belong to the scheduler's thread."""
 
-    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings) -> None:
+    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings, drivers: Drivers) -> None:
         self._where, self._reread, self._settings = where, settings, first
         self._stop = threading.Event()
-        self._drivers = Drivers(first.agent_probes)
+        self._drivers = drivers
         self._identity = Identity(first.agent_cloud_metadata)
         self._writer = Writer(where)
         self._watch = self._new_watch(first)
         self._self = psutil.Process()
         self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
         self._last_ts: int | None = None
-        self._ticks_since_list = 0
+        self._listed_ts: int | None = None
         self._seen: tuple[Endpoint, ...] = ()
         self._cpu_ms = self._own_cpu_ms()
         self._tick_ms = 0
         self._rolled_ts = 0
         self._faults: dict[str, int] = {}
-        self._scheduler = BackgroundScheduler(
-            executors={"store": ThreadPoolExecutor(1), "look": ThreadPoolExecutor(1)},
+
+    @cached_property
+    def _scheduler(self) -> "BackgroundScheduler":
+        # Imported once the first tick is stored. Ticks run in the scheduler's own thread: handing each to another one
+        # costs more than reading eight GPUs does.
+        from apscheduler.executors.debug import DebugExecutor
+        from apscheduler.executors.pool import ThreadPoolExecutor
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        return BackgroundScheduler(
+            executors={"store": DebugExecutor(), "look": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
@@ -118,10 +137,13 @@ class Agent:
             self._watch.look()
             self._identity.look()
             self._begin()
+            _tell("READY=1", f"STATUS=recording in {self._where}")
+            self._tick_at_once()
             self._schedule()
             self._scheduler.start()
+            gc.collect()
+            gc.freeze()  # the collector need not walk all that was loaded, again and again
             log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
-            _tell("READY=1", f"STATUS=recording in {self._where}")
             while not self._stop.wait(1.0):
                 if release.is_set():
                     release.clear()
@@ -205,7 +227,7 @@ class Agent:
         moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
-        self._memory = memory
+        self._memory, self._listed_ts = memory, moment.ts
 
     def _boot_shift_ms(self, probe: ProbeReading, host_id: int) -> int:
         """What to add to stored starts of processes: on the same boot they differ only by how it was told."""
@@ -213,14 +235,20 @@ class Agent:
         same = boot_id is not None and boot_id == probe.host.boot_id
         return boot_ms() - before_ms if same and before_ms is not None else 0
 
+    def _tick_at_once(self) -> None:
+        """A first tick that need not wait for its second, unless that has a row already."""
+        if not tick_time(time.time(), self._settings.agent_interval, self._last_ts).clock_behind:
+            self._tick()
+
     def _tick(self) -> None:
         """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost."""
         started = time.monotonic()
         try:
             when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
-            listing = self._ticks_since_list * self._settings.agent_interval >= PROCESS_LIST_S
-            probe, events = self._probe(processes=listing or self._engines_changed())
-            self._ticks_since_list = 0 if listing else self._ticks_since_list + 1
+            listing = self._engines_changed() or self._lists_again(when.ts)
+            probe, events = self._probe(processes=listing)
+            if listing:
+                self._listed_ts = when.ts
             if when.clock_behind:
                 events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
             readings = self._readings(probe, events)
@@ -260,6 +288,10 @@ class Agent:
         for event in events:
             log.warning("%s", event.message)
         return reading, events
+
+    def _lists_again(self, ts: int) -> bool:
+        pause_s = max(PROCESS_LIST_S, PROCESS_LIST_TICKS * self._settings.agent_interval)
+        return self._listed_ts is None or ts - self._listed_ts >= pause_s
 
     def _engines_changed(self) -> bool:
         seen = self._watch.endpoints

@@ -33,6 +33,10 @@ class Drivers:
         self._cpu: CpuProbe | None = None
         self._last: ProbeReading | None = None
 
+    def start(self) -> None:
+        """Start the sampler, so that it is ready when it is first read."""
+        self._sampler.start()
+
     def read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
         """What all probes read now, and what happened to the sampler since the reading before.
 
