@@ -7,7 +7,7 @@ from typing import Any
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment, Span
-from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, reading_of
+from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
@@ -144,11 +144,6 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
     listed = {device.uuid for device in probe.devices}
     before = memory.probe.devices if memory.probe else ()
     return tuple(unread(device, "the driver no longer lists it") for device in before if device.uuid not in listed)
-
-
-def unread(device: DeviceReading, reason: str) -> DeviceReading:
-    """A device that did not answer: its identity, `lost` with the reason, every value None."""
-    return reading_of(device, lost=reason)
 
 
 @lru_cache(512)

@@ -4,11 +4,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pertoken.agent.device_rows import unread
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
 from pertoken.agent.probes.backoff import Clock
 from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.readings import Gap, ProbeReading
+from pertoken.agent.readings import Gap, ProbeReading, unread
 from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled
 from pertoken.store.rows import Event
 

@@ -117,6 +117,11 @@ def reading_of(known: DeviceReading, **values: Any) -> DeviceReading:
     return DeviceReading(**dict(zip(IDENTITY, identity_of(known), strict=True)) | values)
 
 
+def unread(device: DeviceReading, reason: str) -> DeviceReading:
+    """A device that did not answer: its identity, `lost` with the reason, every value None."""
+    return reading_of(device, lost=reason)
+
+
 @dataclass(frozen=True, slots=True)
 class HostReading:
     """The host at one instant. Counters of network and memory traffic are absolute."""
