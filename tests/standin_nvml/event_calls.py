@@ -1,0 +1,51 @@
+"""Calls that wait for Xids."""
+
+import ctypes
+import threading
+import time
+
+import pynvml
+
+from tests.standin_nvml.machine import Gpu
+from tests.standin_nvml.symbols import OK, PTR, UINT, Driver, gpu_symbol, put, symbol
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+class EventCalls(Driver):
+    """UUIDs of GPUs whose Xids are waited for, and up to when they were told."""
+
+    _told_s: dict[str, float]
+
+    @symbol(PTR)
+    def nvmlEventSetCreate(self, out: int) -> int:
+        return put(PTR, out, 0x77)
+
+    @gpu_symbol(ctypes.c_ulonglong, PTR)
+    def nvmlDeviceRegisterEvents(self, gpu: Gpu, kinds: int, events: int) -> int:
+        self._told_s.setdefault(gpu.uuid, self.clock())
+        return OK
+
+    @symbol(PTR, PTR, UINT)
+    def nvmlEventSetWait_v2(self, events: int, out: int, timeout_ms: int) -> int:
+        end_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            for gpu in self.machine.gpus:
+                since_s, now_s = self._told_s.get(gpu.uuid, float("inf")), self.clock()
+                for at_s, xid, *instance in gpu.xids:
+                    if since_s < at_s <= now_s:
+                        self._told_s[gpu.uuid] = at_s
+                        event = pynvml.c_nvmlEventData_t.from_address(out)
+                        put(PTR, out, self.handle(gpu))
+                        event.eventType, event.eventData = pynvml.nvmlEventTypeXidCriticalError, xid
+                        event.gpuInstanceId, event.computeInstanceId = instance or (_NO_INSTANCE, _NO_INSTANCE)
+                        return OK
+            if self.reloaded or not self.initialised:
+                return int(pynvml.NVML_ERROR_UNINITIALIZED)
+            if time.monotonic() >= end_s:
+                return int(pynvml.NVML_ERROR_TIMEOUT)
+            threading.Event().wait(0.01)
+
+    @symbol(PTR)
+    def nvmlEventSetFree(self, events: int) -> int:
+        return OK
