@@ -13,17 +13,22 @@ _NO_INSTANCE = 0xFFFFFFFF
 
 
 class EventCalls(Driver):
-    """UUIDs of GPUs whose Xids are waited for, and up to when they were told."""
+    """Waiting for Xids: there is one event set at a time."""
 
     _told_s: dict[str, float]
+    """UUIDs of GPUs whose Xids were ever waited for -> up to when they were told."""
+    _awaited: set[str]
+    """UUIDs of the GPUs in the set."""
 
     @symbol(PTR)
     def nvmlEventSetCreate(self, out: int) -> int:
+        self._awaited = set()
         return put(PTR, out, 0x77)
 
     @gpu_symbol(ctypes.c_ulonglong, PTR)
     def nvmlDeviceRegisterEvents(self, gpu: Gpu, kinds: int, events: int) -> int:
         self._told_s.setdefault(gpu.uuid, self.clock())
+        self._awaited.add(gpu.uuid)
         return OK
 
     @symbol(PTR, PTR, UINT)
@@ -31,7 +36,9 @@ class EventCalls(Driver):
         end_s = time.monotonic() + timeout_ms / 1000
         while True:
             for gpu in self.machine.gpus:
-                since_s, now_s = self._told_s.get(gpu.uuid, float("inf")), self.clock()
+                if gpu.uuid not in self._awaited:
+                    continue
+                since_s, now_s = self._told_s[gpu.uuid], self.clock()
                 for at_s, xid, *instance in gpu.xids:
                     if since_s < at_s <= now_s:
                         self._told_s[gpu.uuid] = at_s
@@ -40,6 +47,8 @@ class EventCalls(Driver):
                         event.eventType, event.eventData = pynvml.nvmlEventTypeXidCriticalError, xid
                         event.gpuInstanceId, event.computeInstanceId = instance or (_NO_INSTANCE, _NO_INSTANCE)
                         return OK
+            if any(self._lost(gpu) for gpu in self.machine.gpus if gpu.uuid in self._awaited):
+                return int(pynvml.NVML_ERROR_GPU_IS_LOST)
             if self.reloaded or not self.initialised:
                 return int(pynvml.NVML_ERROR_UNINITIALIZED)
             if time.monotonic() >= end_s:

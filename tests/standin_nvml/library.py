@@ -44,7 +44,7 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
         self._samples: dict[int, tuple[float, Gpu | Slice] | None] = {}
         """GPM samples by their address: when they were taken, of what."""
         self._told_s: dict[str, float] = {}
-        """UUIDs of GPUs whose Xids are waited for -> up to when they were told."""
+        self._awaited: set[str] = set()
         self._symbols = {
             name: ctypes.CFUNCTYPE(ctypes.c_int, *body.c_arguments)(self._entry(name, body)) for name, body in _bodies()
         }

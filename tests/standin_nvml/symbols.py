@@ -28,6 +28,9 @@ class Driver:
         """Of a GPU, or of the `part`-th of its MIG devices, counted from 1."""
         return self.lives * 100_000 + self.machine.gpus.index(gpu) * 100 + part
 
+    def _lost(self, gpu: Gpu) -> bool:
+        raise NotImplementedError
+
     def energy_mj(self, gpu: Gpu, t: float) -> float:
         """What the energy counter of `gpu` truly stands at, `t` seconds on the clock."""
         power = gpu.module_power_mw or gpu.power_mw

@@ -80,7 +80,7 @@ class NvidiaProbe:
 
     def happened(self) -> tuple[Happened, ...]:
         """What the driver told by itself since this was last asked."""
-        return self._watch.told() if self._watch else ()
+        return tuple(self._gpus[xid.uuid].struck(xid) for xid in self._watch.told()) if self._watch else ()
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
@@ -98,9 +98,7 @@ class NvidiaProbe:
         self._unseen.clear()
         self._find_all(range(self._listed))
         self._backoff = Backoff(self._clock)
-        if self._watch:
-            handles = {uuid: gpu.handle for uuid, gpu in self._gpus.items() if gpu.handle is not None}
-            self._no_xids = self._watch.start(self.nvml, handles)
+        self._watch_for_xids()
         self._ready = True
         return True
 
@@ -143,9 +141,16 @@ class NvidiaProbe:
                 self._listed = listed
                 self._unseen.clear()
                 self._find_all(range(listed))
+            self._watch_for_xids()
         due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
         if due:
             self._find_all(due)
+
+    def _watch_for_xids(self) -> None:
+        if self._watch:
+            hung = self._patience.hung
+            handles = {key: gpu.handle for key, gpu in self._gpus.items() if gpu.handle is not None and gpu not in hung}
+            self._no_xids = self._watch.watch(self.nvml, handles)
 
     def _find_all(self, slots: "range | list[int]") -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
