@@ -26,9 +26,10 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """Something a driver told by itself, of one device."""
+    """Something a driver told by itself."""
 
-    uuid: str
+    uuid: str | None
+    """The device it is about; None: all of this host's."""
     kind: str
     message: str
 

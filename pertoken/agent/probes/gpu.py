@@ -14,7 +14,7 @@ from pertoken.agent.probes import fields
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.gpu_processes import read_processes
-from pertoken.agent.probes.nvml import LOST, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.nvml import GONE, LOST, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
 from pertoken.agent.probes.xid import Xid
 from pertoken.agent.readings import DeviceReading, Gap, Happened
 
@@ -163,7 +163,8 @@ class Gpu:
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
-            self.lose(error.fault.reason)
+            gone = self.handle is None and error.fault.code == pynvml.NVML_ERROR_NOT_FOUND
+            self.lose(GONE.reason if gone else error.fault.reason)
             self._backoff.failed()
             return self.unread()
         if self.lost:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.gpu import HANGS, Gpu, Source
-from pertoken.agent.probes.nvml import OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.nvml import GONE, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
 from pertoken.agent.probes.patience import PATIENCE_S, Patience
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened
@@ -51,6 +51,7 @@ class NvidiaProbe:
         self._up = self._was_up = self._ready = False
         """Initialised; ever initialised; its GPUs looked for."""
         self._no_xids: dict[str, Gap] = {}
+        self._told: list[Happened] = []
         self._down: tuple[Gap, ...] = ()
         self._backoff = Backoff(clock)
 
@@ -80,7 +81,9 @@ class NvidiaProbe:
 
     def happened(self) -> tuple[Happened, ...]:
         """What the driver told by itself since this was last asked."""
-        return tuple(self._gpus[xid.uuid].struck(xid) for xid in self._watch.told()) if self._watch else ()
+        told, self._told = self._told, []
+        xids = self._watch.told() if self._watch else ()
+        return (*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
@@ -94,7 +97,7 @@ class NvidiaProbe:
         if not self._up and self._patience.each(lambda _: self._initialise(), [_LIBRARY]) != [True]:
             return False
         for gpu in self._gpus.values():
-            gpu.lose("the NVIDIA driver no longer lists this GPU")
+            gpu.lose(GONE.reason)
         self._unseen.clear()
         self._find_all(range(self._listed))
         self._backoff = Backoff(self._clock)
@@ -110,6 +113,8 @@ class NvidiaProbe:
         return True
 
     def _stop(self, fault: Fault) -> None:
+        if self._up:
+            self._told.append(Happened(None, "driver", f"{fault.reason}: its GPUs were let go of"))
         self._let_go()
         self.nvml.forget()
         self.outdated = fault is OUTDATED and self._was_up
@@ -159,6 +164,8 @@ class NvidiaProbe:
             if found is None:
                 found = replace(_HANGS, metric=f"gpu {slot}")
             if isinstance(found, Gap):
+                if slot not in self._unseen:
+                    self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
                 backoff.failed()
                 self._unseen[slot] = found, backoff
                 continue
