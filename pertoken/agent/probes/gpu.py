@@ -67,7 +67,6 @@ _UNIFIED = {
 _SHARED = "the driver tells none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
 _OF_PARENT = "NVIDIA drivers tell it of the whole GPU only, not of a MIG device"
 _NOT_OF_SLICES = ("util_1e4", "power_mw", "energy_mj", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
-HANGS = "a driver call on it hangs: nothing is read of it until that returns"
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from pertoken.agent.probes.backoff import Backoff, Clock
-from pertoken.agent.probes.gpu import HANGS, Gpu, Source
+from pertoken.agent.probes.gpu import Gpu, Source
 from pertoken.agent.probes.nvml import GONE, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
-from pertoken.agent.probes.patience import PATIENCE_S, Patience
+from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened
 
@@ -164,7 +164,7 @@ class NvidiaProbe:
             if found is None:
                 found = replace(_HANGS, metric=f"gpu {slot}")
             if isinstance(found, Gap):
-                if slot not in self._unseen:
+                if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
                     self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
                 backoff.failed()
                 self._unseen[slot] = found, backoff
