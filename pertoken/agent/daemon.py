@@ -48,7 +48,7 @@ PROCESS_LIST_TICKS = 4
 """...and the least ticks, so that most are without."""
 LOOK_S = 30
 """Time between two looks for inference servers."""
-ROLL_UP_S = 10
+ROLL_UP_S = 30
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 

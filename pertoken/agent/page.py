@@ -64,18 +64,23 @@ class Page:
 
 
 Sample = tuple[str, Labels, float]
+_MANY = 4
+"""Times the lines of a page that are remembered before those of the past are forgotten."""
 
 
 class Parser:
     """Reads pages of one server, one after the other; of each it takes the samples whose names are in `wanted`.
 
-    Most lines of a page are those of the page before: they are neither checked nor taken apart again.
+    Most lines of a page are those of the page before, and nearly all others are a known series with another number:
+    they are not taken apart again.
     """
 
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
         self._known: dict[str, Sample | None] = {}
-        """Lines of the page before; None for one that is well-formed and not wanted."""
+        """Lines of pages before; None for one that is well-formed and not wanted."""
+        self._series: dict[str, tuple[str, Labels] | None] = {}
+        """What stands before the number in lines of pages before; None where it is not wanted."""
 
     def parse(self, body: bytes, *, eof_required: bool = False) -> Page:
         """One page.
@@ -88,17 +93,26 @@ class Parser:
         except UnicodeDecodeError as error:
             raise PageError(f"byte {error.start} is not UTF-8") from None
         samples: dict[str, dict[Labels, float]] = {}
-        before, known, ended = self._known, self._known.copy(), False
+        known, series, ended = self._known, self._series, False
         for number, line in enumerate(lines, 1):
             if ended and line:
                 raise PageError(f"line {number}: text after # EOF")
-            if line in before:
-                sample = before[line]
+            if line in known:
+                sample = known[line]
             elif line == "# EOF":
                 ended = True
                 continue
             else:
-                sample = known[line] = _sample(line, number, self._wanted)
+                head, _, value = line.rpartition(" ")
+                plain = _PLAIN_NUMBER(value) is not None
+                if plain and head in series:
+                    named = series[head]
+                    sample = (*named, float(value)) if named else None
+                else:
+                    sample = _sample(line, number, self._wanted)
+                    if plain and _head(head) is not None:
+                        series[head] = sample[:2] if sample else None
+                known[line] = sample
             if sample is None:
                 continue
             name, labels, amount = sample
@@ -111,7 +125,10 @@ class Parser:
             raise PageError(f"line {len(lines) + 1}: the page ends within a line")
         if (eof_required or rest) and not ended and rest != "# EOF":
             raise PageError(f"line {len(lines) + 1}: the page ends before its end")
-        self._known = known if len(known) < 2 * len(lines) else {line: known[line] for line in lines if line in known}
+        if len(known) > _MANY * len(lines):
+            self._known = {line: known[line] for line in lines if line in known}
+        if len(series) > _MANY * len(lines):
+            self._series = {}
         return Page(samples)
 
 
@@ -126,7 +143,7 @@ def _sample(line: str, number: int, wanted: Collection[str]) -> Sample | None:
         return None
     plain, _, value = line.rpartition(" ")
     head = _head(plain)
-    if head is None or not _is_number(value):
+    if head is None or _PLAIN_NUMBER(value) is None:
         match = _SAMPLE.fullmatch(line)
         if match is None or (match["name"] is None and match["braces"] is None):
             raise PageError(f"line {number}: not a sample: {line[:80]!r}")
@@ -167,10 +184,6 @@ def _head(head: str) -> tuple[str, str] | None:
     """Name and braces of a line up to its number; None if it takes the whole grammar to tell."""
     match = _PLAIN_HEAD(head)
     return (match[1], match[2] or "") if match else None
-
-
-def _is_number(text: str) -> bool:
-    return _PLAIN_NUMBER(text) is not None
 
 
 @lru_cache(REMEMBERED)

@@ -5,6 +5,7 @@ stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdo
 ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
+import gc
 import json
 import os
 import signal
@@ -122,6 +123,9 @@ def main() -> None:
             break
         if probes.outdated:
             break
+        if not gc.get_freeze_count():
+            gc.collect()
+            gc.freeze()  # the collector need not walk all that was loaded, again and again
     probes.close()
 
 

@@ -20,6 +20,7 @@ from zlib import crc32
 from sqlalchemy import Connection, Table
 
 from pertoken.store import telemetry as t
+from pertoken.store.open import put_rows
 
 HOUR, DAY = 3600, 86_400
 Key = tuple[str, int, int]
@@ -176,7 +177,8 @@ class Seals:
         self._changes.clear()
         self.samples = (0, 0)
         if due:
-            self._connection.exec_driver_sql(
+            put_rows(
+                self._connection,
                 "INSERT INTO seal (name, owner_id, ts, row_count, crc_sum) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (name, owner_id, ts) DO UPDATE SET "
                 "row_count = row_count + excluded.row_count, crc_sum = crc_sum + excluded.crc_sum",

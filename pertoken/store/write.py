@@ -15,7 +15,7 @@ from pertoken.errors import StoreError
 from pertoken.store import rows
 from pertoken.store import telemetry as t
 from pertoken.store.ids import stable_id
-from pertoken.store.open import explained, upsert, writing
+from pertoken.store.open import explained, put_rows, upsert, writing
 from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR, MINUTE, roll_up
 from pertoken.store.samples import SAMPLES
@@ -151,9 +151,10 @@ class Writer:
                     if seals.store() or ts is not None:
                         done = Acknowledged(done.seq + 1, done.ts if ts is None else ts)
                         chain = chained(chain, done.seq, done.ts, n, crc_sum)
-                        self._connection.exec_driver_sql(
+                        put_rows(
+                            self._connection,
                             "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
-                            (done.seq, done.ts, n, crc_sum, chain),
+                            [(done.seq, done.ts, n, crc_sum, chain)],
                         )
         except BaseException:
             if seals is not None:
@@ -323,7 +324,7 @@ class Writer:
                 names = [column.name for column in stored.table.columns]
                 self._connection.execute(insert(stored.table), [dict(zip(names, each, strict=True)) for each in values])
             else:
-                self._connection.exec_driver_sql(stored.insert, values)
+                put_rows(self._connection, stored.insert, values)
                 self._seals.add_samples(SEALED[stored.table.name], values)
             if stored.rollup is not None:
                 name = f"{stored.rollup}_1m"
@@ -344,7 +345,7 @@ class Writer:
             if marks:
                 self._connection.execute(_adding(self._dialect, t.dirty), marks)
         elif missing := self._seals.marks.missing(dirty):
-            self._connection.exec_driver_sql("INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
+            put_rows(self._connection, "INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
             self._seals.marks.put(missing)
 
     def _memory(self, tick: rows.Tick) -> None:
@@ -386,7 +387,8 @@ class Writer:
         self._seals.counters.drop(tick.forgotten)
         self._seals.counters.put(states)
         if states:
-            self._connection.exec_driver_sql(
+            put_rows(
+                self._connection,
                 "INSERT OR REPLACE INTO counter_state (owner_id, series, value, process_start_ms, ts) "
                 "VALUES (?, ?, ?, ?, ?)",
                 states,

@@ -39,11 +39,13 @@ class CpuProbe:
         self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
         self._machine_id = self._first_text(*_MACHINE_ID)
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
+        self._name, self._os = platform.node(), f"{platform.system()} {platform.release()}"
+        self._cpu_count = psutil.cpu_count() or 1
         self._times: tuple[float, float] | None = None
         self._before: tuple[float, DeviceReading] | None = None
         self._no_energy: Gap | None = None
         self._energy_backoff = Backoff(clock)
-        key = f"{self._machine_id or platform.node()} cpu"
+        key = f"{self._machine_id or self._name} cpu"
         self._device_known = DeviceReading(
             uuid=f"CPU-{uuid.uuid5(_NAMESPACE, key)}",
             kind="cpu",
@@ -58,13 +60,13 @@ class CpuProbe:
         unknown = traffic if isinstance(traffic, Gap) else None
         nics = [nic for name, nic in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
         host = HostReading(
-            name=platform.node(),
+            name=self._name,
             machine_id=self._machine_id,
             boot_id=self._boot_id,
             boot_ms=self._boot_ms,
-            os=f"{platform.system()} {platform.release()}",
+            os=self._os,
             cpu_name=self._cpu_name,
-            cpu_count=psutil.cpu_count() or 1,
+            cpu_count=self._cpu_count,
             memory_bytes=memory.total,
             cpu_util_1e4=self._utilization(),
             load_1e2=round(os.getloadavg()[0] * 100),
