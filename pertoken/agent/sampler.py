@@ -114,7 +114,7 @@ def main() -> None:
     answers = _protocol_fd()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     probes = Probes(filter(None, sys.argv[1].split(",")) if sys.argv[1:] else PROBES)
-    for request in sys.stdin.buffer:
+    for n, request in enumerate(sys.stdin.buffer):
         line = memoryview(encode(probes.read(json.loads(request)["processes"])).encode() + b"\n")
         try:
             while line:
@@ -123,7 +123,7 @@ def main() -> None:
             break
         if probes.outdated:
             break
-        if not gc.get_freeze_count():
+        if n == 0:
             gc.collect()
             gc.freeze()  # the collector need not walk all that was loaded, again and again
     probes.close()
