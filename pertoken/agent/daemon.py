@@ -13,8 +13,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import psutil
-
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
@@ -22,6 +20,7 @@ from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.identity import Identity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.notify import notify
+from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
@@ -100,7 +99,6 @@ class Agent:
         self._identity = Identity(first.agent_cloud_metadata)
         self._writer = Writer(where)
         self._watch = self._new_watch(first)
-        self._self = psutil.Process()
         self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
         self._last_ts: int | None = None
         self._listed_ts: int | None = None
@@ -253,7 +251,7 @@ class Agent:
                 events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
             readings = self._readings(probe, events)
             cpu_ms = self._own_cpu_ms()
-            cost = Cost(cpu_ms - self._cpu_ms, self._self.memory_info().rss, self._tick_ms, when.missed)
+            cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
             self._writer.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-import psutil
-
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
 from pertoken.agent.wire import encode
@@ -61,7 +60,6 @@ class Probes:
     def __init__(self, names: Iterable[str] = PROBES) -> None:
         self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
         self._cpu = CpuProbe()
-        self._process = psutil.Process()
         self._calls = 0
         self._cpu_ms = 0
 
@@ -78,7 +76,7 @@ class Probes:
             happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
-            rss_bytes=self._process.memory_info().rss,
+            rss_bytes=own_rss_bytes(),
         )
         self._calls, self._cpu_ms = calls, cpu_ms
         return reading

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from pertoken.agent.energy import energy_step
+from pertoken.agent.probes import proc
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.rapl import read_packages
 from pertoken.agent.probes.resctrl import read_traffic
@@ -41,7 +42,7 @@ class CpuProbe:
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
         self._name, self._os = platform.node(), f"{platform.system()} {platform.release()}"
         self._cpu_count = psutil.cpu_count() or 1
-        self._times: tuple[float, float] | None = None
+        self._times: tuple[int, int] | None = None
         self._before: tuple[float, DeviceReading] | None = None
         self._no_energy: Gap | None = None
         self._energy_backoff = Backoff(clock)
@@ -55,10 +56,10 @@ class CpuProbe:
 
     def read(self) -> tuple[HostReading, DeviceReading]:
         """Both at one instant."""
-        memory = psutil.virtual_memory()
+        memory_bytes, available_bytes = proc.memory_bytes()
         traffic = read_traffic(self._root / "sys", self._flags)
         unknown = traffic if isinstance(traffic, Gap) else None
-        nics = [nic for name, nic in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
+        received_bytes, sent_bytes = proc.network_bytes()
         host = HostReading(
             name=self._name,
             machine_id=self._machine_id,
@@ -67,12 +68,12 @@ class CpuProbe:
             os=self._os,
             cpu_name=self._cpu_name,
             cpu_count=self._cpu_count,
-            memory_bytes=memory.total,
+            memory_bytes=memory_bytes,
             cpu_util_1e4=self._utilization(),
             load_1e2=round(os.getloadavg()[0] * 100),
-            memory_used_bytes=memory.total - memory.available,
-            network_rx_bytes=sum(nic.bytes_recv for nic in nics),
-            network_tx_bytes=sum(nic.bytes_sent for nic in nics),
+            memory_used_bytes=memory_bytes - available_bytes,
+            network_rx_bytes=received_bytes,
+            network_tx_bytes=sent_bytes,
             memory_traffic_bytes=None if isinstance(traffic, Gap) else traffic,
         )
         device = self._device(host)
@@ -109,10 +110,7 @@ class CpuProbe:
         return found
 
     def _utilization(self) -> int | None:
-        times = psutil.cpu_times()
-        idle = times.idle + times.iowait
-        # user and nice hold guest and guest_nice already.
-        total = sum(times) - times.guest - times.guest_nice
+        idle, total = proc.cpu_ticks()
         before, self._times = self._times, (idle, total)
         if before is None or total <= before[1]:
             return None
