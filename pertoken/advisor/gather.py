@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
+from pertoken.costs import engine_counts
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.costs.report import price_book
@@ -55,6 +56,10 @@ class _Gatherer:
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
         self.share_minutes = read.share_buckets(connection, minutes)
         self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")
+        self.counts: dict[int, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+        """Epoch -> minute -> growth by metric."""
+        for row in read.engine_counter_buckets(connection, minutes):
+            self.counts[row.epoch_id][row.ts][row.metric] = row.delta
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for segment in read.segments(start, now_ts):
             for row in read.histograms(connection, segment):
@@ -167,11 +172,36 @@ class _Gatherer:
             "device_memory": self._devices(devices, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
         }
+        series |= self._engine_counts(row, minutes)
         for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
             series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
         if not minutes:
             return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
         return Evidence(_known(series), self._remedies(row.engine_id, *devices))
+
+    def _engine_counts(self, row: Any, minutes: Sequence[Any]) -> dict[str, Series | None]:
+        """Ratios of what its engine counts beside tokens, of each minute in which it counted."""
+        now, counts = self._deployment(row, Counter(), {}), self.counts.get(row.epoch_id, {})
+        accelerator = self.market.accelerator(now.accelerator)
+        busy = {m.ts: m.busy_ms for m in minutes}
+
+        def series(of: Callable[[engine_counts.Counts, int | None], float | None], weight: str | None) -> Series | None:
+            found = [
+                (value, minute.get(weight, 0) if weight else busy[ts] or 0)
+                for ts, minute in counts.items()
+                if ts in busy and (value := of(minute, busy[ts])) is not None
+            ]
+            return _series([value for value, _ in found], [each for _, each in found], Provenance.COUNTER)
+
+        e = engine_counts
+        return {
+            "prefix_hit_rate": series(lambda counts, _: e.prefix_hit_rate(counts), "prefix_queries"),
+            "spec_acceptance_rate": series(lambda counts, _: e.spec_acceptance_rate(counts), "spec_draft_tokens"),
+            "spec_acceptance_length": series(lambda counts, _: e.spec_acceptance_length(counts), "spec_drafts"),
+            # The engine's own estimate over the catalog's peak.
+            "mfu": _listed(series(lambda counts, ms: e.mfu(counts, ms, now.dp, accelerator, now.weight_dtype), None)),
+            "mbu": _listed(series(lambda counts, ms: e.mbu(counts, ms, now.dp, accelerator), None)),
+        }
 
     def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:
         """Sum (or mean) over the deployment's devices of each minute in which all of them were read."""
@@ -230,6 +260,10 @@ def _series(values: Sequence[float], weights: Sequence[float], provenance: Prove
         return ordered[-1][0]
 
     return Series(mean, at(0.5), at(0.95), ordered[-1][0], len(values), provenance)
+
+
+def _listed(series: Series | None) -> Series | None:
+    return None if series is None else replace(series, provenance=Provenance.LISTED)
 
 
 def _single(value: float, provenance: Provenance) -> Series:

@@ -1,5 +1,6 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from sqlalchemy import Connection
 
 from pertoken.catalog.market import load_market
 from pertoken.costs.detected import detected_prices
+from pertoken.costs.engine_counts import by_epoch, engine_counts
 from pertoken.costs.hints import hints
 from pertoken.costs.ledger import Allocation, DeviceTime, allocate
 from pertoken.costs.lines import (
@@ -140,12 +142,15 @@ class _Reporter:
         self.recent_hosts = {row.host_id: row for row in read.host_totals(connection, *recent)}
         self.recent = self._by_deployment(read.deployment_totals(connection, read.Segment(60, *recent)))
         self.recent_shares = read.share_buckets(connection, read.Segment(60, *recent))
-        self.totals = self._by_deployment(
-            [row for each in self.segments for row in read.deployment_totals(connection, each)]
-        )
+        totals = [row for each in self.segments for row in read.deployment_totals(connection, each)]
+        self.totals = self._by_deployment(totals)
+        self.busy_ms = {
+            epoch: sum(row.busy_ms or 0 for row in totals if row.epoch_id == epoch) for epoch in self.of_epoch
+        }
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for each in self.segments:
             self._add_histograms(read.histograms(connection, each))
+        self.counts = by_epoch(connection, self.segments)
         self.slice_s = next((s for s in _SLICES if window_s <= s * _MOST_SLICES), _SLICES[-1])
         self.slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
         self.agents = {row.host_id: read.newest_agent_sample(connection, row.host_id) for row in self.hosts}
@@ -288,6 +293,14 @@ class _Reporter:
             coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
             age_s=self.now - row.newest_ts,
             fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
+            counts=engine_counts(
+                [self.counts.get(each, {}) for each in own],
+                totals.get("preemptions"),
+                self.counts.get(row.epoch_id, {}),
+                self.busy_ms.get(row.epoch_id),
+                json.loads(row.knobs),
+                [each.name for each in self.devices if each.device_id in held and each.parent_id is None],
+            ),
         )
 
     def _power(self, epochs: list[int]) -> float | None:
