@@ -175,6 +175,12 @@ class _Gatherer:
         series |= self._engine_counts(row, minutes)
         for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
             series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
+        # A minute's tokens that are counted when a request ends are partly those of minutes before.
+        late = {gap.metric for gap in self.missing if gap.owner_id == row.engine_id and gap.status == "late"}
+        for name, words in _COUNTED_BY.items():
+            found = series[name]
+            if found is not None and late & words:
+                series[name] = replace(found, provenance=Provenance.REPORTED)
         if not minutes:
             return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
         return Evidence(_known(series), self._remedies(row.engine_id, *devices))
@@ -222,6 +228,13 @@ class _Gatherer:
         }
 
 
+_COUNTED_BY = {
+    "prompt_tok_s": {"prompt_tokens"},
+    "computed_tok_s": {"prompt_tokens", "computed_tokens"},
+    "generated_tok_s": {"generated_tokens"},
+    "busy_generated_tok_s": {"generated_tokens"},
+}
+"""Rates -> the words whose counting late makes them late."""
 _SERIES_OF = {
     "power_mw": "power_w",
     "util_1e4": "device_util",

@@ -83,11 +83,15 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def engine_id_of(host_id: int, reading: EngineReading) -> int:
-    """The id of a server: its host, kind and address; by its port if it is of this host, whether it runs or not."""
+    """The id of a server: its host, kind and address; by its port if it is of this host, whether it runs or not.
+
+    Of one whose page counts for several models, each has an id.
+    """
     endpoint = reading.endpoint
     here = endpoint.found_by == "process" or urlsplit(endpoint.base_url).hostname in _LOOPBACK
     address = endpoint.port if here and endpoint.port else endpoint.base_url
-    return stable_id("engine", host_id, endpoint.kind, address)
+    which = () if endpoint.model is None else (endpoint.model,)
+    return stable_id("engine", host_id, endpoint.kind, address, *which)
 
 
 @cache

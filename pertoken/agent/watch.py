@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import psutil
 
@@ -74,7 +75,7 @@ class Watch:
         return kind
 
     def read(self) -> tuple[EngineReading, ...]:
-        """Read every server found, at once; never raises for one of them."""
+        """Read every server found, at once; never raises for one of them. One of several models gives several."""
         readers = {}
         for endpoint in self._endpoints:
             reader = self._readers.get(endpoint.base_url)
@@ -82,8 +83,8 @@ class Watch:
             readers[endpoint.base_url] = reader if reader and same else EngineReader(endpoint, self._limits)
         self._readers = readers
         if len(readers) == 1:
-            return tuple(reader.read() for reader in readers.values())
-        return tuple(self._pool.map(EngineReader.read, readers.values()))
+            return next(iter(readers.values())).read()
+        return tuple(chain.from_iterable(self._pool.map(EngineReader.read, readers.values())))
 
     def close(self) -> None:
         """Let go of the reading threads."""

@@ -120,6 +120,8 @@ class DeploymentLine:
     age_s: int | None
     fault: str | None
     """Why its engine cannot be read now, with what to do."""
+    late: tuple[str, ...] = ()
+    """Words (`generated_tokens`) that its engine counts only when a request ends."""
     counts: EngineCounts = field(default_factory=EngineCounts)
     """What its engine counts beside tokens."""
 

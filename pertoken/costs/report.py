@@ -163,7 +163,7 @@ class _Reporter:
         deployments = tuple(self._deployment(row) for row in self.current.values())
         devices = tuple(self._device(row) for row in self.devices)
         hosts = tuple(self._host(row) for row in self.hosts)
-        missing = tuple(self._missing(row) for row in self.gaps)
+        missing = tuple(self._missing(row) for row in self.gaps if row.status != "late")
         # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
         fresh = {line.name for line in hosts if line.age_s is not None and line.age_s <= STALE_TICKS * line.interval_s}
         rates = [each.generated_tok_s_now for each in deployments if each.host in fresh]
@@ -293,6 +293,7 @@ class _Reporter:
             coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
             age_s=self.now - row.newest_ts,
             fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
+            late=tuple(gap.metric for gap in self.gaps if gap.owner_id == row.engine_id and gap.status == "late"),
             counts=engine_counts(
                 [self.counts.get(each, {}) for each in own],
                 totals.get("preemptions"),

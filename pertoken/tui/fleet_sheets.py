@@ -162,7 +162,12 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
         "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
         "and $ per Mtok, marked *, is an upper bound."
     )
-    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()))
+    words = " and ".join(word.replace("_", " ") for word in line.late)
+    late = (
+        f"Its engine counts {words} when a request ends: totals are exact but for requests still running at the two "
+        "ends of the window, and rates over less than a few requests lag behind what it does."
+    )
+    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()), *((late,) if words else ()))
 
 
 def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:

@@ -27,6 +27,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import place
 from pertoken.store.write import Writer
+from tests.agent.engines.pages import read_one
 from tests.agent.values import HOST, START_MS, memory, moment, probe
 from tests.values import laid
 
@@ -131,7 +132,7 @@ class History:
 
     def read(self, body: bytes, seen: dict[tuple[str, str], int] | None) -> None:
         self.body = body
-        reading = self.reader.read()
+        reading = read_one(self.reader)
         assert (reading.fault is None) == (seen is not None)
         self._good |= seen or {}
         self.known = self.known or seen is not None  # lives before that one nobody could know of

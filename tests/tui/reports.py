@@ -108,6 +108,7 @@ RESTARTED = replace(
     ttft_p95_s=1.84,
     incomplete=True,
     coverage=0.61,
+    late=("generated_tokens",),
 )
 SILENT = replace(
     CHAT,
