@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
-from pertoken.costs import engine_counts
+from pertoken.costs import engine_counts, ranks
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.costs.report import price_book
@@ -51,8 +51,10 @@ class _Gatherer:
         self.market, self.prices, self.now = market, prices, now_ts
         minutes = read.Segment(60, start // 60 * 60, now_ts + 60)
         self.devices = read.devices(connection, start)
-        self.epochs = {row.deployment_id: row for row in read.epochs(connection, start)}
-        self.epoch_devices = read.epoch_devices(connection)
+        epochs = read.epochs(connection, start)
+        led = ranks.heads(epochs)
+        self.epochs = {row.deployment_id: row for row in epochs if row.epoch_id not in led}
+        self.epoch_devices = ranks.devices(read.epoch_devices(connection), epochs, led)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
         self.share_minutes = read.share_buckets(connection, minutes)
         self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")

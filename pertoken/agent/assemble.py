@@ -298,12 +298,14 @@ def _kept(
             row_ends[owner] = moment.monotonic_ms - memory.away_ms
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if _runs(step)}
+    taken = {step.engine.engine_id: moment for step in engines if step.states}
     return replace(
         memory,
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
         probe=readings.probe,
         counters=counters,
+        pages={**memory.pages, **taken},
         epochs={**memory.epochs, **epochs},
         capabilities=capabilities,
         engines={key: each for key, each in {**memory.engines, **usable}.items() if key in running},

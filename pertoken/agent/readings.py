@@ -186,6 +186,8 @@ class EngineReading:
     """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
     started_ms: int | None = None
     """Unix time at which its process started, as its own page tells; by a clock that need not be ours."""
+    life_ms: int | None = None
+    """The same, or another positive number that its page gives each life of its process."""
     gaps: tuple[Gap, ...] = ()
     """What this engine never tells, and what could not be read beside its page."""
     fault: str | None = None

@@ -1,6 +1,7 @@
 """Reads one engine: its page each time, its word on itself now and then. A failure is a value, with its remedy."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,6 +54,8 @@ class EngineReader:
         self._unsure = endpoint.pid is None
         self._identities: dict[str | None, tuple[Identity, float]] = {}
         """By model, for an engine of several, with when it was told."""
+        self._life_ms: int | None = None
+        """What the last page's headers told of its process."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self) -> tuple[EngineReading, ...]:
@@ -100,6 +103,8 @@ class EngineReader:
         values = self._adapter.read(page)
         if not values.counters and self._adapter.no_tokens is None:
             raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
+        # Of a page of several models it would be that of whatever shows the page.
+        started_ms = None if model else _started_ms(page)
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
         return EngineReading(
@@ -112,7 +117,8 @@ class EngineReader:
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
-            started_ms=None if model else _started_ms(page),
+            started_ms=started_ms,
+            life_ms=started_ms or self._life_ms,
             gaps=self._gaps(files),
         )
 
@@ -158,6 +164,8 @@ class EngineReader:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
             raise
+        told = reply.process_start
+        self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
         return parse(reply.body, self._adapter.wanted, eof_required="openmetrics" in reply.content_type)
 
     def _identify(self, model: str | None, page: Page, afresh: bool) -> tuple[Identity, float]:
