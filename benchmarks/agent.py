@@ -212,13 +212,10 @@ def growth(gpus: int, ticks: int, scratch: Path) -> Row:
             text = line_of(process)
     if not text:
         raise SystemExit(f"the ticks did not end:\n{log.read_text()}")
-    looks = json.loads(text)["pss_mib"]
-    seen = ", ".join(f"{mib:.2f} after {n}" for n, mib in looks.items())
-    how = (
-        f"first to last Pss (MiB: {seen} ticks): the agent's own ticks, on a clock that goes 1 s from each to the next"
-    )
-    first, *_, last = (*looks.values(), *looks.values())
-    return Row(AGENT, "pss_growth", last - first, "MiB", how)
+    looks: dict[str, float] = json.loads(text)["pss_mib"]
+    seen, pss_mib = ", ".join(f"{mib:.2f} after {n}" for n, mib in looks.items()), list(looks.values())
+    how = f"Pss in MiB: {seen} of the agent's own ticks, on a clock that goes 1 s from each to the next"
+    return Row(AGENT, "pss_growth", pss_mib[-1] - pss_mib[0], "MiB", how)
 
 
 def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int]:
