@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
 import sqlite3
 import statistics
 import subprocess
@@ -29,7 +28,7 @@ from tests.standin_nvml import Machine, eight
 from tests.standin_nvml.native import COMPILER, build, calls_made, environment
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 CHILD_PATIENCE_S = 5.0
 LOOK_S = 0.02
 WARM_UP_TICKS = 3
@@ -49,8 +48,7 @@ PSS = "Pss of smaps_rollup of its processes, summed, once the others ended; two 
 
 @contextmanager
 def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours, ended at the end: by SIGINT, as at a terminal, and the end of its input. What it started
-    and left behind is killed."""
+    """A process of ours, ended at the end: by SIGTERM and the end of its input. What it left behind is killed."""
     with log.open("a") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -61,9 +59,12 @@ def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[s
             assert process.stdin is not None
             process.stdin.close()
             children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-            process.wait(PATIENCE_S)
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             for child in psutil.wait_procs(children, timeout=CHILD_PATIENCE_S)[1]:
                 child.kill()
             if process.stdout is not None:
