@@ -1,8 +1,11 @@
 """Telemetry tables: the agent writes them, everyone else only reads.
 
-Keys begin with `(device_id, ts)` or `(epoch_id, ts)`, so that an owner's last minute is found at once; `ts` is integer epoch seconds aligned to the tick; ids are
-deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares are scaled integers. A value that
-was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never averages.
+Keys begin with `(device_id, ts)` or `(epoch_id, ts)`, so that an owner's last minute is found at once; `ts` is integer
+epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares
+are scaled integers. A value that was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never
+averages.
+
+A new column comes last and may be NULL: the seals of the rows before it then still hold (`store.seal`).
 
 One row covers the `duration_ms` that end at its `ts`, back to the row before; `observed_ms` is the part of that
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.

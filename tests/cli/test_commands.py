@@ -111,9 +111,8 @@ def test_a_damaged_database_fails_its_check(recorded: str) -> None:
 def test_upgrading_lays_both_groups_and_says_so(tmp_path: Path) -> None:
     done = run("db", "upgrade", "--db", str(tmp_path / "new"))
     assert f"telemetry went from nothing to {REVISIONS['telemetry'][-1]}." in done.output
-    assert (
-        f"telemetry is at {REVISIONS['telemetry'][-1]}." in run("db", "upgrade", "--db", str(tmp_path / "new")).output
-    )
+    again = run("db", "upgrade", "--db", str(tmp_path / "new"))
+    assert f"telemetry is at {REVISIONS['telemetry'][-1]}." in again.output
 
 
 def test_purging_raw_rows_changes_no_total(recorded: str) -> None:
