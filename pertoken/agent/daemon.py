@@ -43,6 +43,8 @@ PROCESS_LIST_S = 10
 """Least time between two process lists: the one slow call of a driver."""
 LOOK_S = 15
 """Time between two looks for inference servers."""
+CHECK_AFTER_S = 5
+"""From the start to the first check of what is stored."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
@@ -200,8 +202,8 @@ class Agent:
         later = datetime.now(UTC) + timedelta(seconds=LOOK_S)
         add(self._look, "interval", seconds=LOOK_S, start_date=later, id="look", executor="look", replace_existing=True)
         if self._scheduler.get_job("check") is None:
-            pause = self._settings.store_check_every
-            add(self._check, "interval", seconds=pause, start_date=later, id="check", executor="check")
+            pause, soon = self._settings.store_check_every, datetime.now(UTC) + timedelta(seconds=CHECK_AFTER_S)
+            add(self._check, "interval", seconds=pause, start_date=soon, id="check", executor="check")
 
     def _apply(self, reread: Callable[[], Settings]) -> None:
         """Take new settings; wrong ones are told and the old ones stay."""

@@ -70,13 +70,13 @@ class Upkeep:
             self._writer.flush_witness()
             self._ballast.hold()
 
-    def check(self, stop: threading.Event) -> str | None:
+    def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
         """One pass over everything stored, or until `stop`; faults become events, once each.
 
         Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
         """
         faults = 0
-        pause_s = min(PAUSE_S, PASS_S / steps(self._where))
+        pause_s = min(longest_pause_s, PASS_S / steps(self._where))
         for fault in verify(self._where):
             if fault is not None:
                 faults += 1

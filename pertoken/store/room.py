@@ -39,7 +39,7 @@ class Ballast:
             return held
         free = os.statvfs(self._file.parent)
         size = min(BALLAST_BYTES, held + free.f_bavail * free.f_frsize - _LOG_BYTES)
-        if size < max(_LEAST_BYTES, 2 * held):
+        if size < held + _LEAST_BYTES:
             return held
         try:
             fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)

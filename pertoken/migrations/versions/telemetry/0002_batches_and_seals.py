@@ -55,7 +55,7 @@ def upgrade() -> None:
     for name, keys in _KEYS.items():
         if schema is not None:
             op.drop_constraint(f"pk_{name}", name, type_="primary", schema=schema)
-            op.create_primary_key(f"pk_{name}", name, keys, schema=schema)
+            op.create_primary_key(f"pk_{name}", name, list(keys), schema=schema)
         else:
             _rekey(name, keys)
 
