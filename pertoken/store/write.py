@@ -1,7 +1,7 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from types import TracebackType
@@ -185,6 +185,32 @@ class Writer:
     def before(self) -> Before:
         """What was stored before, for an agent that starts."""
         return Before(self.place, self._connection)
+
+    def restore(self, sealed: Sealed, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows as they are, in one transaction; returns how many were not there yet.
+
+        Raises ValueError, with nothing stored, if a row is there with other values.
+        """
+        names, keys = sealed.columns, sealed.keys
+        at = [names.index(key) for key in keys]
+        where = [tuple(row[each] for each in at) for row in rows]
+        with self._transaction(self._last.ts):
+            if self._seals is None:
+                raise ValueError("rows are restored into a folder")
+            with self._seals.changing(sealed, keys, where):
+                new = self._connection.exec_driver_sql(
+                    f"INSERT INTO {sealed.table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+                    "ON CONFLICT DO NOTHING",
+                    list(rows),
+                ).rowcount
+            for key, row, found in zip(where, rows, self._seals.rows(sealed, keys, where), strict=True):
+                if row != found:
+                    named = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
+                    raise ValueError(f"the row of {named} is there already, with other values")
+        # What these two remember of their tables was changed behind them.
+        self._seals.counters.forget()
+        self._seals.marks.forget()
+        return new
 
     def oldest(self, sealed: Sealed) -> int | None:
         """Start of the oldest stretch of which a table holds rows."""
