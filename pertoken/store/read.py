@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Table, and_, case, cast, func, or_, select
+from sqlalchemy import BigInteger, Connection, Select, Table, and_, bindparam, case, cast, func, or_, select
 
 from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE
@@ -159,6 +160,55 @@ def share_buckets(connection: Connection, segment: Segment) -> Rows:
     """Who held which device in the buckets of a segment."""
     table = t.share_rollup[segment.seconds]
     return connection.execute(select(table).where(_within(connection, table, segment))).all()
+
+
+def held_by_bucket(connection: Connection, segment: Segment, device_ids: Collection[int]) -> Rows:
+    """(epoch_id, ts, device time held in ns) over some devices together, in the buckets of a segment."""
+    values = {"ids": list(device_ids), "start": segment.start, "end": segment.end}
+    return connection.execute(_held(segment.seconds), values).all()
+
+
+def tokens_by_bucket(connection: Connection, segment: Segment, epoch_ids: Collection[int]) -> Rows:
+    """(epoch_id, ts, prompt tokens, generated tokens) of some epochs, in the buckets of a segment."""
+    values = {"ids": list(epoch_ids), "start": segment.start, "end": segment.end}
+    return connection.execute(_tokens(segment.seconds), values).all()
+
+
+def models(connection: Connection) -> dict[int, str]:
+    """What each epoch served, by its id."""
+    return {epoch_id: model for epoch_id, model in connection.execute(_MODELS)}
+
+
+def payers(connection: Connection) -> Rows:
+    """(device_id, kind, name, uuid) of every device that is paid for: a MIG device is, with its GPU."""
+    return connection.execute(_PAYERS).all()
+
+
+_MODELS = select(t.epoch.c.epoch_id, t.deployment.c.served_model).join(
+    t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id
+)
+_PAYERS = select(t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid).where(
+    t.device.c.parent_id.is_(None)
+)
+_IN: Any = bindparam("ids", expanding=True)
+_START: Any = bindparam("start")
+_END: Any = bindparam("end")
+
+
+@cache
+def _held(seconds: int) -> Select[Any]:
+    # Built once, as the three beside it: building takes longer than the answer.
+    of = t.share_rollup[seconds].c
+    inside = of.device_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
+    sums = select(of.epoch_id, of.ts, _sum(of.held_ns).label("held_ns"))
+    return sums.where(inside).group_by(of.epoch_id, of.ts)
+
+
+@cache
+def _tokens(seconds: int) -> Select[Any]:
+    of = t.deployment_rollup[seconds].c
+    inside = of.epoch_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
+    return select(of.epoch_id, of.ts, of.prompt_tokens, of.generated_tokens).where(inside)
 
 
 def deployment_buckets(connection: Connection, segment: Segment, epoch_id: int | None = None) -> Rows:
