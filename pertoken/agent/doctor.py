@@ -11,6 +11,7 @@ from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
+from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, Place, place
@@ -121,6 +122,10 @@ def _database(where: Place) -> list[Finding]:
         found.append(Finding("database", str(where), False, str(error), "start one: `pertoken agent`"))
     else:
         found.append(Finding("database", str(where), True, f"readable; {running}"))
+    for aside in set_aside_before(where) if where.folder else ():
+        text = "was damaged and set aside; what came after is in a new database"
+        remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
+        found.append(Finding("database", str(aside), False, text, remedy))
     return found
 
 

@@ -57,9 +57,12 @@ def agent(
     # Started before what the agent itself takes to load: both load at once.
     drivers = Drivers(settings_of(config_file, **options).agent_probes)
     drivers.start()
-    from pertoken.agent.daemon import run
+    try:
+        from pertoken.agent.daemon import run
 
-    run(lambda: settings_of(config_file, **options), drivers, with_parent=with_parent)
+        run(lambda: settings_of(config_file, **options), drivers, with_parent=with_parent)
+    finally:
+        drivers.close()
 
 
 @agent.command(short_help="Install it as a systemd service.")
