@@ -8,6 +8,7 @@ real driver's calls take comes on top. It needs a C compiler.
 
 import argparse
 import importlib.util
+import json
 import os
 import signal
 import sqlite3
@@ -18,12 +19,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.report import Row, Target, report
+from benchmarks.usage import use
 from tests.standin_nvml import Machine, eight
 from tests.standin_nvml.native import COMPILER, build, calls_made, environment
 
@@ -45,38 +46,6 @@ PEERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 anything; zeus reads power alone."""
 CPU = "CPU-time clocks of its processes, over the measured time"
 PSS = "Pss of smaps_rollup of its processes, summed, once the others ended; two Pythons of the benchmark share pages"
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What a process and its children used so far, and hold now."""
-
-    cpu_s: float
-    rss_mib: float
-    pss_mib: float
-    at_s: float
-
-
-def use(pid: int) -> Use:
-    """Of the process and all it started that still run."""
-    root = psutil.Process(pid)
-    cpu_s = rss = pss = 0.0
-    for process in (root, *root.children(recursive=True)):
-        cpu_s += time.clock_gettime(cpu_clock(process.pid))
-        sizes = _rollup(process.pid)
-        rss, pss = rss + sizes["Rss"], pss + sizes["Pss"]
-    return Use(cpu_s, rss / 1024, pss / 1024, time.monotonic())
-
-
-def cpu_clock(pid: int) -> int:
-    """The clock of all CPU time a process used so far, to the nanosecond; clock_getcpuclockid(3) on Linux."""
-    return ~pid << 3 | 2
-
-
-def _rollup(pid: int) -> dict[str, int]:
-    """Sizes of a process in KiB."""
-    lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    return {words[0].rstrip(":"): int(words[1]) for words in lines}
 
 
 @contextmanager
@@ -228,6 +197,29 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     ]
 
 
+def growth(gpus: int, ticks: int, scratch: Path) -> Row:
+    """How much more memory the agent holds after so many ticks, which follow each other at once."""
+    log, settings, folder = scratch / "growth.log", scratch / "none.toml", scratch / "growth"
+    settings.touch()
+    folder.mkdir()
+    plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
+    with running([sys.executable, "-m", "benchmarks.engine_page"], plain, log) as engine:
+        url = line_of(engine)
+        library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "growth-driver")
+        say(f"{ticks} ticks, one after the other")
+        command = [sys.executable, "-m", "benchmarks.growth", str(folder), url, str(ticks)]
+        with running(command, environment(library, plain), log) as process:
+            text = line_of(process)
+    if not text:
+        raise SystemExit(f"the ticks did not end:\n{log.read_text()}")
+    told = json.loads(text)
+    how = (
+        f"Pss from {told['warm_mib']:.2f} MiB (after 300 ticks) to {told['end_mib']:.2f} (after {told['ticks']}): the "
+        "agent's ticks without its scheduler, on a clock that goes 1 s from each to the next"
+    )
+    return Row(AGENT, "pss_growth", told["end_mib"] - told["warm_mib"], "MiB", how)
+
+
 def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int]:
     """Driver calls so far of those that run."""
     return {name: calls_made(file) for name, file in asked.items() if name in pids}
@@ -254,12 +246,17 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8, choices=range(1, 9), help="stand-in GPUs [default: 8]")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured time [default: 60]")
     parser.add_argument("--interval", type=int, default=1, help="seconds between ticks [default: 1]")
+    parser.add_argument(
+        "--growth", type=int, metavar="TICKS", help="also show what so many ticks add to its memory (3600: 7 minutes)"
+    )
     parser.add_argument("--out", type=Path, help="write the result there as well")
     given = parser.parse_args()
     if COMPILER is None:
         parser.error("the stand-in driver needs a C compiler (cc, gcc or clang)")
     with tempfile.TemporaryDirectory(prefix="pertoken-benchmark-") as scratch:
         rows, targets = measure(given.gpus, given.seconds, given.interval, Path(scratch))
+        if given.growth is not None:
+            rows.append(growth(given.gpus, given.growth, Path(scratch)))
     setting = f"{given.gpus} GPUs, {given.interval} s interval, {given.seconds:g} s measured"
     rows.insert(0, Row("benchmark", "setting", setting, "", "stand-in NVML driver in C; one stand-in vLLM 0.32 page"))
     text = report("agent", rows, targets)

@@ -90,7 +90,12 @@ def advance(
     elif fell:
         first = states[fell[0]]
         reset = f"{fell[0]} fell from {first.value} to {values[fell[0]]}: counted from 0 again"
-    elif not told and unseen_s and any(deltas.values()) and _may_have_restarted(values, unseen_s):
+    elif (
+        not told
+        and unseen_s
+        and any(name in states and delta for name, delta in deltas.items())
+        and _may_have_restarted(values, unseen_s)
+    ):
         reset = f"not seen for {unseen_s:.0f} s, and nothing tells whether it was restarted meanwhile"
     return Advance(
         deltas=deltas,
@@ -119,6 +124,10 @@ def rebase(
         reset=reset,
         forgotten=tuple(sorted(set(states) - set(values))),
     )
+
+
+def _moved(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
+    return any(name in states and delta for name, delta in deltas.items())
 
 
 @lru_cache(_REMEMBERED)
