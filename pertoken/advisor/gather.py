@@ -12,12 +12,12 @@ from pertoken.catalog.market import Market
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.costs.report import price_book
-from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, Model
+from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart, Model
 from pertoken.evidence import SERIES, Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.store import read
 from pertoken.store.open import Store
-from pertoken.units import HOUR_MS
+from pertoken.units import HOUR_MS, SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class _Gatherer:
         self.market, self.prices, self.now = market, prices, now_ts
         minutes = read.Segment(60, start // 60 * 60, now_ts + 60)
         self.devices = read.devices(connection, start)
+        self.rows = {row.device_id: row for row in self.devices}
         self.epochs = {row.deployment_id: row for row in read.epochs(connection, start)}
         self.epoch_devices = read.epoch_devices(connection)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
@@ -71,14 +72,22 @@ class _Gatherer:
         names = {row.device_id: f"{row.name} #{row.slot}" if row.slot is not None else row.name for row in self.devices}
         names |= {each.deployment_id: each.served_model for each in deployments}
         # A MIG device cannot be given back or moved on its own: its GPU can.
-        whole = tuple(self._device(row) for row in self.devices if row.parent_id is None)
-        return Gathered(Fleet(tuple(deployments), whole), seen, price, names)
+        whole = {row.device_id: self._device(row) for row in self.devices if row.parent_id is None}
+        parts = tuple(
+            FleetPart(row.device_id, names[row.device_id], whole[row.parent_id], row.part_1e6)
+            for row in self.devices
+            if row.parent_id in whole
+        )
+        return Gathered(Fleet(tuple(deployments), tuple(whole.values()), parts=parts), seen, price, names)
 
     def _price(self, row: Any) -> int | None:
-        if row.parent_id is not None:
-            return None  # paid for with its GPU
-        found = self.prices.at(Priced(row.kind, row.name, row.uuid), self.now)
-        return found.nano_usd_per_device_hour if found else None
+        """Of a part of a device its share of that device's price."""
+        payer = row if row.parent_id is None else self.rows.get(row.parent_id)
+        found = self.prices.at(Priced(payer.kind, payer.name, payer.uuid), self.now) if payer else None
+        share_1e6 = SHARE if row.parent_id is None else row.part_1e6
+        if found is None or share_1e6 is None:
+            return None
+        return found.nano_usd_per_device_hour * share_1e6 // SHARE
 
     def _deployment(self, row: Any, replicas: Mapping[str, int], price: Mapping[int, int | None]) -> Deployment:
         knobs = {name: value for name, value in json.loads(row.knobs).items() if name in KNOBS}
@@ -121,7 +130,9 @@ class _Gatherer:
                 [held[m.ts] / 1e6 / m.duration_ms for m in minutes if m.duration_ms],
                 [m.duration_ms for m in minutes if m.duration_ms],
                 Provenance.REPORTED,
-            ),
+            )
+            if not self._hides_processes(row.device_id)
+            else None,
             "device_util": _gauge(minutes, "util_1e4", 1e4),
             "sm_active": _gauge(minutes, "sm_active_1e4", 1e4),
             "tensor_active": _gauge(minutes, "tensor_active_1e4", 1e4),
@@ -140,9 +151,17 @@ class _Gatherer:
             deployment_ids=tuple(
                 each.deployment_id
                 for each in self.epochs.values()
-                if row.device_id in self.epoch_devices.get(each.epoch_id, ())
+                if row.device_id in self._whole(self.epoch_devices.get(each.epoch_id, ()))
             ),
         )
+
+    def _hides_processes(self, device_id: int) -> bool:
+        """Whether nobody can say who holds it: that none was seen means nothing then."""
+        return any(gap.owner_id == device_id and gap.metric == "processes" for gap in self.missing)
+
+    def _whole(self, device_ids: Sequence[int]) -> set[int]:
+        """These devices, and for parts what they are parts of."""
+        return {self.rows[each].parent_id or each for each in device_ids if each in self.rows}
 
     def _evidence(self, row: Any) -> Evidence:
         minutes = [m for m in self.minutes.get(row.epoch_id, []) if m.observed_ms]
@@ -193,6 +212,7 @@ class _Gatherer:
 
 
 _SERIES_OF = {
+    "processes": "held",
     "power_mw": "power_w",
     "util_1e4": "device_util",
     "memory_used_bytes": "device_memory",

@@ -66,7 +66,8 @@ class DeviceLine:
     memory_used_bytes: int | None
     memory_bytes: int | None
     nano_usd_per_hour: int | None
-    held_by: tuple[str, ...]
+    held_by: tuple[str, ...] | None
+    """None where its driver, or this host's rights, do not let anybody say."""
     age_s: int | None
     """Since anything was read of it."""
     sm_active: float | None = None

@@ -152,6 +152,8 @@ class _Reporter:
         self.gaps = read.missing(connection)
         self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
         """Devices that answer nothing -> since when."""
+        self.hidden = {gap.owner_id for gap in self.gaps if gap.metric == "processes"}
+        """Devices of which nobody can say who holds them."""
         self.events = read.events(connection, start)
 
     def report(self) -> FleetReport:
@@ -241,7 +243,9 @@ class _Reporter:
             memory_bytes=row.memory_bytes,
             nano_usd_per_hour=price.nano_usd_per_device_hour * part_1e6 // SHARE if price else None,
             listed_price=price.note if price and price.listed else None,
-            held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
+            held_by=None
+            if row.device_id in self.hidden and not held_by
+            else tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
             age_s=self.now - self.lost.get(row.device_id, row.newest_ts),
             sm_active=_mean(recent, "sm_active_1e4", 1e4),
             tensor_active=_mean(recent, "tensor_active_1e4", 1e4),
