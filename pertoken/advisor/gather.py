@@ -54,6 +54,7 @@ class _Gatherer:
         self.epochs = {row.deployment_id: row for row in read.epochs(connection, start)}
         self.epoch_devices = read.epoch_devices(connection)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
+        self.host_minutes = _by(read.host_buckets(connection, minutes), "host_id")
         self.share_minutes = read.share_buckets(connection, minutes)
         self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
@@ -135,6 +136,7 @@ class _Gatherer:
             else None,
             "device_util": _gauge(minutes, "util_1e4", 1e4),
             "sm_active": _gauge(minutes, "sm_active_1e4", 1e4),
+            "sm_occupancy": _gauge(minutes, "sm_occupancy_1e4", 1e4),
             "tensor_active": _gauge(minutes, "tensor_active_1e4", 1e4),
             "dram_active": _gauge(minutes, "dram_active_1e4", 1e4),
             "power_w": _gauge(minutes, "power_mw", 1e3),
@@ -181,7 +183,12 @@ class _Gatherer:
             "device_util": self._devices(devices, "util_1e4", 1e4, mean=True),
             "sm_active": self._devices(devices, "sm_active_1e4", 1e4, mean=True),
             "tensor_active": self._devices(devices, "tensor_active_1e4", 1e4, mean=True),
+            "sm_occupancy": self._devices(devices, "sm_occupancy_1e4", 1e4, mean=True),
             "dram_active": self._devices(devices, "dram_active_1e4", 1e4, mean=True),
+            "nvlink_bytes_s": self._nvlink(devices),
+            "memory_traffic_bytes_s": _rate(
+                self.host_minutes.get(row.host_id, []), "memory_traffic_bytes", "duration_ms"
+            ),
             "power_w": self._devices(devices, "power_mw", 1e3),
             "device_memory": self._devices(devices, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
@@ -202,6 +209,17 @@ class _Gatherer:
         full = [sum(each) / (len(each) if mean else 1) for each in values.values() if len(each) == len(ids)]
         return _series(full, [1] * len(full), Provenance.REPORTED)
 
+    def _nvlink(self, ids: Sequence[int]) -> Series | None:
+        """Received and sent together, in each minute in which all devices told both."""
+        values: dict[int, list[float]] = defaultdict(list)
+        for device_id in ids:
+            for m in self.device_minutes.get(device_id, []):
+                if m.nvlink_rx_mib_s_n and m.nvlink_tx_mib_s_n:
+                    mib_s = m.nvlink_rx_mib_s_sum / m.nvlink_rx_mib_s_n + m.nvlink_tx_mib_s_sum / m.nvlink_tx_mib_s_n
+                    values[m.ts].append(mib_s * 2**20)
+        full = [sum(each) / len(each) for each in values.values() if len(each) == len(ids)]
+        return _series(full, [1] * len(full), Provenance.REPORTED)
+
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
         """What would switch a missing series on, where the agent noted it."""
         return {
@@ -218,7 +236,10 @@ _SERIES_OF = {
     "memory_used_bytes": "device_memory",
     "sm_active_1e4": "sm_active",
     "tensor_active_1e4": "tensor_active",
+    "sm_occupancy_1e4": "sm_occupancy",
     "dram_active_1e4": "dram_active",
+    "nvlink_rx_mib_s": "nvlink_bytes_s",
+    "memory_traffic_bytes": "memory_traffic_bytes_s",
 }
 
 

@@ -50,6 +50,8 @@ class HostLine:
     age_s: int | None
     """Since its newest row; None if it has none."""
     interval_s: int
+    memory_traffic_bytes_s: float | None = None
+    """Read from and written to memory by its CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,14 @@ class DeviceLine:
     age_s: int | None
     """Since anything was read of it."""
     sm_active: float | None = None
+    sm_occupancy: float | None = None
+    """Warps that were active, of those its SMs could hold."""
     tensor_active: float | None = None
     dram_active: float | None = None
+    nvlink_rx_bytes_s: float | None = None
+    nvlink_tx_bytes_s: float | None = None
+    sm_clock_mhz: float | None = None
+    temperature_c: float | None = None
     power_source: str | None = None
     """What the power is, and of what."""
     part_of: str | None = None
