@@ -156,6 +156,12 @@ def device_buckets(connection: Connection, segment: Segment) -> Rows:
     return connection.execute(select(table).where(_within(connection, table, segment))).all()
 
 
+def host_buckets(connection: Connection, segment: Segment) -> Rows:
+    """Host roll-ups of a segment."""
+    table = t.host_rollup[segment.seconds]
+    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+
+
 def share_buckets(connection: Connection, segment: Segment) -> Rows:
     """Who held which device in the buckets of a segment."""
     table = t.share_rollup[segment.seconds]
