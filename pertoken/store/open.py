@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 from pertoken.errors import StoreError
 from pertoken.store.place import Place
 
-REVISIONS = {"telemetry": ("0001",), "advice": ("0001",)}
+REVISIONS = {"telemetry": ("0001", "0002"), "advice": ("0001",)}
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _UNQUALIFIED = {"schema_translate_map": {"telemetry": None, "advice": None}}

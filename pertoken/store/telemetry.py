@@ -260,6 +260,25 @@ dirty = _table(
     _key("ts"),  # start of the bucket
 )
 
+# -- what is stored, counted ------------------------------------------------------------------------------------
+
+batch = _table(
+    "batch",
+    _key("seq"),  # one for each transaction that changed anything, without gaps
+    _int("ts", required=True),  # of the tick stored, or of the last one before
+    _int("row_count", required=True),  # of samples
+    _int("crc_sum", required=True),  # of those rows' CRC32
+    _int("chain", required=True),  # CRC32 of this row's values, begun with the chain of the row before
+)
+seal = _table(
+    "seal",
+    Column("name", Text, primary_key=True),  # of the table
+    _key("owner_id"),
+    _key("ts"),  # start of the hour or day whose rows are counted; 0 where rows have no time
+    _int("row_count", required=True),
+    _int("crc_sum", required=True),
+)
+
 # -- roll-ups --------------------------------------------------------------------------------------------------
 
 
