@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pertoken.forecast.opinion import belief
+
 KINDS: Final = (
     "quantize_fp8",
     "quantize_int8",
@@ -21,8 +23,6 @@ KINDS: Final = (
 MOST_WEIGHT = 0.8
 """The second opinion never speaks alone."""
 GRID = [step / 40 for step in range(int(MOST_WEIGHT * 40) + 1)]
-PRIOR_CLUSTERS = 4.0
-"""A kind's weight is drawn to the weight of all kinds as if it were seen in this many clusters more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,13 @@ class Pair:
     measured: float
     ours: float
     tables: float
+    doubt: float = 0.0
+    """Absolute log error of the tables' rate on the "before" side, which whoever predicts has seen."""
+
+    @property
+    def belief(self) -> float:
+        """As `opinion.belief`."""
+        return belief(self.doubt)
 
     @property
     def cluster(self) -> tuple[str, str, str]:
@@ -45,9 +52,9 @@ class Pair:
 
 
 FOLDS: Final[Mapping[str, Callable[[Pair], str]]] = {
-    "GPU out": lambda pair: pair.gpu_after,
-    "model out": lambda pair: pair.model,
-    "source out": lambda pair: pair.source,
+    "gpu": lambda pair: pair.gpu_after,
+    "model": lambda pair: pair.model,
+    "source": lambda pair: pair.source,
 }
 """What is left out at a time when weights are learned."""
 
@@ -93,31 +100,36 @@ def macro(found: Mapping[str, tuple[int, float, float]]) -> tuple[float, float]:
     return tuple(sum(found[kind][column] for kind in kinds) / len(kinds) for column in (1, 2))  # type: ignore[return-value]
 
 
-def learn(pairs: Sequence[Pair]) -> dict[str, tuple[float, float]]:
-    """Of each kind, and of `other`: the weight of the tables with the least mean absolute log error of the blend, and
-    the p68 of the tables' own absolute log error.
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The weight of the tables where they agreed with "before", and how far off they are: the p68 of their absolute
+    log error, by kind of change and over all."""
 
-    A kind with few clusters is drawn to the weight of all kinds.
+    weight: float
+    log_sd: Mapping[str, float]
+    other_log_sd: float
+
+
+def learn(pairs: Sequence[Pair]) -> Learned:
+    """The weight that leaves the least mean absolute log error of the blend.
+
+    One weight for all kinds: weights by kind did worse on GPUs, models and sources they were not learned on.
     """
-    everything = weights(pairs)
-    overall = _losses(pairs, everything)
-    clusters = sum(everything)
-    found = {"other": (_best(overall), _sd(pairs, everything))}
-    for kind in sorted({pair.kind for pair in pairs}):
-        own = [pair for pair in pairs if pair.kind == kind]
-        weight = weights(own)
-        losses = [
-            loss + PRIOR_CLUSTERS * general / clusters
-            for loss, general in zip(_losses(own, weight), overall, strict=True)
-        ]
-        found[kind] = (_best(losses), _sd(own, weight))
-    return found
+    weight = weights(pairs)
+    return Learned(
+        weight=min(GRID, key=lambda share: _loss(pairs, weight, share)),
+        log_sd={
+            kind: _sd(own, weights(own))
+            for kind in kinds_of(pairs)
+            for own in [[pair for pair in pairs if pair.kind == kind]]
+        },
+        other_log_sd=_sd(pairs, weight),
+    )
 
 
-def blended(pairs: Sequence[Pair], learned: Mapping[str, tuple[float, float]]) -> list[float]:
+def blended(pairs: Sequence[Pair], learned: Learned) -> list[float]:
     """The blend's log-ratio of each pair."""
-    shares = [learned.get(pair.kind, learned["other"])[0] for pair in pairs]
-    return [pair.ours + share * (pair.tables - pair.ours) for pair, share in zip(pairs, shares, strict=True)]
+    return [pair.ours + learned.weight * pair.belief * (pair.tables - pair.ours) for pair in pairs]
 
 
 def left_out(pairs: Sequence[Pair], of: Callable[[Pair], str]) -> list[float]:
@@ -126,24 +138,17 @@ def left_out(pairs: Sequence[Pair], of: Callable[[Pair], str]) -> list[float]:
     for value in {of(pair) for pair in pairs}:
         inside = [index for index, pair in enumerate(pairs) if of(pair) == value]
         rest = [pair for pair in pairs if of(pair) != value]
-        learned = learn(rest) if rest else {"other": (0.0, 0.0)}
+        learned = learn(rest) if rest else Learned(0.0, {}, 0.0)
         for index, log in zip(inside, blended([pairs[index] for index in inside], learned), strict=True):
             found[index] = log
     return found
 
 
-def _losses(pairs: Sequence[Pair], weight: Sequence[float]) -> list[float]:
-    return [
-        sum(
-            each * abs(pair.ours + share * (pair.tables - pair.ours) - pair.measured)
-            for each, pair in zip(weight, pairs, strict=True)
-        )
-        for share in GRID
-    ]
-
-
-def _best(losses: Sequence[float]) -> float:
-    return GRID[min(range(len(GRID)), key=losses.__getitem__)]
+def _loss(pairs: Sequence[Pair], weight: Sequence[float], share: float) -> float:
+    return sum(
+        each * abs(pair.ours + share * pair.belief * (pair.tables - pair.ours) - pair.measured)
+        for each, pair in zip(weight, pairs, strict=True)
+    )
 
 
 def _sd(pairs: Sequence[Pair], weight: Sequence[float]) -> float:

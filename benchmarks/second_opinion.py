@@ -1,25 +1,31 @@
 """What NVIDIA's kernel tables say of measured changes, beside the forecast: `python -m benchmarks.second_opinion`.
 
-Reads files in the format of `benchmarks.forecast` (measurements, pairs, and with `--ours` the predictions it wrote),
-asks the tables about both sides of every pair, and prints the errors of the forecast, of the tables and of their
-blend on the pairs that both predict. The blend's weights are learned again without the GPU, the model or the source
-that they are scored on. Answers are remembered in a file, so only new questions need the package: `--python` names
-the interpreter of an environment that has it.
+Reads files in the format of `benchmarks.forecast`, asks the tables about both sides of every pair, and prints the
+errors of the forecast, of the tables and of their blend on the pairs that both predict. The forecast is refitted and
+the blend's weights are learned again without the GPU, the model or the source that they are scored on; the tables were
+not made from these measurements. Answers are remembered in a file, so only new questions need the package: `--python`
+names the interpreter of an environment that has it.
 """
 
 import argparse
-import csv
 import gzip
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.blend import FOLDS, Pair, blended, learn, left_out, macro, per_kind
+import numpy as np
+
+from benchmarks.blend import FOLDS, Pair, learn, left_out, macro, per_kind
+from benchmarks.forecast import fold_predictions, reasons
+from benchmarks.forecast_fit import Evidence, fit
+from benchmarks.performance import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
+from pertoken.forecast.candidates import Array
 from pertoken.forecast.opinion import KernelTables, OperatingPoint, ask
 
 ANSWERS = Path(__file__).parent / "data" / "kernel_answers.jsonl.gz"
@@ -104,127 +110,118 @@ def log_ratio(before: Mapping[str, str], after: Mapping[str, str]) -> float | No
     return _remembered().log_ratio(before, after)
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    with path.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
-def pairs_of(
-    measurements: Iterable[Mapping[str, str]],
-    pairs: Iterable[Mapping[str, str]],
-    ours: Mapping[tuple[str, str], float],
-    answers: Answers,
-    progress: Callable[[int], None] = lambda done: None,
-) -> list[Pair]:
-    """The pairs that the forecast and the tables both predict, low-trust ones left out.
-
-    `ours`: log-ratios by (before, after); a pair it does not hold is left out.
-    """
-    by_key = {row["key"]: row for row in measurements}
-    found = []
-    for done, pair in enumerate(pairs):
-        progress(done)
-        keys = pair["before"], pair["after"]
-        if pair["trust"] == "low" or keys not in ours or not pair["ratio_output_tok_s"]:
+def common(
+    measurements: Measurements, pairs: Pairs, answers: Answers, progress: Callable[[str], None]
+) -> dict[int, Pair]:
+    """The pairs that the tables predict, by their place in the file, without the forecast's part; low-trust ones and
+    those that the forecast abstains from are left out."""
+    why = reasons(measurements, pairs)
+    found = {}
+    for place, row in enumerate(pairs.rows):
+        if place % 200 == 0:
+            progress(f"asking the tables: {place} of {len(pairs.rows)} pairs")
+        before, after = (measurements.rows[end[place]] for end in (pairs.before, pairs.after))
+        tables = answers.log_ratio(before, after)
+        if tables is None or row["trust"] == "low" or why[place] or not np.isfinite(pairs.log_ratio[place]):
             continue
-        tables = answers.log_ratio(by_key[keys[0]], by_key[keys[1]])
-        if tables is None:
-            continue
-        found.append(
-            Pair(
-                pair["kind"],
-                pair["source"],
-                pair["model"],
-                pair["gpu_before"],
-                pair["gpu_after"],
-                math.log(float(pair["ratio_output_tok_s"])),
-                ours[keys],
-                tables,
-            )
+        seen, said = measurements.tok_s[pairs.before[place]], answers.log_rate(before)
+        doubt = abs(said - math.log(seen)) if said is not None and seen > 0 else math.inf
+        found[place] = Pair(
+            kind=row["kind"],
+            source=row["source"],
+            model=row["model"],
+            gpu_before=row["gpu_before"],
+            gpu_after=row["gpu_after"],
+            measured=float(pairs.log_ratio[place]),
+            ours=math.nan,
+            tables=tables,
+            doubt=doubt,
         )
     return found
 
 
-def rows(pairs: Sequence[Pair]) -> tuple[list[Row], list[Target]]:
-    """Errors of the forecast, the tables and the blend on common pairs, and whether the blend beats both."""
-    predicted = {
-        "forecast": [pair.ours for pair in pairs],
-        "kernel tables": [pair.tables for pair in pairs],
-        "blend": blended(pairs, learn(pairs)),
-        **{f"blend, {name}": left_out(pairs, of) for name, of in FOLDS.items()},
-    }
-    found, averages = [], {}
-    for subject, logs in predicted.items():
-        errors = per_kind(pairs, logs)
-        averages[subject] = macro(errors)
-        for kind, (count, median, p90) in [*errors.items(), ("macro", (len(pairs), *averages[subject]))]:
-            for what, value in (("median", median), ("p90", p90)):
-                found.append(Row(subject, f"{kind} {what}", round(100 * value, 2), "%", f"{count} pairs"))
-    folds = [averages[f"blend, {name}"] for name in FOLDS]
+def with_ours(found: Mapping[int, Pair], ours: Array) -> list[Pair]:
+    """The pairs that the forecast predicts too."""
+    return [replace(pair, ours=float(ours[place])) for place, pair in found.items() if np.isfinite(ours[place])]
+
+
+def rows(folds: Mapping[str, Sequence[Pair]]) -> tuple[list[Row], list[Target]]:
+    """Errors of the forecast, the tables and the blend on common pairs, fold by fold, and whether the blend beats
+    both on their mean."""
+    found: list[Row] = []
+    averages: dict[str, list[tuple[float, float]]] = {}
+    for fold, pairs in folds.items():
+        predicted = {
+            "forecast": [pair.ours for pair in pairs],
+            "kernel tables": [pair.tables for pair in pairs],
+            "blend": left_out(pairs, FOLDS[fold]),
+        }
+        for subject, logs in predicted.items():
+            errors = per_kind(pairs, logs)
+            mean = macro(errors)
+            averages.setdefault(subject, []).append(mean)
+            for kind, (count, median, p90) in [*errors.items(), ("macro", (len(pairs), *mean))]:
+                for what, value in (("median", median), ("p90", p90)):
+                    method = f"{count} pairs, refitted without their {fold}"
+                    found.append(Row(subject, f"{fold} out, {kind} {what}", round(100 * value, 2), "%", method))
     targets = []
     for column, what in enumerate(("median", "p90")):
-        mine = sum(fold[column] for fold in folds) / len(folds)
-        best = min(averages["forecast"][column], averages["kernel tables"][column])
-        targets.append(Target(f"opinion.blend_{what}_over_best", round(mine / best, 4), 1.0, "<="))
+        mean_of = {name: sum(each[column] for each in folds) / len(folds) for name, folds in averages.items()}
+        for name, value in mean_of.items():
+            found.append(Row(name, f"macro {what}", round(100 * value, 2), "%", "mean of the folds"))
+        for other in ("forecast", "kernel tables"):
+            ratio = mean_of["blend"] / mean_of[other]
+            targets.append(Target(f"opinion.blend_{what}_over_{other.replace(' ', '_')}", round(ratio, 4), 1.0, "<="))
     return found, targets
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.second_opinion", description=__doc__)
+    """Ask, learn, score, and print one JSON object."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.second_opinion",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--measurements", type=Path, required=True, help="operating points, CSV")
     parser.add_argument("--pairs", type=Path, required=True, help="before/after pairs, CSV")
-    parser.add_argument(
-        "--ours",
-        type=Path,
-        help="CSV written by benchmarks.forecast; without it the tables are only asked",
-    )
-    parser.add_argument(
-        "--python",
-        help="of an environment with aiconfigurator; without it only remembered answers are used",
-    )
+    parser.add_argument("--python", help="of an environment with aiconfigurator; without it, remembered answers only")
     parser.add_argument("--answers", type=Path, default=ANSWERS, help="file that remembers answers")
     parser.add_argument("--learned", action="store_true", help="print the weights for opinion.toml on standard error")
-    parser.add_argument("--out", type=Path, help="write the JSON here too")
+    parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
     chosen = parser.parse_args(arguments)
-    for path in (chosen.measurements, chosen.pairs, *([chosen.ours] if chosen.ours else [])):
-        if not path.is_file():
-            parser.error(f"{path} is not a file")
-    measurements, pairs = rows_of(chosen.measurements), rows_of(chosen.pairs)
+    try:
+        measurements, pairs = read(chosen.measurements, chosen.pairs)
+    except BadFile as error:
+        parser.exit(2, f"{error}\n")
+
+    def progress(step: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+
     tables = KernelTables(chosen.python) if chosen.python else None
     answers = Answers(chosen.answers, tables)
-
-    def progress(done: int) -> None:
-        if sys.stderr.isatty() or done % 1000 == 0:
-            print(f"\r{done} of {len(pairs)} pairs", end="", file=sys.stderr, flush=True)
-
     try:
-        everything = {(pair["before"], pair["after"]): 0.0 for pair in pairs}
-        common = pairs_of(measurements, pairs, read_ours(chosen.ours) if chosen.ours else everything, answers, progress)
+        found = common(measurements, pairs, answers, progress)
     finally:
-        print(file=sys.stderr)
         if tables is not None:
             tables.close()
             answers.save()
-    if not chosen.ours:
-        print(f"{len(common)} pairs answered", file=sys.stderr)
-        return
-    if chosen.learned:
-        for kind, (weight, sd) in learn(common).items():
-            print(f"{kind} = {{ weight = {weight:g}, log_sd = {sd:.3f} }}", file=sys.stderr)
-    text = report("second_opinion", *rows(common))
-    print(text)
-    if chosen.out:
-        chosen.out.write_text(text + "\n")
-
-
-def read_ours(path: Path) -> dict[tuple[str, str], float]:
-    """Log-ratios of `benchmarks.forecast`'s predictions; abstentions are left out."""
-    return {
-        (row["before"], row["after"]): math.log(float(row["predicted"]))
-        for row in rows_of(path)
-        if row["predicted"] and row["abstained"] in ("", "0", "False", "false")
+    evidence = Evidence(measurements, pairs)
+    start = fit(evidence)
+    folds = {
+        fold: with_ours(found, fold_predictions(measurements, pairs, fold, evidence, start, progress)[0].log_ratio)
+        for fold in FOLDS
     }
+    progress("")
+    if chosen.learned:
+        learned = learn([pair for fold in folds.values() for pair in fold])
+        print(f"[blend]\nweight = {learned.weight:g}\n\n[blend.log_sd]", file=sys.stderr)
+        for kind, sd in [*learned.log_sd.items(), ("other", learned.other_log_sd)]:
+            print(f"{kind} = {sd:.3f}", file=sys.stderr)
+    text = report("second_opinion", *rows(folds))
+    print(text)
+    if chosen.json:
+        chosen.json.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

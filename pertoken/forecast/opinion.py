@@ -49,6 +49,9 @@ class Said:
     """An opinion on one change: `log_ratio` of output tokens/s, after over before, or the reason there is none."""
 
     log_ratio: float | None = None
+    log_tok_s: float | None = None
+    """Of output tokens/s before the change, as whoever speaks has it: beside what was measured it tells how far to
+    believe."""
     reason: str | None = None
 
 
@@ -97,7 +100,7 @@ class KernelTables:
             if "tok_s" not in answer:
                 return Said(reason=str(answer["reason"]))
             rates.append(float(answer["tok_s"]))
-        return Said(log_ratio=math.log(rates[1] / rates[0]))
+        return Said(math.log(rates[1] / rates[0]), math.log(rates[0]))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """The worker's answer to one question: `tok_s`, or a `reason` there is none."""
@@ -180,28 +183,39 @@ class Ratio:
     log_sd: float
 
 
-def blend(ours: Ratio, said: Said, kinds: Iterable[str]) -> Ratio:
+def belief(doubt: float) -> float:
+    """Share of its learned weight that an opinion keeps which was off by `doubt` before the change, 0 to 1.
+
+    `doubt`: absolute log error of its output tokens/s beside the measured ones.
+    """
+    return math.exp(-0.5 * (doubt / _table()["belief"]["log_sd"]) ** 2)
+
+
+def blend(ours: Ratio, said: Said, kinds: Iterable[str], seen_tok_s: float | None = None) -> Ratio:
     """Ours and the second opinion as one mixture, each at its learned weight.
 
-    The variance is the mixture's, so that where the two disagree the interval widens. Ours alone where the other has
-    none.
+    `seen_tok_s`: measured before the change; an opinion that is far from it says less. The variance is the mixture's,
+    so that where the two disagree the interval widens. Ours alone where the other has none.
     """
     if said.log_ratio is None:
         return ours
-    weight, sd = weight_of(kinds)
+    share, sd = weight(), log_sd_of(kinds)
+    if seen_tok_s is not None and said.log_tok_s is not None:
+        share *= belief(abs(said.log_tok_s - math.log(seen_tok_s)))
     apart = said.log_ratio - ours.log
-    variance = (1 - weight) * ours.log_sd**2 + weight * sd**2 + weight * (1 - weight) * apart**2
-    return Ratio(ours.log + weight * apart, math.sqrt(variance))
+    variance = (1 - share) * ours.log_sd**2 + share * sd**2 + share * (1 - share) * apart**2
+    return Ratio(ours.log + share * apart, math.sqrt(variance))
 
 
-def weight_of(kinds: Iterable[str]) -> tuple[float, float]:
-    """Weight of the kernel tables for changes of these kinds, 0 to 1, and the standard deviation of their log error.
+def weight() -> float:
+    """Learned weight of the kernel tables, 0 to 1."""
+    return float(_table()["blend"]["weight"])
 
-    Several kinds at once take the least weight and the largest deviation of them.
-    """
-    rows = _table()["blend"]
-    found = [rows.get(kind, rows["other"]) for kind in kinds] or [rows["other"]]
-    return min(row["weight"] for row in found), max(row["log_sd"] for row in found)
+
+def log_sd_of(kinds: Iterable[str]) -> float:
+    """How far the kernel tables were off on changes of these kinds: the largest, as a standard deviation of logs."""
+    rows = _table()["blend"]["log_sd"]
+    return float(max([rows.get(kind, rows["other"]) for kind in kinds] or [rows["other"]]))
 
 
 @cache

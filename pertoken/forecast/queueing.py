@@ -143,7 +143,8 @@ class _Chain:
         step = self.service.step_s(self.limit[:, None])[:, 0]
         prefill = self.service.prefill_s
         spread: Array = prefill.var(axis=1) + step**2 * self.generated.tokens.var()
-        return spread / np.square(prefill.mean(axis=1) + step * self.steps)
+        held: Array = prefill.mean(axis=1) + step * self.steps
+        return spread / held**2
 
     def states(self, rate: Array, capacity: Array) -> _States:
         """The chain at arrival rates below the capacity, on a grid around its most likely number."""

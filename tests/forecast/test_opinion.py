@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.blend import Pair, blended, learn, left_out, macro, per_kind
 from benchmarks.second_opinion import log_ratio, point
-from pertoken.forecast.opinion import KernelTables, OperatingPoint, Ratio, Said, ask, blend, weight_of
+from pertoken.forecast.opinion import KernelTables, OperatingPoint, Ratio, Said, ask, blend, log_sd_of, weight
 
 LLAMA = OperatingPoint("meta-llama/Llama-3.1-70B-Instruct", "H100 SXM5", "vllm", "bf16", 1024, 512, 32, tp=4)
 
@@ -111,12 +111,15 @@ def test_a_blend_lies_between_the_two_and_widens_where_they_disagree() -> None:
 
 
 def test_the_tables_never_speak_alone() -> None:
-    for kind in ("quantize_fp8", "move_gpu", "tp_change", "raise_batch", "anything else"):
-        weight, sd = weight_of([kind])
-        assert 0 <= weight <= 0.8 and sd > 0
-    assert weight_of(["move_gpu", "raise_batch"])[1] == max(
-        weight_of([kind])[1] for kind in ("move_gpu", "raise_batch")
-    )
+    assert 0 < weight() <= 0.8
+    assert log_sd_of(["move_gpu", "raise_batch"]) == max(log_sd_of([kind]) for kind in ("move_gpu", "raise_batch"))
+    assert log_sd_of(["never seen"]) == log_sd_of([]) > 0
+
+
+def test_an_opinion_that_was_off_before_the_change_says_less() -> None:
+    ours, said = Ratio(0.0, 0.1), Said(log_ratio=1.0, log_tok_s=math.log(1000))
+    near, far = (blend(ours, said, ["move_gpu"], seen_tok_s=seen).log for seen in (950, 400))
+    assert 0 < far < near < blend(ours, said, ["move_gpu"]).log == pytest.approx(weight())
 
 
 def pair(kind: str, gpu: str, measured: float, ours: float, tables: float) -> Pair:
@@ -125,8 +128,8 @@ def pair(kind: str, gpu: str, measured: float, ours: float, tables: float) -> Pa
 
 def test_the_learned_weight_is_the_one_that_was_right() -> None:
     pairs = [pair("move_gpu", str(place), 0.3, 0.0, 0.6) for place in range(20)]
-    weight, sd = learn(pairs)["move_gpu"]
-    assert weight == 0.5 and sd == pytest.approx(0.3)
+    learned = learn(pairs)
+    assert learned.weight == 0.5 and learned.log_sd["move_gpu"] == pytest.approx(0.3)
     assert blended(pairs, learn(pairs)) == pytest.approx([0.3] * 20)
 
 
