@@ -32,7 +32,7 @@ def test_a_full_batch_finishes_as_many_requests_as_the_steady_state_says() -> No
 def test_twice_the_replicas_hold_nearly_twice_the_requests() -> None:
     candidates = resolve([deployment(), deployment(dp=2)], [CHAT, CHAT], MARKET)
     prompt, generated = typical("conversation")
-    load = Arrivals(1.0, prompt, generated)
+    load = Arrivals(11.0, prompt, generated)
     found = forecast_under(candidates, efficiency(), load, np.array([64.0, 128.0]))
     assert 1.6 * found.capacity_per_s[0] < found.capacity_per_s[1] <= 2.02 * found.capacity_per_s[0]
     assert found.utilization[1] < found.utilization[0]
