@@ -121,7 +121,7 @@ class _Changed:
             return prices if isinstance(prices, Estimate) else self._priced(prices, None, None)
         try:
             asked = demand(self.seen)
-            calibration = calibrate(self.now, asked.load, self.market, asked.busy_tok_s, asked.tpot_ms)
+            calibration = calibrate(self.now, asked.load, self.market, asked.seen)
             change = compare(self.now, self.to, asked.load, self.market, calibration)
         except NotMeasured as missing:
             return Estimate(unpriced=f"{missing.series} was not measured: {missing.remedy}")

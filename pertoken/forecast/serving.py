@@ -5,17 +5,17 @@ public data; a calibrated one rests on what the host itself measured.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.deployment import Deployment
-from pertoken.forecast.calibration import Posterior, posterior, ratio
+from pertoken.forecast.calibration import Posterior, activity, first_token, per_token, posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
-from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, transfer
-from pertoken.forecast.formats import defaults
+from pertoken.forecast.efficiency import absolute_half_width, attenuation, deviation, efficiency, half_width, transfer
+from pertoken.forecast.formats import defaults, has_fp8_cache
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.units import format_bytes
@@ -28,6 +28,7 @@ __all__ = [
     "Load",
     "Point",
     "Range",
+    "Seen",
     "calibrate",
     "compare",
     "forecast",
@@ -36,6 +37,10 @@ __all__ = [
 Range = tuple[float, float, float]
 """Low, likely, high."""
 BISECTIONS = 60
+SOME_WAIT = 0.1
+"""Waiting requests from which a measured TTFT says more of the queue than of prefill."""
+MUCH_OF_CACHE = 0.3
+"""Use of the KV cache from which it tells how many sequences fill it: below, fixed blocks and prefixes blur it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,30 +144,63 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     )
 
 
-def calibrate(
-    deployment: Deployment, load: Load, market: Market, busy_tok_s: float, tpot_ms: float | None = None
-) -> Calibration:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a host measured while busy, at the load's running requests; None where it was not measured."""
+
+    busy_tok_s: float
+    """Generated tokens per second of busy time."""
+    tpot_ms: float | None = None
+    """Milliseconds per token after the first."""
+    ttft_ms: float | None = None
+    """Milliseconds to the first token; used only where nobody waited."""
+    kv_use: float | None = None
+    """Share of the KV cache in use."""
+    memory_active: float | None = None
+    """Share of the listed memory bandwidth used: the driver's counter, or the engine's bytes over it."""
+    products_active: float | None = None
+    """Share of the listed rate of products used: tensor cores' activity, or the engine's FLOPs over it."""
+
+
+def calibrate(deployment: Deployment, load: Load, market: Market, seen: Seen) -> Calibration:
     """The deviations from the fitted table that make the model agree with what was measured.
 
-    `busy_tok_s`: generated tokens per second of busy time, at the load's running requests; `tpot_ms`: milliseconds
-    per token after the first. Raises Abstained as `forecast` does, ValueError for a rate that is not above 0.
+    Raises Abstained as `forecast` does, ValueError for a rate, time or share that is not above 0.
     """
-    if busy_tok_s <= 0 or (tpot_ms is not None and tpot_ms <= 0):
-        raise ValueError("calibration needs rates and times above 0")
+    if any(each is not None and each <= 0 for each in astuple(seen)):
+        raise ValueError("calibration needs rates, times and shares above 0")
     candidate = resolve([deployment], [load], market)
     running = np.array([max(1.0, load.running)])
-    seen = np.array([[running[0] / busy_tok_s, math.nan if tpot_ms is None else tpot_ms / 1000]])
-    found = posterior(candidate, efficiency(), deviation(), running, seen)
-    expected = steady(candidate, efficiency(), running).token_s[0]
-    explained = steady(candidate, efficiency(), running, found.mean @ deviation().groups).token_s[0]
+    token_s = running / seen.busy_tok_s
+    prior, table = deviation(), efficiency()
+    observed = [per_token(prior, token_s, running)]
+    if seen.tpot_ms is not None:
+        observed.append(per_token(prior, np.array([seen.tpot_ms / 1000]), running))
+    if seen.ttft_ms is not None and load.waiting < SOME_WAIT:
+        observed.append(first_token(prior, candidate, np.array([seen.ttft_ms / 1000])))
+    for share, terms in ((seen.memory_active, "memory"), (seen.products_active, "products")):
+        if share is not None:
+            observed.append(activity(candidate, table, token_s, running, np.array([share]), terms))
+    found = posterior(candidate, table, prior, observed)
+    expected = steady(candidate, table, running).token_s[0]
+    explained = steady(candidate, table, running, found.mean @ prior.groups).token_s[0]
     fitting = float(fitting_sequences(candidate)[0])
     return Calibration(
         origin=deployment,
         mean=tuple(map(float, found.mean[0])),
         covariance=tuple(tuple(map(float, row)) for row in found.covariance[0]),
-        capacity=max(1.0, float(running[0]) / fitting) if fitting > 0 else 1.0,
+        capacity=_capacity(float(running[0]), fitting, seen.kv_use),
         log_time=float(np.log(explained / expected)),
     )
+
+
+def _capacity(running: float, fitting: float, kv_use: float | None) -> float:
+    """Factor on the sequences that fit: a well-used cache tells how many fill it; else at least those seen running."""
+    if fitting <= 0:
+        return 1.0
+    if kv_use is not None and kv_use >= MUCH_OF_CACHE:
+        return running / kv_use / fitting
+    return max(1.0, running / fitting)
 
 
 def compare(
@@ -173,7 +211,7 @@ def compare(
     The interval is the error measured for changes of these kinds. Raises Abstained as `forecast` does, and for a
     change of a knob the serving model does not know.
     """
-    kinds = _known_kinds(now, to)
+    kinds = _known_kinds(now, to, market)
     known = calibration or Calibration()
     here, there = resolve([now], [load], market), resolve([to], [load], market)
     after = forecast(to, load, market, known)
@@ -182,7 +220,7 @@ def compare(
     running = (np.array([max(1.0, load.running)]), np.array([after.running.concurrency]))
     kept = (known.kept(now), known.kept(to))
     found = ratio(here, there, efficiency(), deviation(), running, known.posterior, kept)
-    likely = float(np.exp(found.log_ratio[0]))
+    likely = float(np.exp(attenuation(kinds) * found.log_ratio[0]))
     spread = math.exp(float(half_width(kinds, found.log_sd)[0]))
     return Change((likely / spread, likely, likely * spread), 1000 * float(found.before.token_s[0]), after)
 
@@ -212,8 +250,13 @@ def _kinds(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def _known_kinds(now: Deployment, to: Deployment) -> frozenset[str]:
+def _known_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[str]:
     changes = now.changes_to(to)
+    accelerator = market.accelerator(to.accelerator)
+    if "kv_dtype" in changes and to.kv_dtype == "fp8" and accelerator and not has_fp8_cache(accelerator.arch):
+        raise Abstained(
+            f"{accelerator.name} has no FP8 units: measured, a cache in FP8 ran at 0.1 to 0.7 of the speed there"
+        )
     unknown = [knob for knob in changes if knob not in _KINDS and knob not in _NO_EFFECT and knob != "weight_dtype"]
     if unknown:
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")
