@@ -64,7 +64,7 @@ device = _table(
     "device",
     _key("device_id"),
     _int("host_id", required=True),
-    _text("kind", required=True),  # gpu | mig | cpu
+    _text("kind", required=True),  # gpu | mig | partition | cpu
     _text("uuid", required=True),
     _text("vendor"),
     _text("name", required=True),
