@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
-from benchmarks.forecast_folds import MACRO, Predicted, cluster_weights, clusters, leave_out, predict, quantile
+from benchmarks.forecast_folds import MACRO, Predicted, cluster_weights, clusters, held, leave_out, predict, quantile
 from benchmarks.performance import BadFile, Measurements, Pairs, measured, read
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
@@ -31,8 +31,6 @@ LEAST_GAIN = 0.02
 """By how much a smaller share must lower a kind's loss, as a share of it, to be taken."""
 FEWEST_CLUSTERS = 3
 SLOPES = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
-CLUSTERS_OF_PRIOR = 10
-"""What the belief that nothing is damped weighs, in clusters."""
 LEAST_SLOPE_GAIN = 0.005
 """The same for an attenuation."""
 
@@ -56,7 +54,7 @@ def held_out(
     saw the value of that fold's column."""
     kinds = pairs.column("kind")
     tables = {column: leave_out(measurements, pairs, evidence, start, column, progress) for column in FOLDS}
-    columns = {column: pairs.column("gpu_after" if column == "gpu" else column) for column in FOLDS}
+    columns = {column: held(pairs, column) for column in FOLDS}
 
     def by_fold(kept: Callable[[str], Array], kind: str | None) -> list[Predicted]:
         found = []
@@ -112,7 +110,7 @@ def transfers(
 
 def attenuations(pairs: Pairs, folds: list[Predicted]) -> dict[str, float]:
     """What measured log-ratios are of predicted ones on pairs left out, by kind: the slope of least absolute error,
-    clusters weighing the same, drawn towards 1 where they are few; 1 where that is nearly as good."""
+    clusters weighing the same; 1 where that is nearly as good."""
     found = {}
     labels, kinds = clusters(pairs), pairs.column("kind")
     trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
@@ -128,8 +126,7 @@ def attenuations(pairs: Pairs, folds: list[Predicted]) -> dict[str, float]:
 
         best = min(SLOPES, key=loss)
         if best < 1 and loss(best) < loss(1.0) * (1 - LEAST_SLOPE_GAIN):
-            n = len(set(labels[rows]))
-            found[kind] = round(1 - (1 - best) * n / (n + CLUSTERS_OF_PRIOR), 3)
+            found[kind] = best
     return found
 
 
@@ -283,7 +280,8 @@ def main() -> None:
     as_of = options.as_of or table()["fit"]["as_of"]
 
     def progress(step: str) -> None:
-        print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
     progress("fitting all rows")
     evidence = Evidence(measurements, pairs)

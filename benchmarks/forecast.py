@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.fit_forecast import FOLDS
 from benchmarks.forecast_baselines import baselines, noise_floor
 from benchmarks.forecast_fit import Evidence, fit
-from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, leave_out, macro, predict, score
+from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
 from benchmarks.performance import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
@@ -114,10 +114,10 @@ def fold_predictions(
     """Predictions by tables that never saw the value, and the folds with no pair of a kind left to fit on."""
     found, bare = Predicted.none(len(pairs.before)), []
     kinds = pairs.column("kind")
-    held = pairs.column("gpu_after" if column == "gpu" else column)
+    tested = held(pairs, column)
     groups = measurements.column(column)
     for value, refitted in leave_out(measurements, pairs, evidence, start, column, progress).items():
-        only = np.flatnonzero(held == value)
+        only = np.flatnonzero(tested == value)
         part = predict(measurements, pairs, refitted, deviation(), _kept, only, _damped)
         found.log_ratio[only], found.log_sd[only] = part.log_ratio[only], part.log_sd[only]
         left = (groups[pairs.before] != value) & (groups[pairs.after] != value) & (pairs.column("trust") != "low")

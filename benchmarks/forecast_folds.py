@@ -78,13 +78,19 @@ def leave_out(
     column: str,
     progress: Callable[[str], None],
 ) -> Mapping[str, Efficiency]:
-    """The table refitted without each value of a measurements column, by that value."""
+    """The table refitted without each value of a measurements column that some pair goes to, by that value."""
     groups = measurements.column(column)
     found = {}
-    for each in np.unique(groups):
-        progress(f"without {column} {each}")
+    values = np.unique(held(pairs, column))
+    for place, each in enumerate(values, 1):
+        progress(f"without {column} {each} ({place}/{len(values)})")
         found[str(each)] = as_efficiency(fit(evidence, start, without=groups == each, steps=REFIT_STEPS))
     return found
+
+
+def held(pairs: Pairs, column: str) -> NDArray[np.str_]:
+    """The value of a measurements column that each pair tests: of devices the one it goes to."""
+    return pairs.column("gpu_after" if column == "gpu" else column)
 
 
 @dataclass(frozen=True, slots=True)

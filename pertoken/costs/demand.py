@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pertoken.evidence import Evidence
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.serving import Load, Seen
+from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
 LEAST_BUSY = 0.05
@@ -19,8 +19,16 @@ class Demand:
     """Its `generated_tok_s` is the 95th percentile: what a change must still hold."""
     busy: float
     """Share of the observed time, 0 to 1."""
-    seen: Seen
-    """What calibrates the forecast."""
+    busy_tok_s: float
+    """Generated tokens per second of busy time."""
+    tpot_ms: float | None
+    ttft_ms: float | None
+    kv_use: float | None
+    """Share of the KV cache in use while busy."""
+    memory_active: float | None
+    """Share of the memory bandwidth used while busy."""
+    products_active: float | None
+    """Share of the tensor cores' time used while busy."""
     provenance: Provenance
     assumptions: tuple[str, ...]
 
@@ -60,14 +68,12 @@ def demand(seen: Evidence) -> Demand:
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
         ),
         busy=share,
-        seen=Seen(
-            busy_tok_s=rate.mean,
-            tpot_ms=_above_0(seen, "tpot_s", 1000),
-            ttft_ms=_above_0(seen, "ttft_s", 1000),
-            kv_use=_above_0(seen, "kv_use", 1),
-            memory_active=_while_busy(seen, "dram_active", share),
-            products_active=_while_busy(seen, "tensor_active", share),
-        ),
+        busy_tok_s=rate.mean,
+        tpot_ms=_above_0(seen, "tpot_s", 1000),
+        ttft_ms=_above_0(seen, "ttft_s", 1000),
+        kv_use=_above_0(seen, "kv_use", 1),
+        memory_active=_while_busy(seen, "dram_active", share),
+        products_active=_while_busy(seen, "tensor_active", share),
         provenance=worst(origins),
         assumptions=tuple(assumptions),
     )

@@ -5,7 +5,7 @@ public data; a calibrated one rests on what the host itself measured.
 """
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +28,6 @@ __all__ = [
     "Load",
     "Point",
     "Range",
-    "Seen",
     "calibrate",
     "compare",
     "forecast",
@@ -144,41 +143,41 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a host measured while busy, at the load's running requests; None where it was not measured."""
+def calibrate(
+    deployment: Deployment,
+    load: Load,
+    market: Market,
+    busy_tok_s: float,
+    tpot_ms: float | None = None,
+    *,
+    ttft_ms: float | None = None,
+    kv_use: float | None = None,
+    memory_active: float | None = None,
+    products_active: float | None = None,
+) -> Calibration:
+    """The deviations from the fitted table that make the model agree with what was measured while busy.
 
-    busy_tok_s: float
-    """Generated tokens per second of busy time."""
-    tpot_ms: float | None = None
-    """Milliseconds per token after the first."""
-    ttft_ms: float | None = None
-    """Milliseconds to the first token; used only where nobody waited."""
-    kv_use: float | None = None
-    """Share of the KV cache in use."""
-    memory_active: float | None = None
-    """Share of the listed memory bandwidth used: the driver's counter, or the engine's bytes over it."""
-    products_active: float | None = None
-    """Share of the listed rate of products used: tensor cores' activity, or the engine's FLOPs over it."""
-
-
-def calibrate(deployment: Deployment, load: Load, market: Market, seen: Seen) -> Calibration:
-    """The deviations from the fitted table that make the model agree with what was measured.
-
-    Raises Abstained as `forecast` does, ValueError for a rate, time or share that is not above 0.
+    All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
+    time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
+    where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `products_active`: share of the
+    listed memory bandwidth and rate of products used, by the driver's counters (DRAM and tensor activity) or the
+    engine's bytes and FLOPs. Raises Abstained as `forecast` does, ValueError for one that is not above 0.
     """
-    if any(each is not None and each <= 0 for each in astuple(seen)):
+    if any(
+        each is not None and each <= 0
+        for each in (busy_tok_s, tpot_ms, ttft_ms, kv_use, memory_active, products_active)
+    ):
         raise ValueError("calibration needs rates, times and shares above 0")
     candidate = resolve([deployment], [load], market)
     running = np.array([max(1.0, load.running)])
-    token_s = running / seen.busy_tok_s
+    token_s = running / busy_tok_s
     prior, table = deviation(), efficiency()
     observed = [per_token(prior, token_s, running)]
-    if seen.tpot_ms is not None:
-        observed.append(per_token(prior, np.array([seen.tpot_ms / 1000]), running))
-    if seen.ttft_ms is not None and load.waiting < SOME_WAIT:
-        observed.append(first_token(prior, candidate, np.array([seen.ttft_ms / 1000])))
-    for share, terms in ((seen.memory_active, "memory"), (seen.products_active, "products")):
+    if tpot_ms is not None:
+        observed.append(per_token(prior, np.array([tpot_ms / 1000]), running))
+    if ttft_ms is not None and load.waiting < SOME_WAIT:
+        observed.append(first_token(prior, candidate, np.array([ttft_ms / 1000])))
+    for share, terms in ((memory_active, "memory"), (products_active, "products")):
         if share is not None:
             observed.append(activity(candidate, table, token_s, running, np.array([share]), terms))
     found = posterior(candidate, table, prior, observed)
@@ -189,7 +188,7 @@ def calibrate(deployment: Deployment, load: Load, market: Market, seen: Seen) ->
         origin=deployment,
         mean=tuple(map(float, found.mean[0])),
         covariance=tuple(tuple(map(float, row)) for row in found.covariance[0]),
-        capacity=_capacity(float(running[0]), fitting, seen.kv_use),
+        capacity=_capacity(float(running[0]), fitting, kv_use),
         log_time=float(np.log(explained / expected)),
     )
 

@@ -11,7 +11,7 @@ def test_the_load_is_what_was_measured_and_its_demand_the_95th_percentile() -> N
     found = demand(Evidence(dict(low_batch().items()) | {"generated_tok_s": bursty}))
     load = found.load
     assert (load.generated_tok_s, load.running, load.prompt_len, load.generated_len) == (90, 2, 1600, 400)
-    assert (found.busy, found.seen.busy_tok_s, found.seen.tpot_ms) == (0.6, 66, 28)
+    assert (found.busy, found.busy_tok_s, found.tpot_ms) == (0.6, 66, 28)
     assert found.assumptions == () and found.provenance is Provenance.INTEGRAL
 
 

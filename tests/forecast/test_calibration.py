@@ -8,7 +8,7 @@ import pytest
 from pertoken.forecast.calibration import activity, first_token, per_token, posterior, ratio
 from pertoken.forecast.efficiency import deviation, efficiency
 from pertoken.forecast.served import resolve
-from pertoken.forecast.serving import Change, Seen, calibrate, compare, forecast
+from pertoken.forecast.serving import Change, calibrate, compare, forecast
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS
 from tests.forecast.test_serving import CHAT, LLAMA_8B, LLAMA_70B, MARKET
@@ -82,8 +82,8 @@ def test_before_and_after_share_what_was_learned() -> None:
     [{"tpot_ms": 60.0}, {"ttft_ms": 300.0}, {"memory_active": 0.6}, {"products_active": 0.05}, {"kv_use": 0.5}],
 )
 def test_whatever_a_host_can_measure_is_used(more: dict[str, float]) -> None:
-    plain = calibrate(LLAMA_70B, CHAT, MARKET, Seen(busy_tok_s=33.0))
-    told = calibrate(LLAMA_70B, CHAT, MARKET, Seen(busy_tok_s=33.0, **more))
+    plain = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
+    told = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0, **more)
     assert told != plain
     change = compare(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8"), CHAT, MARKET, told)
     assert isinstance(change, Change) and 0 < change.ratio[0] < change.ratio[1] < change.ratio[2] < np.inf
@@ -91,12 +91,12 @@ def test_whatever_a_host_can_measure_is_used(more: dict[str, float]) -> None:
 
 def test_a_well_used_cache_tells_how_many_sequences_fill_it() -> None:
     crowded = replace(CHAT, running=20)
-    known = calibrate(LLAMA_8B, crowded, MARKET, Seen(busy_tok_s=800.0, kv_use=0.5))
+    known = calibrate(LLAMA_8B, crowded, MARKET, busy_tok_s=800.0, kv_use=0.5)
     assert forecast(LLAMA_8B, crowded, MARKET, known).max_concurrency == pytest.approx(40)
 
 
 def test_time_to_first_token_of_requests_that_queued_says_nothing_of_prefill() -> None:
     queued = replace(CHAT, waiting=5.0)
-    assert calibrate(LLAMA_8B, queued, MARKET, Seen(busy_tok_s=100.0, ttft_ms=9e3)) == calibrate(
-        LLAMA_8B, queued, MARKET, Seen(busy_tok_s=100.0)
+    assert calibrate(LLAMA_8B, queued, MARKET, busy_tok_s=100.0, ttft_ms=9e3) == calibrate(
+        LLAMA_8B, queued, MARKET, busy_tok_s=100.0
     )
