@@ -124,7 +124,17 @@ class _Changed:
             return prices if isinstance(prices, Estimate) else self._priced(prices, None, None)
         try:
             asked = demand(self.seen)
-            calibration = calibrate(self.now, asked.load, self.market, asked.busy_tok_s, asked.tpot_ms)
+            calibration = calibrate(
+                self.now,
+                asked.load,
+                self.market,
+                asked.busy_tok_s,
+                asked.tpot_ms,
+                ttft_ms=asked.ttft_ms,
+                kv_use=asked.kv_use,
+                memory_active=asked.memory_active,
+                products_active=asked.products_active,
+            )
             change = compare(self.now, self.to, asked.load, self.market, calibration)
         except NotMeasured as missing:
             return Estimate(unpriced=f"{missing.series} was not measured: {missing.remedy}")
