@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
 import sqlite3
 import statistics
 import subprocess
@@ -29,9 +28,8 @@ from tests.standin_nvml import Machine, eight
 from tests.standin_nvml.native import COMPILER, build, calls_made, environment
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 CHILD_PATIENCE_S = 5.0
-STARTS = 3
 LOOK_S = 0.02
 WARM_UP_TICKS = 3
 PEER_WARM_UP_S = 15.0
@@ -50,8 +48,7 @@ PSS = "Pss of smaps_rollup of its processes, summed, once the others ended; two 
 
 @contextmanager
 def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours, ended at the end: by SIGINT, as at a terminal, and the end of its input. What it started
-    and left behind is killed."""
+    """A process of ours, ended at the end: by SIGTERM and the end of its input. What it left behind is killed."""
     with log.open("a") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -62,9 +59,12 @@ def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[s
             assert process.stdin is not None
             process.stdin.close()
             children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-            process.wait(PATIENCE_S)
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             for child in psutil.wait_procs(children, timeout=CHILD_PATIENCE_S)[1]:
                 child.kill()
             if process.stdout is not None:
@@ -108,7 +108,7 @@ def query(folder: Path, sql: str) -> list[tuple[int, ...]]:
     return []
 
 
-def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[list[Row], list[Target]]:
+def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Path) -> tuple[list[Row], list[Target]]:
     """Run everything side by side for `seconds`; returns what was seen."""
     folder, log = scratch / "db", scratch / "others.log"
     folder.mkdir()
@@ -125,7 +125,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
         say(f"first starts of the agent: {gpus} stand-in GPUs, engine at {url}")
         first_starts_s: list[float] = []
         next_starts_s: list[float] = []
-        for n in range(STARTS):
+        for n in range(starts):
             (scratch / f"start-{n}").mkdir()
             for starts_s in (first_starts_s, next_starts_s):
                 with agent(scratch / f"start-{n}", url, interval_s, envs[AGENT]) as (_, start_s):
@@ -156,7 +156,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
 
     first_start_s, next_start_s = statistics.median(first_starts_s), statistics.median(next_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"
-    starts = f"median of {STARTS}"
+    median = f"median of {starts}"
     rows = [
         Row(AGENT, "cpu_share", share[AGENT], "of one core", CPU),
         Row(AGENT, "cpu_share_main", share[AGENT] - share[SAMPLER], "of one core", "less that of its sampler"),
@@ -167,8 +167,8 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
         Row(AGENT, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
         Row(AGENT, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
         Row(AGENT, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
-        Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {starts}"),
-        Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {starts}"),
+        Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {median}"),
+        Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {median}"),
         Row(AGENT, "pss", alone.pss_mib, "MiB", PSS),
         Row(SAMPLER, "cpu_share", share[SAMPLER], "of one core", f"part of the agent's: {CPU}"),
         Row(BARE, "cpu_share", share[BARE], "of one core", CPU),
@@ -212,12 +212,10 @@ def growth(gpus: int, ticks: int, scratch: Path) -> Row:
             text = line_of(process)
     if not text:
         raise SystemExit(f"the ticks did not end:\n{log.read_text()}")
-    told = json.loads(text)
-    how = (
-        f"Pss from {told['warm_mib']:.2f} MiB (after 300 ticks) to {told['end_mib']:.2f} (after {told['ticks']}): the "
-        "agent's ticks without its scheduler, on a clock that goes 1 s from each to the next"
-    )
-    return Row(AGENT, "pss_growth", told["end_mib"] - told["warm_mib"], "MiB", how)
+    looks: dict[str, float] = json.loads(text)["pss_mib"]
+    seen, pss_mib = ", ".join(f"{mib:.2f} after {n}" for n, mib in looks.items()), list(looks.values())
+    how = f"Pss in MiB: {seen} of the agent's own ticks, on a clock that goes 1 s from each to the next"
+    return Row(AGENT, "pss_growth", pss_mib[-1] - pss_mib[0], "MiB", how)
 
 
 def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int]:
@@ -246,6 +244,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8, choices=range(1, 9), help="stand-in GPUs [default: 8]")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured time [default: 60]")
     parser.add_argument("--interval", type=int, default=1, help="seconds between ticks [default: 1]")
+    parser.add_argument("--starts", type=int, default=3, help="starts on a new and on a used folder [default: 3]")
     parser.add_argument(
         "--growth", type=int, metavar="TICKS", help="also show what so many ticks add to its memory (3600: 7 minutes)"
     )
@@ -254,7 +253,7 @@ def main() -> None:
     if COMPILER is None:
         parser.error("the stand-in driver needs a C compiler (cc, gcc or clang)")
     with tempfile.TemporaryDirectory(prefix="pertoken-benchmark-") as scratch:
-        rows, targets = measure(given.gpus, given.seconds, given.interval, Path(scratch))
+        rows, targets = measure(given.gpus, given.seconds, given.interval, given.starts, Path(scratch))
         if given.growth is not None:
             rows.append(growth(given.gpus, given.growth, Path(scratch)))
     setting = f"{given.gpus} GPUs, {given.interval} s interval, {given.seconds:g} s measured"

@@ -2,7 +2,7 @@
 
 The agent's own ticks (sampler, scrape, assembly, commit, roll-ups) follow each other without its scheduler, on a wall
 clock that goes on by their interval from each to the next. They are a tenth of a second apart at least, since GPM has
-nothing to tell before. Prints `{"warm_mib": m, "end_mib": m, "ticks": n}`: PSS of the agent and its sampler.
+nothing to tell before. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent and its sampler after so many ticks.
 """
 
 import json
@@ -17,8 +17,8 @@ from pertoken.agent.drivers import Drivers
 from pertoken.config import Settings, load
 from pertoken.store.place import place
 
-WARM_TICKS = 300
-"""After these everything that is kept between ticks is there: roll-ups of hours were made, caches are full."""
+LOOK_TICKS = 300
+"""Ticks between two looks at its memory; the first look is the baseline, with all loaded that ticks need."""
 APART_S = 0.11
 
 
@@ -49,19 +49,18 @@ def main() -> None:
     agent = daemon.Agent(where, settings, settings(), Drivers(settings().agent_probes))
     agent._watch.look()
     agent._begin()
-    warm_mib = None
+    pss_mib: dict[int, float] = {}
     for n in range(1, ticks + 1):
         due_s = time.monotonic() + APART_S
         clock.now_s = float(n)
         agent._tick()
-        if n == min(WARM_TICKS, ticks):
-            warm_mib = use().pss_mib
+        if n % LOOK_TICKS == 0 or n == ticks:
+            pss_mib[n] = use().pss_mib
         time.sleep(max(0.0, due_s - time.monotonic()))
-    told = {"warm_mib": warm_mib, "end_mib": use().pss_mib, "ticks": ticks}
     agent._watch.close()
     agent._drivers.close()
     agent._writer.close()
-    print(json.dumps(told), flush=True)
+    print(json.dumps({"pss_mib": pss_mib}), flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
-from pertoken.agent.ticks import tick_time
+from pertoken.agent.ticks import lists_processes, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.config import Settings
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pertoken.agent")
 
-PROCESS_LIST_S = 10
-"""Least time between two process lists, the one slow call of a driver..."""
-PROCESS_LIST_TICKS = 4
-"""...and the least ticks, so that most are without."""
 LOOK_S = 30
 """Time between two looks for inference servers."""
 CHECK_AFTER_S = 5
@@ -293,7 +289,9 @@ class Agent:
         started = time.monotonic()
         try:
             when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
-            listing = self._engines_changed() or self._lists_again(when.ts)
+            listing = (
+                lists_processes(when.ts, self._listed_ts, self._settings.agent_interval) or self._engines_changed()
+            )
             probe, events = self._probe(processes=listing)
             if listing:
                 self._listed_ts = when.ts
@@ -352,10 +350,6 @@ class Agent:
         for event in events:
             log.warning("%s", event.message)
         return reading, events
-
-    def _lists_again(self, ts: int) -> bool:
-        pause_s = max(PROCESS_LIST_S, PROCESS_LIST_TICKS * self._settings.agent_interval)
-        return self._listed_ts is None or ts - self._listed_ts >= pause_s
 
     def _engines_changed(self) -> bool:
         seen = self._watch.endpoints

@@ -49,7 +49,7 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
+        driver(connection).execute("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
 
     return engine
 
@@ -172,7 +172,14 @@ def open_advice(place: Place) -> Engine | None:
 def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:
     """Run a statement of SQLite's for each row, in the transaction begun: without what SQLAlchemy does around it, which
     costs a tick more than the rows do. Raises the driver's own error, which `explained` knows."""
-    connection.connection.cursor().executemany(sql, rows)
+    driver(connection).executemany(sql, rows)
+
+
+def driver(connection: Connection) -> sqlite3.Connection:
+    """The driver's own connection to SQLite."""
+    found = connection.connection.driver_connection
+    assert isinstance(found, sqlite3.Connection)
+    return found
 
 
 def upsert(dialect: str, table: Any) -> Any:
