@@ -60,7 +60,9 @@ def discovered(server: LlamaServer) -> Endpoint:
     """The one endpoint of the server among all that this host runs."""
     host = host_processes()
     mine = type(host)(
-        {pid: each for pid, each in host.processes.items() if pid == server.pid}, (), host.libraries, host.own_ips
+        {pid: each for pid, each in host.processes.items() if pid == server.pid},
+        libraries=host.libraries,
+        own_ips=host.own_ips,
     )
     (endpoint,) = discover(mine, lambda url: answers(url, LIMITS)).endpoints
     return endpoint
