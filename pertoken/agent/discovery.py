@@ -110,7 +110,10 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
         group = host.group(root.pid)
         if any(pid in group for pid in owners):
             return _with_process(empty, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
-    return _with_process(empty, host.processes[min(owners)], host.group(min(owners)))
+    library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(min(owners)) or ()
+    certain = library is not None and any(library.search(path) for path in mapped)
+    found = _with_process(empty, host.processes[min(owners)], host.group(min(owners)))
+    return replace(found, certain=certain)
 
 
 def _of_group(

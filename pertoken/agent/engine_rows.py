@@ -172,7 +172,7 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
     start_ms = reading.endpoint.process_start_ms
     last_page_ms = memory.last_page_ms(engine_id, moment)
     unseen_ms = moment.wall_ms - last_page_ms
-    if start_ms is None and reading.life_ms is not None:
+    if reading.life_ms is not None and (start_ms is None or not reading.endpoint.certain):
         start_ms = -reading.life_ms
         if _in_turn(known, reading, start_ms, last_page_ms):
             told = "another process answers in turn, so neither is counted: name each server by its own address"
