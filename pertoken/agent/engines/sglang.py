@@ -79,6 +79,12 @@ ADAPTER = Adapter(
         Counter("requests_finished", ("sglang:num_requests_total",), elsewhere=_PREFILL_HALF),
         Counter("requests_failed", ("sglang:num_aborted_requests_total", "sglang:num_aborted_requests")),
         Counter("preemptions", ("sglang:num_retracted_requests_total",)),
+        # By its own words: hits over the sum of all modes is the hit rate.
+        Counter("prefix_queries", ("sglang:prefill_effective_tokens_total",)),
+        *(
+            Counter("prefix_hits", ("sglang:prefill_effective_tokens_total",), where=(("mode", f"{tier}_hit"),))
+            for tier in ("device", "host", "storage")
+        ),
     ),
     gauges=(
         Gauge("running", ("sglang:num_running_reqs",)),

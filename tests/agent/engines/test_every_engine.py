@@ -85,6 +85,8 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
     assert counted("sglang", name) == CLIENTS | {
         "cached_tokens": 5120,
         "computed_tokens": 1660,
+        "prefix_queries": 0,
+        "prefix_hits": 0,
     }
     seen = values("sglang", name)
     assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
@@ -124,6 +126,14 @@ def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twic
     assert taken.complete
     expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)
     assert (word_totals(taken.deltas).get("preemptions") or 0) == expected
+
+
+def test_sglang_looks_up_all_tokens_of_prompts_and_finds_those_of_every_tier() -> None:
+    modes = {"input": 400, "device_hit": 500, "host_hit": 60, "storage_hit": 40}
+    line = 'sglang:prefill_effective_tokens_total{{mode="{}",dp_rank="0",tp_rank="{}"}} {}\n'
+    text = "".join(line.format(mode, rank, count) for mode, count in modes.items() for rank in (0, 1))
+    grown = counted_of(read("sglang", text).counters)
+    assert (grown["prefix_queries"], grown["prefix_hits"]) == (1000, 600)
 
 
 def test_a_request_that_passes_a_prefill_and_a_decode_half_of_sglang_counts_once() -> None:
