@@ -116,6 +116,8 @@ def _engines() -> str:
         if each.copies:
             listed = ", ".join(f"`{label}`" for label in sorted(each.copies))
             lines.append(f"Series that differ only in {listed} tell one count; others add up.\n")
+        if each.limits:
+            lines.append(f"{each.limits}\n")
         if each.several:
             lines.append(
                 f"Its page may count for several models (`{each.model_label}`): each is an engine of its own.\n"

@@ -125,6 +125,8 @@ class Adapter:
     """File mapped into a process that serves it without saying so on its command line."""
     shared: bool = False
     """Its processes do other things too: one that does not answer as this engine is none."""
+    limits: str | None = None
+    """What its numbers cannot tell, as a sentence."""
     several: bool = False
     """Its page may count for several models, each with series of its own: each is an engine to us."""
 
