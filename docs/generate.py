@@ -135,7 +135,8 @@ def _engines() -> str:
 def _names(metric: Metric) -> str:
     where = f" with {', '.join(f'{name}={value}' for name, value in metric.where)}" if metric.where else ""
     reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
-    return ", ".join(f"`{name}`" for name in metric.names) + where + reason
+    whole = f" without {metric.parts}" if metric.parts else ""
+    return ", ".join(f"`{name}`" for name in metric.names) + where + whole + reason
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Metric:
     names: tuple[str, ...]
     where: tuple[tuple[str, str], ...] = ()
     """Only series with these labels."""
+    parts: str | None = None
+    """Label that is empty on the series of the whole: those where it says something tell parts of it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Adapter:
     ) -> dict[Labels, _T]:
         series: dict[Labels, _T] = {}
         for labels, value in found.items():
-            if set(metric.where) <= set(labels):
+            if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
                 series[own] = max(series.get(own, value), value, key=key)
         return series
