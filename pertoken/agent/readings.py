@@ -184,6 +184,8 @@ class Endpoint:
     knobs: dict[str, object] = field(default_factory=dict)
     """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    certain: bool = True
+    """Whether that process is known to be the server itself; else it may only listen for it, as a proxy does."""
     model: str | None = None
     """Which of the models on its page this is, where a page counts for several."""
     follows: bool = False
