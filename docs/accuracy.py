@@ -72,7 +72,7 @@ def page(note: str) -> str:
         + ", ".join(str(row["value"]) for row in found["rows"] if row["subject"] == "folds")
         + ".",
         "",
-        "What no forecast can beat, the same configuration measured twice (highest over lowest, median / p90): "
+        "The same configuration, as far as it is written down, measured twice (highest over lowest, median / p90): "
         + "; ".join(
             f"{rows['noise floor', f'{name}.median']['value']:.2f} / {rows['noise floor', f'{name}.p90']['value']:.2f} "
             f"{name}"
