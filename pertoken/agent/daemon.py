@@ -25,12 +25,14 @@ from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.ticks import lists_processes, tick_time
+from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.config import Settings
-from pertoken.errors import BadInput, PertokenError, StoreError
+from pertoken.errors import BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
+from pertoken.store.aside import set_aside
 from pertoken.store.create import create
-from pertoken.store.open import REVISIONS, revision, writing
+from pertoken.store.open import REVISIONS, explained, revision, writing
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import CounterState, Event
@@ -43,8 +45,13 @@ log = logging.getLogger("pertoken.agent")
 
 LOOK_S = 30
 """Time between two looks for inference servers."""
+CHECK_AFTER_S = 5
+"""From the start to the first check of what is stored."""
 ROLL_UP_S = 30
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
+
+NEW_S = 60.0
+"""A database that is damaged sooner after its making is not replaced again."""
 
 
 def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool = False) -> None:
@@ -62,8 +69,19 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
-        _migrate(where)
-        Agent(where, settings, first, drivers).run(with_parent)
+        told: tuple[Event, ...] = ()
+        while True:
+            started = time.monotonic()
+            try:
+                _migrate(where)
+                Agent(where, settings, first, drivers, told).run(with_parent)
+                return
+            except CorruptStore as error:
+                if told and time.monotonic() - started < NEW_S:
+                    raise  # a disk on which a new one is damaged at once is not made better by more of them
+                aside = set_aside(where, int(time.time()))
+                told = (Event("store_damaged", f"damaged and set aside as {aside.name}: {error}"),)
+                log.error("%s; set aside as %s, recording goes on in a new one", error, aside)
     finally:
         lock.release()
 
@@ -73,8 +91,9 @@ def _migrate(where: Place) -> None:
     if not where.exists("telemetry"):
         create(where)
         return
-    if revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
-        return
+    with explained(where):
+        if revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
+            return
     done = subprocess.run(
         [sys.executable, "-m", "pertoken.migrations", "telemetry", str(where.folder)],
         capture_output=True,
@@ -88,12 +107,22 @@ def _migrate(where: Place) -> None:
 class Agent:
     """One agent on one folder. Ticks, roll-ups and the connection belong to the scheduler's thread."""
 
-    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings, drivers: Drivers) -> None:
+    def __init__(
+        self,
+        where: Place,
+        settings: Callable[[], Settings],
+        first: Settings,
+        drivers: Drivers,
+        told: tuple[Event, ...] = (),
+    ) -> None:
         self._where, self._reread, self._settings = where, settings, first
         self._stop = threading.Event()
         self._drivers = drivers
+        self._writer = Writer(where, None if first.store_max_mb is None else int(first.store_max_mb * 1e6))
         self._identity = Identity(first.agent_cloud_metadata)
-        self._writer = Writer(where)
+        self._upkeep = Upkeep(where, self._writer, first, told)
+        self._damage: CorruptStore | None = None
+        self._asked_to_end = False
         self._watch = self._new_watch(first)
         self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
         self._last_ts: int | None = None
@@ -113,7 +142,7 @@ class Agent:
         from apscheduler.schedulers.background import BackgroundScheduler
 
         return BackgroundScheduler(
-            executors={"store": DebugExecutor(), "look": ThreadPoolExecutor(1)},
+            executors={"store": DebugExecutor(), "look": ThreadPoolExecutor(1), "check": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
@@ -122,11 +151,11 @@ class Agent:
         """Lay the baseline, tick until told to stop, and leave a folder that others can read."""
         again, release = threading.Event(), threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+            signal.signal(number, lambda *_: self._ask_to_end())
         signal.signal(signal.SIGHUP, lambda *_: again.set())
         signal.signal(signal.SIGUSR1, lambda *_: release.set())
         if with_parent:
-            when_parent_ends(self._stop.set)
+            when_parent_ends(self._ask_to_end)
         try:
             self._watch.look()
             self._identity.look()
@@ -151,9 +180,25 @@ class Agent:
                 self._scheduler.shutdown(wait=True)
             self._watch.close()
             self._drivers.close()
-            self._writer.roll_up()
+            self._end()
+        if self._damage is not None and not self._asked_to_end:
+            raise self._damage
+
+    def _ask_to_end(self) -> None:
+        self._asked_to_end = True
+        self._stop.set()
+
+    def _end(self) -> None:
+        if self._damage is not None:
+            self._writer.abandon()
+            return
+        try:
+            self._upkeep.roll_up(hours=True)
             self._writer.close()
             log.info("stopped, with the last tick stored")
+        except CorruptStore as error:
+            self._writer.abandon()
+            self._damage = error
 
     def _new_watch(self, settings: Settings) -> Watch:
         limits = Limits.of(settings)
@@ -174,6 +219,9 @@ class Agent:
         )
         later = datetime.now(UTC) + timedelta(seconds=LOOK_S)
         add(self._look, "interval", seconds=LOOK_S, start_date=later, id="look", executor="look", replace_existing=True)
+        if self._scheduler.get_job("check") is None:
+            pause, soon = self._settings.store_check_every, datetime.now(UTC) + timedelta(seconds=CHECK_AFTER_S)
+            add(self._check, "interval", seconds=pause, start_date=soon, id="check", executor="check")
 
     def _apply(self, reread: Callable[[], Settings]) -> None:
         """Take new settings; wrong ones are told and the old ones stay."""
@@ -185,7 +233,7 @@ class Agent:
         watch, self._watch = self._watch, self._new_watch(settings)
         if settings.agent_cloud_metadata != self._settings.agent_cloud_metadata:
             self._identity = Identity(settings.agent_cloud_metadata)
-        self._settings = settings
+        self._settings = self._upkeep.settings = settings
         self._watch.look()
         self._identity.look()
         self._drivers.resume()
@@ -197,11 +245,11 @@ class Agent:
         """The baseline: what is there, and counters never seen before."""
         probe, events = self._probe(processes=True)
         host_id = host_id_of(probe)
-        self._last_ts = self._writer.last_ts(host_id)
+        self._last_ts = self._writer.before.last_ts(host_id)
         now_ms = _wall_ms()
         states: dict[int, dict[str, CounterState]] = {}
         shift_ms = self._boot_shift_ms(probe, host_id)
-        for state in self._writer.counters():
+        for state in self._writer.before.counters():
             start_ms = state.process_start_ms
             if start_ms is not None and start_ms > 0:  # by our clock, not by a page's own
                 start_ms += shift_ms
@@ -212,12 +260,12 @@ class Agent:
         self._memory = Memory(
             watching_since_ms=self._last_ts * 1000 if self._last_ts is not None else now_ms,
             boot_ms=boot_ms(),
-            begun={key: start_ms + shift_ms for key, start_ms in self._writer.begun(host_id).items()},
+            begun={key: start_ms + shift_ms for key, start_ms in self._writer.before.begun(host_id).items()},
             away_ms=away_ms,
             counters=states,
-            known_owners=self._writer.known_owners(host_id),
-            epochs={epoch.deployment_id: epoch for epoch in self._writer.open_epochs(host_id)},
-            capabilities={(each.owner_id, each.metric): each for each in self._writer.capabilities()},
+            known_owners=self._writer.before.known_owners(host_id),
+            epochs={epoch.deployment_id: epoch for epoch in self._writer.before.open_epochs(host_id)},
+            capabilities={(each.owner_id, each.metric): each for each in self._writer.before.capabilities()},
         )
         readings = self._readings(probe, events)
         moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
@@ -227,7 +275,7 @@ class Agent:
 
     def _boot_shift_ms(self, probe: ProbeReading, host_id: int) -> int:
         """What to add to stored starts of processes: on the same boot they differ only by how it was told."""
-        boot_id, before_ms = self._writer.boot(host_id)
+        boot_id, before_ms = self._writer.before.boot(host_id)
         same = boot_id is not None and boot_id == probe.host.boot_id
         return boot_ms() - before_ms if same and before_ms is not None else 0
 
@@ -253,12 +301,15 @@ class Agent:
             cpu_ms = self._own_cpu_ms()
             cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
-            self._writer.commit(tick)
+            self._upkeep.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
             if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
-                self._writer.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
+                self._upkeep.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
                 self._rolled_ts = when.ts
+            self._upkeep.after(when.ts)
             self._well("tick")
+        except CorruptStore as error:
+            self._damaged(error)
         except PertokenError as error:
             self._fault("tick", str(error))
         except Exception:
@@ -266,6 +317,19 @@ class Agent:
         finally:
             _tell("WATCHDOG=1")
             self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def _check(self) -> None:
+        try:
+            damage = self._upkeep.check(self._stop)
+            if damage is not None:
+                self._damaged(CorruptStore(f"{self._where}: {damage}"))
+        except Exception:
+            log.exception("checking what is stored failed")
+
+    def _damaged(self, error: CorruptStore) -> None:
+        """End; `run` sets the database aside and begins a new one."""
+        self._damage = self._damage or error
+        self._stop.set()
 
     def _release(self) -> None:
         self._drivers.release()

@@ -175,7 +175,7 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
     start_ms = reading.endpoint.process_start_ms
     last_page_ms = memory.last_page_ms(engine_id, moment)
     unseen_ms = moment.wall_ms - last_page_ms
-    if start_ms is None and reading.life_ms is not None:
+    if reading.life_ms is not None and (start_ms is None or not reading.endpoint.certain):
         start_ms = -reading.life_ms
         if _in_turn(known, reading, start_ms, last_page_ms):
             told = "another process answers in turn, so neither is counted: name each server by its own address"
@@ -196,8 +196,8 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, start_ms: int, last_page_ms: int) -> bool:
     """Whether another process answers than did before and ran already then: no restart, but servers behind one URL."""
-    lives = {state.process_start_ms for state in known.values()} - {None}
-    another = bool(lives) and start_ms not in lives
+    told = {state.process_start_ms for state in known.values() if (state.process_start_ms or 0) < 0}
+    another = bool(told) and start_ms not in told
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 

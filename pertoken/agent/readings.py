@@ -89,6 +89,8 @@ class DeviceReading:
     ecc_uncorrected: int | None = None
     lost: str | None = None
     """Why the whole device did not answer; every value is None then."""
+    silent_s: int | None = None
+    """For how long a lost device has not answered; None: it never did since the agent started."""
     processes: tuple[DeviceProcess, ...] | None = None
     """None: the list could not be read, or was not asked for this time."""
     gaps: tuple[Gap, ...] = ()
@@ -182,6 +184,8 @@ class Endpoint:
     knobs: dict[str, object] = field(default_factory=dict)
     """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    certain: bool = True
+    """Whether that process is known to be the server itself; else it may only listen for it, as a proxy does."""
     model: str | None = None
     """Which of the models on its page this is, where a page counts for several."""
     follows: bool = False

@@ -132,6 +132,11 @@ class Seals:
         self.samples = (0, 0)
         """Samples inserted in this transaction, and the sum of their CRC32."""
 
+    def begin(self) -> None:
+        """Know what is there, before a transaction changes it."""
+        self.counters.learn()
+        self.marks.learn()
+
     def discard(self) -> None:
         """Forget what a transaction that was rolled back had gathered."""
         self._changes.clear()
@@ -214,6 +219,12 @@ class Known:
         self._seals, self._sealed = seals, sealed
         self._crcs: dict[tuple[Any, ...], int] | None = None
 
+    def learn(self) -> None:
+        """Read the table, unless it is known."""
+        if self._crcs is None:
+            n_keys = len(self._sealed.keys)
+            self._crcs = {row[:n_keys]: row_crc(row) for row in self._seals.rows(self._sealed)}
+
     def forget(self) -> None:
         """Read the table again before the next change."""
         self._crcs = None
@@ -240,6 +251,5 @@ class Known:
 
     def _known(self) -> dict[tuple[Any, ...], int]:
         if self._crcs is None:
-            n_keys = len(self._sealed.keys)
-            self._crcs = {row[:n_keys]: row_crc(row) for row in self._seals.rows(self._sealed)}
+            raise RuntimeError(f"{self._sealed.table.name} was not read before it changed")
         return self._crcs

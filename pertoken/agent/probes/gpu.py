@@ -220,7 +220,7 @@ class Gpu:
         if self._in_slices and uuid == self.known.uuid:
             return {"processes": ()}, {}  # they run on its MIG devices
         memory_bytes = self._slices[uuid].known.memory_bytes if uuid in self._slices else self.known.memory_bytes
-        found = read_processes(self._source.nvml, uuid, handle, memory_bytes, self._seen_us, self._source.proc)
+        found = read_processes(self._source.nvml, uuid, handle, memory_bytes, self._seen_us)
         self._seen_us = found.seen_us
         if found.gap is not None:
             return {"processes": None}, {"processes": found.gap}
