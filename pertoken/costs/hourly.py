@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.ranks import FOLLOWING
 from pertoken.store import read
 from pertoken.store.open import Store
 from pertoken.store.rollup import HOUR
@@ -41,7 +42,10 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[t
     unpriced: set[tuple[str, int]] = set()
     found: defaultdict[tuple[str, int], ModelHour] = defaultdict(ModelHour)
     with store.read() as connection:
-        model_of = read.models(connection)
+        epochs = read.models(connection)
+        model_of = {row.epoch_id: row.served_model for row in epochs}
+        # Ranks that follow hold devices, and their head counts their tokens.
+        counting = [row.epoch_id for row in epochs if not row.base_url.startswith(FOLLOWING)]
         devices = {row.device_id: Priced(row.kind, row.name, row.uuid) for row in read.payers(connection)}
         for segment in _at_one_price(read.segments(start, end, prices.changes()), prices):
             by_price: defaultdict[int | None, list[int]] = defaultdict(list)
@@ -57,7 +61,7 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[t
                         unpriced.add(key)
                     else:
                         held[key] += held_ns * nano_usd_per_hour
-            for epoch_id, ts, prompt, generated in read.tokens_by_bucket(connection, segment, model_of):
+            for epoch_id, ts, prompt, generated in read.tokens_by_bucket(connection, segment, counting):
                 hour = found[model_of[epoch_id], ts // HOUR * HOUR]
                 known = hour.tokens is not None and prompt is not None and generated is not None
                 hour.tokens = hour.tokens + prompt + generated if known else None

@@ -174,9 +174,9 @@ def tokens_by_bucket(connection: Connection, segment: Segment, epoch_ids: Collec
     return connection.execute(_tokens(segment.seconds), values).all()
 
 
-def models(connection: Connection) -> dict[int, str]:
-    """What each epoch served, by its id."""
-    return {epoch_id: model for epoch_id, model in connection.execute(_MODELS)}
+def models(connection: Connection) -> Rows:
+    """(epoch_id, served_model, base_url of the engine) of every epoch."""
+    return connection.execute(_MODELS).all()
 
 
 def payers(connection: Connection) -> Rows:
@@ -184,8 +184,10 @@ def payers(connection: Connection) -> Rows:
     return connection.execute(_PAYERS).all()
 
 
-_MODELS = select(t.epoch.c.epoch_id, t.deployment.c.served_model).join(
-    t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id
+_MODELS = (
+    select(t.epoch.c.epoch_id, t.deployment.c.served_model, t.engine.c.base_url)
+    .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+    .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
 )
 _PAYERS = select(t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid).where(
     t.device.c.parent_id.is_(None)
@@ -261,7 +263,7 @@ def engine_counter_totals(connection: Connection, segment: Segment) -> Rows:
     table = t.engine_counter_rollup[segment.seconds]
     return connection.execute(
         select(table.c.epoch_id, table.c.metric, _sum(table.c.delta).label("delta"))
-        .where(_within(table, segment))
+        .where(_within(connection, table, segment))
         .group_by(table.c.epoch_id, table.c.metric)
     ).all()
 
@@ -269,7 +271,7 @@ def engine_counter_totals(connection: Connection, segment: Segment) -> Rows:
 def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
     """Roll-ups of further counters of a segment."""
     table = t.engine_counter_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(table, segment))).all()
+    return connection.execute(select(table).where(_within(connection, table, segment))).all()
 
 
 def newest(connection: Connection) -> dict[int, int]:
