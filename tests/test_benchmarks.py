@@ -50,3 +50,13 @@ def test_the_scrape_benchmark_compares_the_same_values() -> None:
     targets = {target["id"]: target for target in found["targets"]}
     assert targets.keys() == {"scrape.cpu_ratio", "scrape.same_values"}
     assert targets["scrape.same_values"]["met"]
+
+
+def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_left_out() -> None:
+    found = run("store", "--gpus", "4", "--hours", "1", "--pairs", "6", "--repeats", "1", "--no-prometheus")
+    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    assert rows["pertoken", "exact"] == 1
+    targets = {target["id"]: target for target in found["targets"]}
+    assert targets.keys() == {"store.query_ratio", "store.disk_ratio", "store.commit_ratio"}
+    assert targets["store.disk_ratio"]["value"] is None
+    assert not targets["store.disk_ratio"]["met"]
