@@ -1,20 +1,20 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import load_market
+from pertoken.costs import ranks
 from pertoken.costs.detected import detected_prices
+from pertoken.costs.engine_counts import by_epoch, engine_counts
 from pertoken.costs.hints import hints
-from pertoken.costs.ledger import Allocation, DeviceTime, allocate
 from pertoken.costs.lines import (
     STALE_TICKS,
-    Bill,
     DeploymentLine,
     DeviceLine,
     EventLine,
@@ -22,6 +22,7 @@ from pertoken.costs.lines import (
     HostLine,
     MissingMetric,
 )
+from pertoken.costs.money import allocations
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.store import book, read
@@ -54,59 +55,6 @@ def price_book(store: Store, now_ts: int) -> PriceBook:
     return PriceBook(prices_set(store), detected_prices(devices, load_market(), today))
 
 
-@dataclass(slots=True)
-class _Money:
-    """Dollars summed over buckets."""
-
-    paid: int = 0
-    busy: int = 0
-    idle: int = 0
-    other: int = 0
-    unallocated: int = 0
-    by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    unpriced_devices: set[int] = field(default_factory=set)
-    unpriced_epochs: set[int] = field(default_factory=set)
-    priced: bool = False
-
-    def add(self, part: Allocation) -> None:
-        self.priced = True
-        self.paid += part.paid
-        self.busy += sum(part.busy.values())
-        self.idle += sum(part.idle.values())
-        self.other += part.other
-        self.unallocated += part.unallocated
-        for epoch, nano in [*part.busy.items(), *part.idle.items()]:
-            self.by_epoch[epoch] += nano
-
-    def bill(self) -> Bill | None:
-        return Bill(self.paid, self.busy, self.idle, self.other, self.unallocated) if self.priced else None
-
-
-def allocations(
-    connection: Connection, segments: tuple[read.Segment, ...], devices: Mapping[int, Priced], prices: PriceBook
-) -> _Money:
-    """The bill of all devices over some segments, and what of it each epoch carries."""
-    money = _Money()
-    for segment in segments:
-        held: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        busy: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        for row in read.share_buckets(connection, segment):
-            held[row.device_id, row.ts][row.epoch_id] = row.held_ns
-            busy[row.device_id, row.ts][row.epoch_id] = row.busy_ns
-        for row in read.device_buckets(connection, segment):
-            key = row.device_id, row.ts
-            if devices[row.device_id].parent_id is not None:
-                continue  # a MIG device is paid for with its GPU
-            price = prices.at(devices[row.device_id], row.ts)
-            if price is None:
-                money.unpriced_devices.add(row.device_id)
-                money.unpriced_epochs.update(held[key])
-                continue
-            time = DeviceTime(row.device_id, row.ts, row.duration_ms, held[key], busy[key])
-            money.add(allocate(time, price.nano_usd_per_device_hour))
-    return money
-
-
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     """Everything the fleet screen and the summary show of the last `window_s` seconds.
 
@@ -128,11 +76,13 @@ class _Reporter:
         self.priced = {row.device_id: Priced(row.kind, row.name, row.uuid, row.parent_id) for row in self.devices}
         self.device_names = {row.device_id: _device_name(row) for row in self.devices}
         self.epochs = read.epochs(connection, start)
-        self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs}
-        self.current = {row.deployment_id: row for row in self.epochs}
-        self.epoch_devices = read.epoch_devices(connection)
+        self.led = ranks.heads(self.epochs)
+        """Epochs of ranks that follow -> the deployment that leads them."""
+        self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs if row.epoch_id not in self.led}
+        self.current = {row.deployment_id: row for row in self.epochs if row.epoch_id in self.of_epoch}
+        self.epoch_devices = ranks.devices(read.epoch_devices(connection), self.epochs, self.led)
         self.segments = read.segments(start, now_ts, prices.changes())
-        self.money = allocations(connection, self.segments, self.priced, prices)
+        self.money = allocations(connection, self.segments, self.priced, prices, self.led, self.of_epoch)
         self.newest = read.newest(connection)
         last = max(self.newest.values(), default=now_ts)
         recent = (last - 1) // 60 * 60 + 60 - 2 * NOW_S, last + 1
@@ -140,12 +90,15 @@ class _Reporter:
         self.recent_hosts = {row.host_id: row for row in read.host_totals(connection, *recent)}
         self.recent = self._by_deployment(read.deployment_totals(connection, read.Segment(60, *recent)))
         self.recent_shares = read.share_buckets(connection, read.Segment(60, *recent))
-        self.totals = self._by_deployment(
-            [row for each in self.segments for row in read.deployment_totals(connection, each)]
-        )
+        totals = [row for each in self.segments for row in read.deployment_totals(connection, each)]
+        self.totals = self._by_deployment(totals)
+        self.busy_ms = {
+            epoch: sum(row.busy_ms or 0 for row in totals if row.epoch_id == epoch) for epoch in self.of_epoch
+        }
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for each in self.segments:
             self._add_histograms(read.histograms(connection, each))
+        self.counts = by_epoch(connection, self.segments)
         self.slice_s = next((s for s in _SLICES if window_s <= s * _MOST_SLICES), _SLICES[-1])
         self.slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
         self.agents = {row.host_id: read.newest_agent_sample(connection, row.host_id) for row in self.hosts}
@@ -160,7 +113,9 @@ class _Reporter:
         deployments = tuple(self._deployment(row) for row in self.current.values())
         devices = tuple(self._device(row) for row in self.devices)
         hosts = tuple(self._host(row) for row in self.hosts)
-        missing = tuple(self._missing(row) for row in self.gaps)
+        resolved = {row.engine_id for row in self.epochs if row.epoch_id in self.led}
+        told = [row for row in self.gaps if (row.metric, row.owner_id in resolved) != ("rendezvous", True)]
+        missing = tuple(self._missing(row) for row in told if row.status != "late")
         # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
         fresh = {line.name for line in hosts if line.age_s is not None and line.age_s <= STALE_TICKS * line.interval_s}
         rates = [each.generated_tok_s_now for each in deployments if each.host in fresh]
@@ -231,7 +186,8 @@ class _Reporter:
         part_1e6 = SHARE if row.parent_id is None else row.part_1e6
         price = self.prices.at(payer, self.now) if payer and part_1e6 is not None else None
         held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
-        names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
+        holders = [self.of_epoch.get(each, self.led.get(each)) for each in sorted(held_by)]
+        names = [self.current[each].served_model for each in holders if each in self.current]
         return DeviceLine(
             device_id=row.device_id,
             host=row.host_name,
@@ -263,15 +219,19 @@ class _Reporter:
     def _deployment(self, row: Any) -> DeploymentLine:
         totals, recent = self.totals.get(row.deployment_id, {}), self.recent.get(row.deployment_id, {})
         own = [epoch for epoch, deployment in self.of_epoch.items() if deployment == row.deployment_id]
+        holding = [*own, *(epoch for epoch, head in self.led.items() if head == row.deployment_id)]
         held = self.epoch_devices.get(row.epoch_id, ())
         nano = None
-        if any(epoch in self.money.by_epoch for epoch in own) and not self.money.unpriced_epochs.intersection(own):
-            nano = sum(self.money.by_epoch.get(epoch, 0) for epoch in own)
+        if any(each in self.money.by_epoch for each in holding) and not self.money.unpriced_epochs.intersection(
+            holding
+        ):
+            nano = sum(self.money.by_epoch.get(epoch, 0) for epoch in holding)
         prompt, generated = totals.get("prompt_tokens"), totals.get("generated_tokens")
         tokens = prompt + generated if prompt is not None and generated is not None else None
         observed = totals.get("observed_ms", 0)
         since = max(self.now - self.window_s, min(e.start_ts for e in self.epochs if e.epoch_id in own))
-        fault = next((gap for gap in self.gaps if gap.owner_id == row.engine_id and gap.metric == "metrics_page"), None)
+        of_engine = [gap for gap in self.gaps if gap.owner_id == row.engine_id]
+        fault = next((gap for gap in of_engine if gap.metric in ("metrics_page", "rendezvous")), None)
         return DeploymentLine(
             deployment_id=row.deployment_id,
             model=row.served_model,
@@ -286,11 +246,11 @@ class _Reporter:
             prompt_tokens=prompt,
             cached_tokens=totals.get("cached_tokens"),
             busy=_ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
-            power_w=self._power(own),
+            power_w=self._power(holding),
             nano_usd=nano,
             nano_usd_per_mtok=_per_mtok(nano, tokens),
             nano_usd_per_generated_mtok=_per_mtok(nano, generated),
-            nano_usd_per_hour=self._per_hour(own),
+            nano_usd_per_hour=self._per_hour(holding),
             ttft_p95_s=self._quantile(row.deployment_id, "ttft_s", 0.95),
             tpot_p50_s=self._quantile(row.deployment_id, "tpot_s", 0.5),
             spark=self._spark(own),
@@ -298,6 +258,15 @@ class _Reporter:
             coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
             age_s=self.now - row.newest_ts,
             fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
+            late=tuple(gap.metric for gap in of_engine if gap.status == "late"),
+            counts=engine_counts(
+                [self.counts.get(each, {}) for each in own],
+                totals.get("preemptions"),
+                self.counts.get(row.epoch_id, {}),
+                self.busy_ms.get(row.epoch_id),
+                json.loads(row.knobs),
+                [each.name for each in self.devices if each.device_id in held and each.parent_id is None],
+            ),
         )
 
     def _power(self, epochs: list[int]) -> float | None:
