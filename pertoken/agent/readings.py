@@ -84,12 +84,12 @@ class DeviceReading:
     ecc_corrected: int | None = None
     """Absolute, since the driver was loaded."""
     ecc_uncorrected: int | None = None
-    processes: tuple[DeviceProcess, ...] | None = None
-    """None: the list could not be read, or was not asked for this time."""
     lost: str | None = None
     """Why the whole device did not answer; every value is None then."""
     silent_s: int | None = None
     """For how long a lost device has not answered; None: it never did since the agent started."""
+    processes: tuple[DeviceProcess, ...] | None = None
+    """None: the list could not be read, or was not asked for this time."""
     gaps: tuple[Gap, ...] = ()
 
 
