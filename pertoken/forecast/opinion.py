@@ -19,6 +19,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from pertoken.deployment import Deployment
+from pertoken.forecast.served import Load, layout
+
 WORKER = Path(__file__).with_name("kernel_worker.py")
 
 
@@ -42,6 +45,24 @@ class OperatingPoint:
     """Ranks that each serve requests of their own and share the experts."""
     ep: int = 1
     kv_dtype: str | None = None
+
+
+def operating_point(deployment: Deployment, load: Load, concurrency: float) -> OperatingPoint:
+    """A deployment under a load with so many requests there. Its data-parallel ranks share one set of experts."""
+    tp, pp, dp = layout(deployment)
+    return OperatingPoint(
+        model=deployment.model.name,
+        accelerator=deployment.accelerator or "an unknown device",
+        engine=deployment.engine,
+        weight_dtype=deployment.weight_dtype or "unknown",
+        kv_dtype=deployment.kv_dtype,
+        prompt_len=load.prompt_len,
+        generated_len=load.generated_len,
+        concurrency=concurrency,
+        tp=tp,
+        pp=pp,
+        attention_dp=dp,
+    )
 
 
 @dataclass(frozen=True, slots=True)

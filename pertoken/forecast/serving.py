@@ -16,6 +16,7 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
 from pertoken.forecast.efficiency import absolute_half_width, attenuation, deviation, efficiency, half_width, transfer
 from pertoken.forecast.formats import defaults, has_fp8_cache
+from pertoken.forecast.opinion import Opinion, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.units import format_bytes
@@ -40,6 +41,8 @@ SOME_WAIT = 0.1
 """Waiting requests from which a measured TTFT says more of the queue than of prefill."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it tells how many sequences fill it: below, fixed blocks and prefixes blur it."""
+Z_80 = 1.2816
+"""Standard deviations of a normal distribution on either side that hold 80 % of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +206,17 @@ def _capacity(running: float, fitting: float, kv_use: float | None) -> float:
 
 
 def compare(
-    now: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
+    now: Deployment,
+    to: Deployment,
+    load: Load,
+    market: Market,
+    calibration: Calibration | None = None,
+    opinion: Opinion | None = None,
 ) -> Change | Forecast:
     """What going from `now` to `to` does under the load: the refusal if it would not start then.
 
-    The interval is the error measured for changes of these kinds. Raises Abstained as `forecast` does, and for a
-    change of a knob the serving model does not know.
+    The interval is the error measured for changes of these kinds. A second `opinion` is blended in where it has one.
+    Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
     kinds = _known_kinds(now, to, market)
     known = calibration or Calibration()
@@ -219,8 +227,13 @@ def compare(
     running = (np.array([max(1.0, load.running)]), np.array([after.running.concurrency]))
     kept = (known.kept(now), known.kept(to))
     found = ratio(here, there, efficiency(), deviation(), running, known.posterior, kept)
-    likely = float(np.exp(attenuation(kinds) * found.log_ratio[0]))
-    spread = math.exp(float(half_width(kinds, found.log_sd)[0]))
+    log_ratio = float(attenuation(kinds) * found.log_ratio[0])
+    said = Ratio(log_ratio, float(half_width(kinds, found.log_sd)[0]) / Z_80)
+    if opinion is not None:
+        points = [operating_point(each, load, float(at[0])) for each, at in zip((now, to), running, strict=True)]
+        seen = float(found.before.tok_s[0]) if known.measured else None
+        said = blend(said, opinion.log_ratio(*points), kinds, seen)
+    likely, spread = math.exp(said.log), math.exp(Z_80 * said.log_sd)
     return Change((likely / spread, likely, likely * spread), 1000 * float(found.before.token_s[0]), after)
 
 

@@ -8,7 +8,11 @@ import pytest
 
 from benchmarks.blend import Pair, blended, learn, left_out, macro, per_kind
 from benchmarks.second_opinion import log_ratio, point
+from pertoken.catalog.market import load_market
+from pertoken.deployment import Deployment
 from pertoken.forecast.opinion import KernelTables, OperatingPoint, Ratio, Said, ask, blend, log_sd_of, weight
+from pertoken.forecast.served import Load
+from pertoken.forecast.serving import Change, compare
 
 LLAMA = OperatingPoint("meta-llama/Llama-3.1-70B-Instruct", "H100 SXM5", "vllm", "bf16", 1024, 512, 32, tp=4)
 
@@ -120,6 +124,36 @@ def test_an_opinion_that_was_off_before_the_change_says_less() -> None:
     ours, said = Ratio(0.0, 0.1), Said(log_ratio=1.0, log_tok_s=math.log(1000))
     near, far = (blend(ours, said, ["move_gpu"], seen_tok_s=seen).log for seen in (950, 400))
     assert 0 < far < near < blend(ours, said, ["move_gpu"]).log == pytest.approx(weight())
+
+
+class Fixed:
+    """An opinion that says the same of every change, and keeps what it was asked."""
+
+    def __init__(self, said: Said) -> None:
+        self.said = said
+        self.asked: list[tuple[OperatingPoint, OperatingPoint]] = []
+
+    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> Said:
+        self.asked.append((before, after))
+        return self.said
+
+
+def test_a_comparison_takes_a_second_opinion_into_account() -> None:
+    market = load_market()
+    model = market.model("Llama-3.1-8B")
+    assert model is not None
+    now = Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype="bf16")
+    to = now.but(weight_dtype="fp8")
+    load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
+    high, silent = Fixed(Said(log_ratio=math.log(3))), Fixed(Said(reason="not covered"))
+    alone, both, unheard = (compare(now, to, load, market, opinion=each) for each in (None, high, silent))
+    assert isinstance(alone, Change) and isinstance(both, Change) and isinstance(unheard, Change)
+    assert alone.ratio[1] < both.ratio[1] < 3
+    assert both.ratio[2] / both.ratio[0] > alone.ratio[2] / alone.ratio[0]
+    assert unheard.ratio == pytest.approx(alone.ratio)
+    [(before, after)] = high.asked
+    assert (before.concurrency, before.accelerator, before.weight_dtype) == (8, "H100 SXM5", "bf16")
+    assert after == replace(before, weight_dtype="fp8")
 
 
 def pair(kind: str, gpu: str, measured: float, ours: float, tables: float) -> Pair:
