@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pertoken.cli.fleet import COMMANDS as FLEET_COMMANDS
 from pertoken.cli.options import db_option, json_option, settings_of
 
 
@@ -111,3 +112,7 @@ def purge(config_file: str | None, db: str | None, raw_before: str, minutes_befo
     finally:
         lock.release()
     click.echo(f"{where}: {deleted:,} rows deleted.")
+
+
+for _command in FLEET_COMMANDS:
+    db.add_command(_command)

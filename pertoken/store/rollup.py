@@ -4,7 +4,7 @@ A minute is computed from ticks, an hour from minutes. Recomputing a minute mark
 transaction. A bucket that changed gets a higher revision.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,8 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import upsert
 
 MINUTE, HOUR = 60, 3600
+Changed = Callable[[Connection, Iterable[tuple[str, int, int]]], None]
+"""Told, within the transaction, which buckets changed: (roll-up table, owner_id, start)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +72,7 @@ ROLLUPS = (
 )
 
 
-def roll_up(connection: Connection, *, hours: bool = True) -> int:
+def roll_up(connection: Connection, *, hours: bool = True, changed: Changed | None = None) -> int:
     """Recompute every dirty bucket, minutes first, each level in one transaction; returns how many.
 
     Without `hours` those keep their marks: an hour is read by its minutes until it is over.
@@ -79,11 +81,11 @@ def roll_up(connection: Connection, *, hours: bool = True) -> int:
     for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
         with connection.begin():
             for each in ROLLUPS:
-                done += _recompute(connection, each, seconds)
+                done += _recompute(connection, each, seconds, changed)
     return done
 
 
-def _recompute(connection: Connection, rollup: _Rollup, seconds: int) -> int:
+def _recompute(connection: Connection, rollup: _Rollup, seconds: int, changed: Changed | None) -> int:
     target = rollup.tables[seconds]
     marks = connection.execute(select(t.dirty.c.owner_id, t.dirty.c.ts).where(t.dirty.c.rollup == target.name)).all()
     if not marks:
@@ -91,6 +93,8 @@ def _recompute(connection: Connection, rollup: _Rollup, seconds: int) -> int:
     buckets = [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in marks]
     connection.execute(_statement(connection.dialect.name, rollup, seconds), buckets)
     connection.execute(delete(t.dirty).where(t.dirty.c.rollup == target.name))
+    if changed is not None:
+        changed(connection, [(target.name, owner_id, ts) for owner_id, ts in marks])
     if seconds == MINUTE:
         hours = {(owner_id, ts // HOUR * HOUR) for owner_id, ts in marks}
         connection.execute(

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Insert, Table, delete, func, insert, select, update
 
 from pertoken.provenance import Provenance
-from pertoken.store import rows
+from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
 from pertoken.store.ids import stable_id
 from pertoken.store.open import explained, upsert, writing
@@ -52,6 +52,8 @@ class Writer:
         """By id: an identity as it was last written, and that tick's `ts`."""
         self._bucket_sets: frozenset[int] = frozenset()
         """Those that are stored already."""
+        with explained(place), self._connection.begin():
+            self._ships = outbox.marking(self._connection)
 
     def __enter__(self) -> "Writer":
         return self
@@ -79,14 +81,32 @@ class Writer:
         with explained(self.place), self._connection.begin():
             seen = self._identities(tick)
             self._samples(tick)
-            self._memory(tick)
+            events = self._memory(tick)
+            if self._ships:
+                outbox.mark(self._connection, self._marks(tick, events, identities=bool(seen)))
         self._seen |= seen
         self._bucket_sets |= tick.bucket_sets.keys()
 
     def roll_up(self, *, hours: bool = True) -> int:
         """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many."""
         with explained(self.place):
-            return roll_up(self._connection, hours=hours)
+            return roll_up(self._connection, hours=hours, changed=outbox.mark if self._ships else None)
+
+    def ship(self, on: bool, *, raw: bool = False) -> None:
+        """Mark from now on what is to be shipped to a server (with ticks, where `raw`), or no longer."""
+        with explained(self.place), self._connection.begin():
+            outbox.switch(self._connection, on, raw)
+        self._ships = on
+
+    def shipped(self, seq: int, *, at_most: int) -> int:
+        """Let go of up to `at_most` marks that the server holds; returns how many."""
+        with explained(self.place), self._connection.begin():
+            return outbox.settle(self._connection, seq, at_most)
+
+    def bound_spool(self, most: int) -> tuple[int, int]:
+        """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
+        with explained(self.place), self._connection.begin():
+            return outbox.bound(self._connection, most)
 
     def counters(self) -> tuple[rows.CounterState, ...]:
         """The last state of every counter."""
@@ -237,7 +257,18 @@ class Writer:
             [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)],
         )
 
-    def _memory(self, tick: rows.Tick) -> None:
+    def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
+        return [
+            *([(outbox.IDENTITY.name, tick.host.host_id, 0)] if identities else []),
+            *((outbox.EPOCH.name, each.deployment_id, 0) for each in tick.epochs),
+            *((outbox.HISTOGRAM_SET.name, each, 0) for each in tick.bucket_sets if each not in self._bucket_sets),
+            *((outbox.CAPABILITY.name, each, 0) for each in sorted({one.owner_id for one in tick.capabilities})),
+            *((outbox.EVENT.name, each, 0) for each in events),
+        ]
+
+    def _memory(self, tick: rows.Tick) -> list[int]:
+        """Counters, capabilities and events; returns the ids of the events."""
+        events = []
         for owner_id, series in tick.forgotten:
             self._connection.execute(
                 delete(t.counter_state).where(
@@ -249,6 +280,7 @@ class Writer:
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
             event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
+            events.append(event_id)
             statement = upsert(self._dialect, t.event).values(
                 event_id=event_id,
                 host_id=tick.host.host_id,
@@ -264,6 +296,7 @@ class Writer:
                     index_elements=["event_id"], set_={"last_ts": tick.ts, "count": t.event.c.count + 1}
                 )
             )
+        return events
 
     def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
         if values:
