@@ -1,14 +1,13 @@
 """What `pertoken agent` costs the host it measures: `python -m benchmarks.agent [--gpus 8] [--seconds 60] …`.
 
 The whole agent (its main process and its sampler, the scrape and the database commit included) runs beside a bare
-pynvml loop over the same stand-in driver, at the same time and interval, with one stand-in vLLM page. The stand-in
-driver is Python inside the measured processes, where a real one is C and a system call: what that costs is told by
-the bare loop, which does nothing else.
+pynvml loop and the peers that are installed, over the same stand-in driver, at the same time and interval, with one
+stand-in vLLM page. The stand-in is a library in C that answers at once and counts the calls of each of them: what a
+real driver's calls take comes on top. It needs a C compiler.
 """
 
 import argparse
 import importlib.util
-import json
 import os
 import signal
 import sqlite3
@@ -25,7 +24,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.report import Row, Target, report
-from tests.standin_nvml import Machine, eight, environment
+from tests.standin_nvml import Machine, eight
+from tests.standin_nvml.native import COMPILER, build, calls_made, environment
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 60.0
@@ -35,20 +35,16 @@ LOOK_S = 0.02
 WARM_UP_TICKS = 3
 PEER_WARM_UP_S = 15.0
 """What peers may import before they tick."""
-OURS = ("pertoken agent", "its sampler", "bare pynvml loop")
+AGENT, SAMPLER, BARE = OURS = ("pertoken agent", "its sampler", "bare pynvml loop")
+DRIVER = "calls that reached the stand-in, counted by it, over the measured time"
 PEERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "nvitop-exporter": ("nvitop_exporter", ("--port", "0", "--interval", "{interval}")),
     "zeus": ("zeus.monitor", ("power", "--update-period", "{interval}")),
 }
 """Peers that are measured where they are installed: the module that is run, and its arguments. Neither stores
 anything; zeus reads power alone."""
-CALL = "its own CPU time over its calls: pynvml, the stand-in driver (in Python) and its loop"
-CPU = "utime+stime of its processes in /proc, over the measured time"
-PEER = f"{CPU}; the stand-in driver lacks some of what it asks, and refuses that"
-PSS = (
-    "Pss of smaps_rollup at the end, summed; the benchmark's other Python processes share pages with these, "
-    "so alone it is higher, and at most RSS"
-)
+CPU = "CPU-time clocks of its processes, over the measured time"
+PSS = "Pss of smaps_rollup of its processes, summed, once the others ended; two Pythons of the benchmark share pages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +62,15 @@ def use(pid: int) -> Use:
     root = psutil.Process(pid)
     cpu_s = rss = pss = 0.0
     for process in (root, *root.children(recursive=True)):
-        times = process.cpu_times()
-        cpu_s += times.user + times.system
+        cpu_s += time.clock_gettime(cpu_clock(process.pid))
         sizes = _rollup(process.pid)
         rss, pss = rss + sizes["Rss"], pss + sizes["Pss"]
     return Use(cpu_s, rss / 1024, pss / 1024, time.monotonic())
+
+
+def cpu_clock(pid: int) -> int:
+    """The clock of all CPU time a process used so far, to the nanosecond; clock_getcpuclockid(3) on Linux."""
+    return ~pid << 3 | 2
 
 
 def _rollup(pid: int) -> dict[str, int]:
@@ -150,75 +150,92 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     with ExitStack() as stack:
         engine = stack.enter_context(running([sys.executable, "-m", "benchmarks.engine_page"], plain, log))
         url = line_of(engine)
-        env = environment(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), plain)
+        library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "driver")
+        asked = {name: scratch / f"{name}.calls" for name in (AGENT, BARE, *PEERS)}
+        envs = {name: environment(library, plain, file) for name, file in asked.items()}
         say(f"first starts of the agent: {gpus} stand-in GPUs, engine at {url}")
-        first_starts_s = []
+        first_starts_s: list[float] = []
+        next_starts_s: list[float] = []
         for n in range(STARTS):
             (scratch / f"start-{n}").mkdir()
-            with agent(scratch / f"start-{n}", url, interval_s, env) as (_, first_start_s):
-                first_starts_s.append(first_start_s)
-        with agent(folder, url, interval_s, env):
-            pass
-        pid, next_start_s = stack.enter_context(agent(folder, url, interval_s, env))
-        bare = stack.enter_context(running([sys.executable, "-m", "benchmarks.bare_nvml", str(interval_s)], env, log))
-        pids = dict(zip(OURS, (pid, sampler_of(pid), bare.pid), strict=True))
+            for starts_s in (first_starts_s, next_starts_s):
+                with agent(scratch / f"start-{n}", url, interval_s, envs[AGENT]) as (_, start_s):
+                    starts_s.append(start_s)
+        pid, _ = stack.enter_context(agent(folder, url, interval_s, envs[AGENT]))
+        others = stack.enter_context(ExitStack())
+        command = [sys.executable, "-m", "benchmarks.bare_nvml", str(interval_s)]
+        bare = others.enter_context(running(command, envs[BARE], log))
+        pids = {AGENT: pid, SAMPLER: sampler_of(pid), BARE: bare.pid}
         for name, (module, arguments) in PEERS.items():
             if importlib.util.find_spec(module.partition(".")[0]) is not None:
                 command = [sys.executable, "-m", module, *(each.format(interval=interval_s) for each in arguments)]
-                pids[name] = stack.enter_context(running(command, env, log)).pid
+                pids[name] = others.enter_context(running(command, envs[name], log)).pid
         time.sleep(WARM_UP_TICKS * interval_s + (PEER_WARM_UP_S if len(pids) > len(OURS) else 0))
+        pids = {name: each for name, each in pids.items() if psutil.Process(each).status() != psutil.STATUS_ZOMBIE}
         say(f"measuring {', '.join(pids)} for {seconds:g} s")
         since_ts = int(time.time())
-        start = {name: use(each) for name, each in pids.items()}
+        start, calls = {name: use(each) for name, each in pids.items()}, counted(asked, pids)
         time.sleep(seconds)
-        end = {name: use(each) for name, each in pids.items()}
+        end, last_calls = {name: use(each) for name, each in pids.items()}, counted(asked, pids)
         costs = query(folder, f"SELECT tick_ms, missed_ticks, driver_calls FROM agent_sample WHERE ts > {since_ts}")
         engines = query(folder, f"SELECT COUNT(DISTINCT epoch_id) FROM deployment_sample WHERE ts > {since_ts}")
-        assert bare.stdin is not None
-        bare.stdin.close()
-        told = json.loads(line_of(bare))
-    share = {name: (end[name].cpu_s - start[name].cpu_s) / (end[name].at_s - start[name].at_s) for name in pids}
-    calls = statistics.fmean(driver_calls for _, _, driver_calls in costs)
-    per_call_s, bare_share = told["cpu_s"] / told["calls"], told["cpu_s"] / (told["ticks"] * interval_s)
-    driver = calls * per_call_s / interval_s
+        others.close()
+        alone = use(pid)
+    span_s = {name: end[name].at_s - start[name].at_s for name in pids}
+    share = {name: (end[name].cpu_s - start[name].cpu_s) / span_s[name] for name in pids}
+    per_tick = {name: (last_calls[name] - calls[name]) / span_s[name] * interval_s for name in calls}
 
-    ours = "pertoken agent"
-    first_start_s = statistics.median(first_starts_s)
+    first_start_s, next_start_s = statistics.median(first_starts_s), statistics.median(next_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"
+    starts = f"median of {STARTS}"
     rows = [
-        Row(ours, "cpu_share", share[ours], "of one core", CPU),
-        Row(ours, "cpu_share_driver_calls", driver, "of one core", "its driver calls at the bare loop's price of one"),
-        Row(ours, "cpu_share_own", share[ours] - driver, "of one core", "cpu_share less cpu_share_driver_calls"),
-        Row(ours, "cpu_per_tick", share[ours] * interval_s * 1000, "ms", "cpu_share x interval"),
-        Row(ours, "driver_calls_per_tick", calls, "calls", "mean of agent_sample over the measured time"),
-        Row(ours, "driver_calls_per_tick_most", max(each[2] for each in costs), "calls", "with process lists"),
-        Row(ours, "tick_time", statistics.median(each[0] for each in costs), "ms", "median of agent_sample"),
-        Row(ours, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
-        Row(ours, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
-        Row(ours, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
-        Row(
-            ours, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; median of {STARTS}"
-        ),
-        Row(ours, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before"),
-        Row("its sampler", "cpu_share", share["its sampler"], "of one core", f"part of the agent's: {CPU}"),
-        Row("bare pynvml loop", "cpu_share", bare_share, "of one core", "its own CPU time over its ticks"),
-        Row("bare pynvml loop", "driver_calls_per_tick", told["calls"] / told["ticks"], "calls", "counted by it"),
-        Row("bare pynvml loop", "cpu_per_call", per_call_s * 1e6, "us", CALL),
-        Row("both", "cpu_share_ratio", share[ours] / bare_share, "", "agent / bare loop"),
+        Row(AGENT, "cpu_share", share[AGENT], "of one core", CPU),
+        Row(AGENT, "cpu_share_main", share[AGENT] - share[SAMPLER], "of one core", "less that of its sampler"),
+        Row(AGENT, "cpu_per_tick", share[AGENT] * interval_s * 1000, "ms", "cpu_share x interval"),
+        Row(AGENT, "driver_calls_per_tick_own", mean(costs, 2), "calls", "mean of agent_sample"),
+        Row(AGENT, "driver_calls_per_tick_most", max(each[2] for each in costs), "calls", "with process lists"),
+        Row(AGENT, "tick_time", statistics.median(each[0] for each in costs), "ms", "median of agent_sample"),
+        Row(AGENT, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
+        Row(AGENT, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
+        Row(AGENT, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
+        Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {starts}"),
+        Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {starts}"),
+        Row(AGENT, "pss", alone.pss_mib, "MiB", PSS),
+        Row(SAMPLER, "cpu_share", share[SAMPLER], "of one core", f"part of the agent's: {CPU}"),
+        Row(BARE, "cpu_share", share[BARE], "of one core", CPU),
+        Row("both", "cpu_share_ratio", share[AGENT] / share[BARE], "", "agent / bare loop"),
     ]
     for name in PEERS:
         value = share.get(name)
-        rows.append(Row(name, "cpu_share", value, "of one core", PEER if name in pids else "absent: not installed"))
+        rows.append(
+            Row(
+                name,
+                "cpu_share",
+                value,
+                "of one core",
+                CPU if name in pids else "absent: not installed, or it did not run",
+            )
+        )
+    rows += [Row(name, "driver_calls_per_tick", n, "calls", DRIVER) for name, n in per_tick.items()]
     for name in pids:
-        rows.append(Row(name, "pss", end[name].pss_mib, "MiB", PSS))
         rows.append(Row(name, "rss", end[name].rss_mib, "MiB", "Rss of smaps_rollup at the end, summed"))
         rows.append(Row(name, "rss_growth", end[name].rss_mib - start[name].rss_mib, "MiB", "over the measured time"))
     return rows, [
-        Target("agent.cpu_share", share[ours], 0.005, "<="),
-        Target("agent.driver_calls_per_tick", calls, 72, "<="),
-        Target("agent.rss_mib", end[ours].pss_mib, 64, "<="),
+        Target("agent.cpu_share", share[AGENT], 0.005, "<="),
+        Target("agent.driver_calls_per_tick", per_tick[AGENT], 72, "<="),
+        Target("agent.rss_mib", alone.pss_mib, 64, "<="),
         Target("agent.first_sample_s", first_start_s, 1.0, "<="),
     ]
+
+
+def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int]:
+    """Driver calls so far of those that run."""
+    return {name: calls_made(file) for name, file in asked.items() if name in pids}
+
+
+def mean(rows: list[tuple[int, ...]], column: int) -> float:
+    """Of one column."""
+    return statistics.fmean(each[column] for each in rows)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -239,10 +256,12 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=1, help="seconds between ticks [default: 1]")
     parser.add_argument("--out", type=Path, help="write the result there as well")
     given = parser.parse_args()
+    if COMPILER is None:
+        parser.error("the stand-in driver needs a C compiler (cc, gcc or clang)")
     with tempfile.TemporaryDirectory(prefix="pertoken-benchmark-") as scratch:
         rows, targets = measure(given.gpus, given.seconds, given.interval, Path(scratch))
-    asked = f"{given.gpus} GPUs, {given.interval} s interval, {given.seconds:g} s measured"
-    rows.insert(0, Row("benchmark", "setting", asked, "", "stand-in NVML driver; one stand-in vLLM 0.32 page"))
+    setting = f"{given.gpus} GPUs, {given.interval} s interval, {given.seconds:g} s measured"
+    rows.insert(0, Row("benchmark", "setting", setting, "", "stand-in NVML driver in C; one stand-in vLLM 0.32 page"))
     text = report("agent", rows, targets)
     if given.out is not None:
         given.out.write_text(text + "\n")
