@@ -4,6 +4,7 @@ The table of keys below is read by the loader, by `pertoken config`, and by the 
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -38,6 +39,12 @@ def _secret_text(value: object) -> str:
         return _text(value)
     except ValueError as error:
         raise _Unrepeated(str(error)) from None
+
+
+def without_password(url: str) -> str:
+    """A database's folder or URL as it may be shown, however it is written."""
+    shown = re.sub(r"^([A-Za-z0-9+.]+:/*[^:/@?]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", shown)
 
 
 def _flag(value: object) -> bool:

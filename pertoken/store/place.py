@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.store.server import server_url
 
 GROUPS = ("telemetry", "advice")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def place(db: str | None = None, advice: str | None = None) -> Place:
     if db is None:
         folder = SERVICE_FOLDER if os.access(SERVICE_FOLDER / "telemetry.db", os.R_OK) else person_folder()
         return Place(folder=folder, advice_folder=advice_folder)
-    if "://" not in db:
+    if not _SCHEME.match(db):
         folder = Path(db).expanduser()
         if folder.exists() and not folder.is_dir():
             raise BadInput(f"--db {db}: is a file; name the folder that holds (or is to hold) telemetry.db")
