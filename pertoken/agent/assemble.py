@@ -20,8 +20,17 @@ from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_step, g
 from pertoken.agent.epochs import follow
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.store.rows import AgentSample, Capability, CounterState, DeviceShare, EpochRow, Event, Tick
+from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
+from pertoken.store.rows import (
+    AgentSample,
+    Capability,
+    CounterState,
+    DeviceRow,
+    DeviceShare,
+    EpochRow,
+    Event,
+    Tick,
+)
 from pertoken.store.telemetry import OTHER
 
 
@@ -83,12 +92,8 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         samples += _shares(devices, engines, holdings, epochs, moment.ts)
     capabilities = _capabilities(memory, readings, host_id, devices, engines)
     states = [*(step.states for step in devices), *(step.states for step in engines)]
-    told = tuple(
-        Event(each.kind, f"{row.name} ({row.uuid}): {each.message}", row.device_id)
-        for each in probe.happened
-        for row in (step.row for step in devices)
-        if row.uuid == each.uuid
-    )
+    rows = {step.row.uuid: step.row for step in devices}
+    told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
     events = [readings.events, told, *(step.events for step in devices), *(step.events for step in engines)]
     tick = Tick(
         ts=moment.ts,
@@ -105,6 +110,13 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         events=tuple(event for each in events for event in each),
     )
     return tick, _kept(memory, readings, tick, moment, engines, epochs, capabilities, gpu, baseline)
+
+
+def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
+    if happened.uuid is None:
+        return Event(happened.kind, happened.message)
+    row = rows[happened.uuid]
+    return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id)
 
 
 def _gpu_holdings(

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 from pertoken.agent.energy import EnergyStep, energy_step
 from pertoken.agent.identity import HostIdentity
+from pertoken.agent.lost_metrics import metric_events
 from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
 from pertoken.store.ids import stable_id
@@ -136,6 +137,7 @@ def device_step(
         events.append(Event("ecc", text, device_id))
     if before and before.lost and not reading.lost:
         events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
+    events += metric_events(before, reading, device_id)
     # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
     take = reading.energy_mj is not None and not (baseline and state)
     return DeviceStep(

@@ -45,9 +45,11 @@ class Drivers:
         except SamplerError as error:
             kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
             return self._without_sampler(kind, str(error), _REMEDY)
-        back = self._cpu is not None
+        events = [Event("sampler_restarted", gap.reason) for gap in reading.gaps if gap.metric == "sampler"]
+        if self._cpu is not None:
+            events.append(Event("sampler_back", "the sampler answers again"))
         self._last, self._cpu = reading, None
-        return reading, (Event("sampler_back", "the sampler answers again"),) if back else ()
+        return reading, tuple(events)
 
     def close(self) -> None:
         """End the sampler; one that hangs is left to end by itself."""

@@ -26,9 +26,10 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """Something a driver told by itself, of one device."""
+    """Something a driver told by itself."""
 
-    uuid: str
+    uuid: str | None
+    """The device it is about; None: all of this host's."""
     kind: str
     message: str
 
@@ -39,7 +40,7 @@ class DeviceReading:
 
     uuid: str
     kind: str
-    """`gpu`, `mig` (a slice of one) or `cpu`."""
+    """`gpu`, `mig` (a slice of one by NVIDIA), `partition` (a part of one by AMD) or `cpu`."""
     vendor: str
     name: str
     slot: int | None = None
@@ -48,7 +49,7 @@ class DeviceReading:
     driver_version: str | None = None
     pci_bus_id: str | None = None
     parent_uuid: str | None = None
-    """The GPU a MIG device is a slice of."""
+    """The GPU that a MIG device or partition is a part of."""
     part_1e6: int | None = None
     """What part of that GPU's compute slices it is."""
     power_source: str | None = None

@@ -20,7 +20,7 @@ from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.probes.xid import XidWatch
-from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
+from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
 from pertoken.agent.wire import encode
 from pertoken.config import PROBES
 
@@ -39,6 +39,9 @@ class Probe(Protocol):
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
         """Every device, and what is missing for the whole host; the process lists only if asked for."""
+
+    def happened(self) -> tuple[Happened, ...]:
+        """What its driver told by itself since this was last asked."""
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded."""
@@ -65,14 +68,13 @@ class Probes:
         """Everything at one instant; the process lists only if asked for."""
         host, cpu = self._cpu.read()
         read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
-        nvidia = self._vendors.get("nvidia")
         calls = sum(probe.calls for probe in self._vendors.values())
         cpu_ms = int(time.process_time() * 1000)
         reading = ProbeReading(
             host=host,
             devices=(*(device for devices, _ in read for device in devices), cpu),
             gaps=tuple(gap for _, gaps in read for gap in gaps),
-            happened=nvidia.happened() if isinstance(nvidia, NvidiaProbe) else (),
+            happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
             rss_bytes=self._process.memory_info().rss,

@@ -38,18 +38,23 @@ def upgrade(config_file: str | None, db: str | None) -> None:
 @db.command("check", short_help="Check schema and integrity.")
 @db_option
 def check(config_file: str | None, db: str | None) -> None:
-    """Check that the schema is this pertoken's and that the files are whole; exit 1 if not."""
+    """Check that the schema is this pertoken's and that every row is as it was stored; exit 1 if not.
+
+    Says which table, of which device or epoch, and when. An agent may run meanwhile, and checks by itself too.
+    """
     from pertoken.errors import StoreError
     from pertoken.store.check import faults
     from pertoken.store.place import place
 
     settings = settings_of(config_file, db=db)
     where = place(settings.db, settings.advice)
-    found = faults(where)
-    for each in found:
-        click.echo(each)
+    found = 0
+    for each in faults(where):
+        if each is not None:
+            click.echo(each)
+            found += 1
     if found:
-        raise StoreError(f"{where}: {len(found)} fault{'s' if len(found) > 1 else ''} found")
+        raise StoreError(f"{where}: {found} fault{'s' if found > 1 else ''} found")
     click.echo(f"{where}: schema and integrity are good.")
 
 

@@ -1,6 +1,7 @@
 """What a database holds, and whether it is whole."""
 
 import sqlite3
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,31 +12,35 @@ from pertoken.store import advice, telemetry
 from pertoken.store.open import Store, check_revision, explained, reading, revision
 from pertoken.store.place import GROUPS, Place
 from pertoken.store.read import first_and_last
+from pertoken.store.verify import verify
 
 FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
 
 
-def faults(place: Place) -> list[str]:
-    """What is wrong with a place, one line each: another schema, or damaged pages."""
-    found: list[str] = []
+def faults(place: Place) -> Iterator[str | None]:
+    """What is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were stored.
+
+    None after each step that found nothing.
+    """
     for group in GROUPS:
         if not place.exists(group):
             if group == "telemetry":
-                found.append(f"{place}: holds no telemetry.db")
+                yield f"{place}: holds no telemetry.db"
             continue
         engine = reading(place, group)
         try:
             with explained(place):
                 check_revision(revision(engine, group), group, place)
-                if place.url is None:
+                if place.url is None and group == "telemetry":
+                    for fault in verify(place):
+                        yield None if fault is None else f"{place.file(group)}: {fault}"
+                elif place.url is None:
                     with engine.connect() as connection:
                         for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
-                            if line != "ok":
-                                found.append(f"{place.file(group)}: {line}")
+                            yield None if line == "ok" else f"{place.file(group)}: {line}"
         except StoreError as error:
-            found.append(str(error))
-    return found
+            yield str(error)
 
 
 def contents(store: Store) -> dict[str, Any]:

@@ -5,6 +5,7 @@ transaction. A bucket that changed gets a higher revision.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import telemetry as t
 from pertoken.store.open import upsert
+from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
 Changed = Callable[[Connection, Iterable[tuple[str, int, int]]], None]
@@ -72,35 +74,43 @@ ROLLUPS = (
 )
 
 
-def roll_up(connection: Connection, *, hours: bool = True, changed: Changed | None = None) -> int:
-    """Recompute every dirty bucket, minutes first, each level in one transaction; returns how many.
+def roll_up(connection: Connection, seconds: int, seals: Seals | None = None, changed: Changed | None = None) -> int:
+    """Recompute every dirty bucket of `seconds`, in the caller's transaction; returns how many.
 
-    Without `hours` those keep their marks: an hour is read by its minutes until it is over.
+    Minutes come first: they are what hours are made of.
     """
-    done = 0
-    for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
-        with connection.begin():
-            for each in ROLLUPS:
-                done += _recompute(connection, each, seconds, changed)
-    return done
+    return sum(_recompute(connection, each, seconds, seals, changed) for each in ROLLUPS)
 
 
-def _recompute(connection: Connection, rollup: _Rollup, seconds: int, changed: Changed | None) -> int:
+def _recompute(
+    connection: Connection, rollup: _Rollup, seconds: int, seals: Seals | None, changed: Changed | None
+) -> int:
     target = rollup.tables[seconds]
     marks = connection.execute(select(t.dirty.c.owner_id, t.dirty.c.ts).where(t.dirty.c.rollup == target.name)).all()
     if not marks:
         return 0
     buckets = [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in marks]
-    connection.execute(_statement(connection.dialect.name, rollup, seconds), buckets)
+    changing = (
+        seals.changing(SEALED[target.name], (rollup.owner, "ts"), [(owner_id, ts) for owner_id, ts in marks])
+        if seals is not None
+        else nullcontext()
+    )
+    with changing:
+        connection.execute(_statement(connection.dialect.name, rollup, seconds), buckets)
     connection.execute(delete(t.dirty).where(t.dirty.c.rollup == target.name))
     if changed is not None:
         changed(connection, [(target.name, owner_id, ts) for owner_id, ts in marks])
+    if seals is not None:
+        seals.marks.drop((target.name, owner_id, ts) for owner_id, ts in marks)
     if seconds == MINUTE:
-        hours = {(owner_id, ts // HOUR * HOUR) for owner_id, ts in marks}
+        above = str(rollup.tables[HOUR].name)  # of a type of its own, which a seal cannot sum
+        hours = sorted({(above, owner_id, ts // HOUR * HOUR) for owner_id, ts in marks})
         connection.execute(
             upsert(connection.dialect.name, t.dirty).on_conflict_do_nothing(),
-            [{"rollup": rollup.tables[HOUR].name, "owner_id": owner, "ts": ts} for owner, ts in sorted(hours)],
+            [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in hours],
         )
+        if seals is not None:
+            seals.marks.put(hours)
     return len(marks)
 
 

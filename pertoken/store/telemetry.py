@@ -64,7 +64,7 @@ device = _table(
     "device",
     _key("device_id"),
     _int("host_id", required=True),
-    _text("kind", required=True),  # gpu | mig | cpu
+    _text("kind", required=True),  # gpu | mig | partition | cpu
     _text("uuid", required=True),
     _text("vendor"),
     _text("name", required=True),
@@ -277,6 +277,25 @@ outbox = _table(
     _int("seq", required=True),  # a changed row gets a new one: what is shipped is what lies behind the cursor
 )
 Index("ix_outbox_seq", outbox.c.seq)
+
+# -- what is stored, counted ------------------------------------------------------------------------------------
+
+batch = _table(
+    "batch",
+    _key("seq"),  # one for each transaction that changed anything, without gaps
+    _int("ts", required=True),  # of the tick stored, or of the last one before
+    _int("row_count", required=True),  # of samples
+    _int("crc_sum", required=True),  # of those rows' CRC32
+    _int("chain", required=True),  # CRC32 of this row's values, begun with the chain of the row before
+)
+seal = _table(
+    "seal",
+    Column("name", Text, primary_key=True),  # of the table
+    _key("owner_id"),
+    _key("ts"),  # start of the hour or day whose rows are counted; 0 where rows have no time
+    _int("row_count", required=True),
+    _int("crc_sum", required=True),
+)
 
 # -- roll-ups --------------------------------------------------------------------------------------------------
 

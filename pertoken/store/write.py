@@ -1,31 +1,27 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields
 from functools import cache
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Insert, Table, delete, func, insert, select, update
+from sqlalchemy import Table, delete, func, insert, select, update
 
+from pertoken.errors import StoreError
 from pertoken.provenance import Provenance
 from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
 from pertoken.store.ids import stable_id
 from pertoken.store.open import explained, upsert, writing
 from pertoken.store.place import Place
-from pertoken.store.rollup import roll_up
+from pertoken.store.rollup import HOUR, MINUTE, roll_up
+from pertoken.store.samples import SAMPLES
+from pertoken.store.seal import SEALED, Sealed, Seals, chained
+from pertoken.store.witness import Acknowledged, Witness, acknowledged
 
-_SAMPLES: dict[type, tuple[Insert, str | None, str | None]] = {
-    rows.DeviceSample: (insert(t.device_sample), "device", "device_id"),
-    rows.HostSample: (insert(t.host_sample), "host", "host_id"),
-    rows.AgentSample: (insert(t.agent_sample), None, None),
-    rows.DeploymentSample: (insert(t.deployment_sample), "deployment", "epoch_id"),
-    rows.DeviceShare: (insert(t.device_share), "share", "device_id"),
-    rows.HistogramSample: (insert(t.histogram_sample), "histogram", "epoch_id"),
-    rows.EngineCounterSample: (insert(t.engine_counter_sample), "engine_counter", "epoch_id"),
-}
-"""Value type -> how it is stored, the roll-up it makes dirty, and that roll-up's owner."""
 SEEN_S = 60
 """Least time between two notes that something is still there and still the same."""
 
@@ -52,6 +48,18 @@ class Writer:
         """By id: an identity as it was last written, and that tick's `ts`."""
         self._bucket_sets: frozenset[int] = frozenset()
         """Those that are stored already."""
+        self._seals: Seals | None = None
+        """Of SQLite only: PostgreSQL keeps checksums of its pages."""
+        self._last = Acknowledged(0, 0)
+        self._chain = 0
+        self.lost: tuple[Acknowledged, Acknowledged] | None = None
+        """(last batch found, last batch acknowledged) where the second is not there any more."""
+        if self._dialect == "sqlite":
+            try:
+                self._open_seals()
+            except BaseException:
+                self._connection.close()
+                raise
         with explained(place), self._connection.begin():
             self._ships = outbox.marking(self._connection)
 
@@ -75,10 +83,42 @@ class Writer:
                 raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 raw.execute("PRAGMA journal_mode=DELETE")
         self._connection.close()
+        if self._seals is not None:
+            self._witness.close()
+
+    def _open_seals(self) -> None:
+        file = self.place.file("telemetry")
+        seals = Seals(self._connection)
+        with explained(self.place), self._connection.begin():
+            newest = self._connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
+            # Of an older schema: what is there counts as it is found, once.
+            if newest is None and self._connection.execute(select(t.seal.c.name).limit(1)).first() is None:
+                seals.seal_all()
+        if newest is not None:
+            self._last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
+        told = acknowledged(file)
+        if told is not None and told.seq > self._last.seq:
+            # The gap stays in the sequence: who checks it later finds it too.
+            self.lost, self._last = (self._last, told), told
+        try:
+            self._witness = Witness(file)
+        except OSError as error:
+            raise StoreError(f"{self.place}: cannot be written: {error.strerror}") from None
+        self._seals = seals
+
+    def flush_witness(self) -> None:
+        """Let the disk have the witness; called now and then, since no transaction waits for it."""
+        if self._seals is not None:
+            self._witness.flush()
+
+    @property
+    def last(self) -> Acknowledged:
+        """The last batch stored; sequence 0 before the first."""
+        return self._last
 
     def commit(self, tick: rows.Tick) -> None:
         """Store a tick whole or not at all. Raises StoreError, with nothing of it stored."""
-        with explained(self.place), self._connection.begin():
+        with self._transaction(tick.ts):
             seen = self._identities(tick)
             self._samples(tick)
             events = self._memory(tick)
@@ -88,9 +128,15 @@ class Writer:
         self._bucket_sets |= tick.bucket_sets.keys()
 
     def roll_up(self, *, hours: bool = True) -> int:
-        """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many."""
-        with explained(self.place):
-            return roll_up(self._connection, hours=hours, changed=outbox.mark if self._ships else None)
+        """Bring roll-ups (of minutes alone, without `hours`) up to date with every row stored; returns how many.
+
+        Without `hours` those keep their marks: an hour is read by its minutes until it is over.
+        """
+        done = 0
+        for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
+            with self._transaction():
+                done += roll_up(self._connection, seconds, self._seals, outbox.mark if self._ships else None)
+        return done
 
     def ship(self, on: bool, *, raw: bool = False) -> None:
         """Mark from now on what is to be shipped to a server (with ticks, where `raw`), or no longer."""
@@ -107,6 +153,34 @@ class Writer:
         """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
         with explained(self.place), self._connection.begin():
             return outbox.bound(self._connection, most)
+
+    @contextmanager
+    def _transaction(self, ts: int | None = None) -> Iterator[None]:
+        """One batch: a transaction with the seals of what changes in it and its place in the sequence.
+
+        Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that of the last one, and where
+        nothing changed there is no batch.
+        """
+        seals, done, chain = self._seals, self._last, self._chain
+        try:
+            with explained(self.place), self._connection.begin():
+                yield
+                if seals is not None:
+                    n, crc_sum = seals.samples
+                    if seals.store() or ts is not None:
+                        done = Acknowledged(done.seq + 1, done.ts if ts is None else ts)
+                        chain = chained(chain, done.seq, done.ts, n, crc_sum)
+                        self._connection.exec_driver_sql(
+                            "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
+                            (done.seq, done.ts, n, crc_sum, chain),
+                        )
+        except BaseException:
+            if seals is not None:
+                seals.discard()
+            raise
+        if done is not self._last:
+            self._last, self._chain = done, chain
+            self._witness.write(done)
 
     def counters(self) -> tuple[rows.CounterState, ...]:
         """The last state of every counter."""
@@ -178,17 +252,33 @@ class Writer:
             found = self._connection.execute(select(*(t.capability.c[name] for name in names))).mappings()
             return tuple(rows.Capability(**row) for row in found)
 
-    def delete_before(self, table: Table, ts: int, step_s: int) -> int:
-        """Delete a table's rows before `ts`, oldest first, `step_s` seconds of them in one transaction."""
-        deleted = 0
-        with explained(self.place):
-            while True:
-                with self._connection.begin():
-                    oldest = self._connection.execute(select(func.min(table.c.ts))).scalar()
-                    if oldest is None or oldest >= ts:
-                        return deleted
-                    until = min(ts, oldest + step_s)
-                    deleted += self._connection.execute(delete(table).where(table.c.ts < until)).rowcount
+    def delete_oldest(self, sealed: Sealed, before: int) -> int | None:
+        """Delete the oldest stretch of a table's rows with its seals, in one transaction, if it ends by `before`.
+
+        Returns how many rows those were; None if nothing is that old.
+        """
+        name, ask = sealed.table.name, self._connection.exec_driver_sql
+        with explained(self.place), self._connection.begin():
+            oldest = ask("SELECT min(ts) FROM seal WHERE name = ?", (name,)).scalar()
+        if oldest is None or oldest + sealed.span_s > before:
+            return None
+        until = oldest + sealed.span_s
+        with self._transaction(self._last.ts):
+            # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
+            deleted = ask(
+                f"DELETE FROM {name} WHERE ts < ? AND {sealed.owner} IN "
+                "(SELECT DISTINCT owner_id FROM seal WHERE name = ?)",
+                (until, name),
+            ).rowcount
+            ask("DELETE FROM seal WHERE name = ? AND ts < ?", (name, until))
+        return deleted
+
+    def delete_batches(self, before: int) -> None:
+        """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for."""
+        with explained(self.place), self._connection.begin():
+            first = select(func.min(t.batch.c.seq)).where(t.batch.c.ts >= before).scalar_subquery()
+            last = select(func.max(t.batch.c.seq)).scalar_subquery()
+            self._connection.execute(delete(t.batch).where(t.batch.c.seq < func.coalesce(first, last)))
 
     def _identities(self, tick: rows.Tick) -> dict[int, tuple[object, int]]:
         written: dict[int, tuple[object, int]] = {}
@@ -208,42 +298,56 @@ class Writer:
                     written[key] = value, tick.ts
             self._put(table, due, kept=("first_ts",))
         for epoch in tick.epochs:
-            columns = asdict(epoch)
-            devices = columns.pop("device_ids")
-            # A stretch begins where the one before it ends; the same epoch may learn a knob it could not see.
-            self._connection.execute(
-                update(t.epoch)
-                .where(
-                    t.epoch.c.deployment_id == epoch.deployment_id,
-                    t.epoch.c.end_ts.is_(None),
-                    t.epoch.c.epoch_id != epoch.epoch_id,
-                )
-                .values(end_ts=epoch.start_ts)
-            )
-            statement = upsert(self._dialect, t.epoch).values(columns)
-            self._connection.execute(
-                statement.on_conflict_do_update(
-                    index_elements=["epoch_id"],
-                    set_={name: statement.excluded[name] for name in ("end_ts", "engine_version", "knobs")},
-                )
-            )
-            self._connection.execute(delete(t.epoch_device).where(t.epoch_device.c.epoch_id == epoch.epoch_id))
-            if devices:
-                self._connection.execute(
-                    insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": each} for each in devices]
-                )
+            with (
+                self._changing(t.epoch, ("deployment_id",), [(epoch.deployment_id,)]),
+                self._changing(t.epoch_device, ("epoch_id",), [(epoch.epoch_id,)]),
+            ):
+                self._put_epoch(epoch)
         return written
+
+    def _put_epoch(self, epoch: rows.EpochRow) -> None:
+        columns = asdict(epoch)
+        devices = columns.pop("device_ids")
+        # A stretch begins where the one before it ends; the same epoch may learn a knob it could not see.
+        self._connection.execute(
+            update(t.epoch)
+            .where(
+                t.epoch.c.deployment_id == epoch.deployment_id,
+                t.epoch.c.end_ts.is_(None),
+                t.epoch.c.epoch_id != epoch.epoch_id,
+            )
+            .values(end_ts=epoch.start_ts)
+        )
+        statement = upsert(self._dialect, t.epoch).values(columns)
+        self._connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["epoch_id"],
+                set_={name: statement.excluded[name] for name in ("end_ts", "engine_version", "knobs")},
+            )
+        )
+        self._connection.execute(delete(t.epoch_device).where(t.epoch_device.c.epoch_id == epoch.epoch_id))
+        if devices:
+            self._connection.execute(
+                insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": each} for each in devices]
+            )
 
     def _samples(self, tick: rows.Tick) -> None:
         by_type = defaultdict(list)
-        dirty: set[tuple[str, int, int]] = set()
         for sample in tick.samples:
-            by_type[type(sample)].append(_columns(sample))
-            _, rollup, owner = _SAMPLES[type(sample)]
-            if rollup is not None and owner is not None:
-                dirty.add((f"{rollup}_1m", getattr(sample, owner), bucket(sample.ts, 60)))
-        for kind, values in by_type.items():
-            self._connection.execute(_SAMPLES[kind][0], values)
+            by_type[type(sample)].append(sample)
+        dirty: set[tuple[str, int, int]] = set()
+        for kind, samples in by_type.items():
+            stored = SAMPLES[kind]
+            values = [stored.values(sample) for sample in samples]
+            if self._seals is None:
+                names = [column.name for column in stored.table.columns]
+                self._connection.execute(insert(stored.table), [dict(zip(names, each, strict=True)) for each in values])
+            else:
+                self._connection.exec_driver_sql(stored.insert, values)
+                self._seals.add_samples(SEALED[stored.table.name], values)
+            if stored.rollup is not None:
+                name = f"{stored.rollup}_1m"
+                dirty.update((name, row[0], bucket(each.ts, 60)) for row, each in zip(values, samples, strict=True))
         self._add_missing(
             t.histogram_set,
             [
@@ -252,10 +356,16 @@ class Writer:
                 if key not in self._bucket_sets
             ],
         )
-        self._add_missing(
-            t.dirty,
-            [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)],
-        )
+        self._mark(dirty)
+
+    def _mark(self, dirty: set[tuple[str, int, int]]) -> None:
+        if self._seals is None:
+            marks = [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)]
+            if marks:
+                self._connection.execute(_adding(self._dialect, t.dirty), marks)
+        elif missing := self._seals.marks.missing(dirty):
+            self._connection.exec_driver_sql("INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
+            self._seals.marks.put(missing)
 
     def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
         return [
@@ -275,7 +385,14 @@ class Writer:
                     t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
                 )
             )
-        self._put(t.counter_state, [_columns(each) for each in tick.counters])
+        if self._seals is not None:
+            self._seals.counters.drop(tick.forgotten)
+            self._seals.counters.put(
+                (each.owner_id, each.series, each.value, each.process_start_ms, each.ts) for each in tick.counters
+            )
+        if tick.counters:
+            replacing = _replacing(self._dialect, t.counter_state, ())
+            self._connection.execute(replacing, [_columns(each) for each in tick.counters])
         self._put(t.capability, [{**_columns(each), "since_ts": tick.ts} for each in tick.capabilities])
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
@@ -291,20 +408,34 @@ class Writer:
                 subject_id=each.subject_id,
                 message=each.message,
             )
-            self._connection.execute(
-                statement.on_conflict_do_update(
-                    index_elements=["event_id"], set_={"last_ts": tick.ts, "count": t.event.c.count + 1}
+            with self._changing(t.event, ("event_id",), [(event_id,)]):
+                self._connection.execute(
+                    statement.on_conflict_do_update(
+                        index_elements=["event_id"], set_={"last_ts": tick.ts, "count": t.event.c.count + 1}
+                    )
                 )
-            )
         return events
+
+    def _changing(
+        self, table: Table, where: tuple[str, ...], values: list[tuple[Any, ...]]
+    ) -> AbstractContextManager[None]:
+        if self._seals is None:
+            return nullcontext()
+        return self._seals.changing(SEALED[table.name], where, values)
+
+    def _by_key(self, table: Table, values: list[dict[str, Any]]) -> AbstractContextManager[None]:
+        keys = tuple(column.name for column in table.primary_key)
+        return self._changing(table, keys, [tuple(row[key] for key in keys) for row in values])
 
     def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
         if values:
-            self._connection.execute(_replacing(self._dialect, table, kept), values)
+            with self._by_key(table, values):
+                self._connection.execute(_replacing(self._dialect, table, kept), values)
 
     def _add_missing(self, table: Table, values: list[dict[str, Any]]) -> None:
         if values:
-            self._connection.execute(_adding(self._dialect, table), values)
+            with self._by_key(table, values):
+                self._connection.execute(_adding(self._dialect, table), values)
 
 
 def _columns(sample: Any) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
     kind = {
         "gpu": "GPU",
         "mig": f"MIG device, a slice of {literal(line.part_of or 'a GPU')}",
+        "partition": f"partition, a part of {literal(line.part_of or 'a GPU')}",
         "cpu": "CPUs of the host",
     }.get(line.kind, literal(line.kind))
     host = next((each for each in report.hosts if each.name == line.host), None)

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import place
-from tests.standin_nvml import Machine, ManualClock, eight, environment
+from tests.standin_nvml import Machine, ManualClock, eight, environment, tell
 
 PATIENCE_S = 60.0
 
@@ -55,6 +56,32 @@ def test_while_the_sampler_hangs_devices_are_lost_with_the_reason_and_host_and_c
         reading, _ = drivers.read(False, PATIENCE_S)
         assert [gpu.lost for gpu in reading.devices] == [None] * 9
         assert "sampler" not in {gap.metric for gap in reading.gaps}
+    finally:
+        drivers.close()
+
+
+def test_what_happened_is_told_once_and_not_again_while_the_sampler_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo, control, gpus = tmp_path / "hang", tmp_path / "machine", eight()
+    os.mkfifo(fifo)
+    for name, value in environment(Machine(gpus=gpus), control=control).items():
+        monkeypatch.setenv(name, value)
+    drivers = Drivers(["nvidia"])
+    try:
+        drivers.read(False, PATIENCE_S)
+        struck = (replace(gpus[2], xids=((time.time(), 79),)), *gpus[3:])
+        tell(control, Machine(gpus=(*gpus[:2], *struck)))
+        until(lambda: drivers.read(False, PATIENCE_S)[0].happened, "the Xid")
+        assert drivers.read(False, PATIENCE_S)[0].happened == ()
+        hanging = replace(gpus[0], hang=("nvmlDeviceGetUtilizationRates", str(fifo)))
+        tell(control, Machine(gpus=(hanging, gpus[1], *struck)))
+        reading, (event,) = drivers.read(False, 0.2)
+        assert event.kind == "sampler_stalled" and reading.happened == ()
+        assert drivers.read(False, 0.2)[0].happened == ()
+        tell(control, Machine(gpus=(*gpus[:2], *struck)))
+        fifo.open("wb").close()
+        until(lambda: not drivers.read(False, PATIENCE_S)[0].devices[0].lost, "the sampler's return")
     finally:
         drivers.close()
 

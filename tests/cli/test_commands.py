@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
+from pertoken.store.open import REVISIONS
 from tests.scenario import LOW_BATCH_70B, seed
 
 NOW = int(time.time()) // 60 * 60
@@ -92,7 +93,7 @@ def test_a_rule_file_that_is_not_there_is_named(recorded: str) -> None:
 def test_a_database_says_what_it_holds_and_whether_it_is_whole(recorded: str) -> None:
     found = json.loads(run("db", "info", "--db", recorded, "--json").stdout)
     assert found["telemetry rows"]["device_sample"] == 6
-    assert found["telemetry schema"] == "0001"
+    assert found["telemetry schema"] == REVISIONS["telemetry"][-1]
     assert "device_sample" in run("db", "info", "--db", recorded).output
     assert "are good" in run("db", "check", "--db", recorded).output
 
@@ -109,8 +110,9 @@ def test_a_damaged_database_fails_its_check(recorded: str) -> None:
 
 def test_upgrading_lays_both_groups_and_says_so(tmp_path: Path) -> None:
     done = run("db", "upgrade", "--db", str(tmp_path / "new"))
-    assert "telemetry went from nothing to 0001." in done.output
-    assert "telemetry is at 0001." in run("db", "upgrade", "--db", str(tmp_path / "new")).output
+    assert f"telemetry went from nothing to {REVISIONS['telemetry'][-1]}." in done.output
+    again = run("db", "upgrade", "--db", str(tmp_path / "new"))
+    assert f"telemetry is at {REVISIONS['telemetry'][-1]}." in again.output
 
 
 def test_purging_raw_rows_changes_no_total(recorded: str) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pynvml
 
 from tests.standin_nvml.controlled import VARIABLE
-from tests.standin_nvml.library import Clock, Library
+from tests.standin_nvml.library import Library
 from tests.standin_nvml.machine import Gpu, Machine, Slice, Wave, eight
+from tests.standin_nvml.symbols import Clock
 
 __all__ = ["Gpu", "Library", "Machine", "ManualClock", "Slice", "Wave", "eight", "environment", "installed", "tell"]
 

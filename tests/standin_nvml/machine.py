@@ -90,8 +90,9 @@ class Gpu:
     """Pulled out: not listed at all, and handles to it are lost."""
     hang: tuple[str, str] | None = None
     """(C function, path of a FIFO): each such call on this GPU blocks until somebody opens the FIFO for writing."""
-    xids: tuple[tuple[float, int], ...] = ()
-    """(when, Xid): critical errors, seconds on the machine's clock."""
+    xids: tuple[tuple[float, int] | tuple[float, int, int, int], ...] = ()
+    """(when, Xid): critical errors, seconds on the machine's clock; with them the ids of the GPU instance and the
+    compute instance that were struck, where the driver tells."""
     unsupported: tuple[str | int, ...] = ()
     """C functions and field ids that answer NOT_SUPPORTED for it."""
 
@@ -108,6 +109,8 @@ class Machine:
     """C symbols this (old) driver does not have."""
     reload_after: int | None = None
     """After so many calls everything is UNINITIALIZED, until initialised anew; the GPUs then count backwards."""
+    reloads: int = 0
+    """How often the driver was reloaded so far: the same happens to a running process whenever this changes."""
     reload_mismatch: bool = False
     """The driver is of another version after the reload than the library this process has loaded."""
     slow_s: float = 0.0

@@ -4,8 +4,8 @@ Importing `amdsmi` 7.0 without ROCm prints to stdout and raises KeyError, so its
 places the package itself looks, and what it prints is discarded. The package must fit the library, so the one that
 the host's ROCm ships beside it is preferred over the one installed with pertoken.
 
-Power and energy are of the whole card: they are kept on its first partition only, and on the first die of an MI250,
-whose second die shows 0 W. Elsewhere they are None with that reason, so that a card is never counted twice.
+A card in partitions is one device with a part for each of them: power and energy are told of the whole card. Of the
+two dies of an MI250 the second shows 0 W: there they are None with that reason, so that a card is never counted twice.
 """
 
 import ctypes
@@ -13,14 +13,17 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.probes.cards import CardProbe
+from pertoken.agent.probes.patience import PATIENCE_S
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
+from pertoken.units import SHARE
 
 _SONAME = "libamd_smi.so"
 _NO_ROCM = Gap(
@@ -92,7 +95,9 @@ TICK = {
     "memory_used_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: vram["vram_used"] * 2**20),
 }
 _OF_THE_CARD = ("power_mw", "energy_mj", "power_limit_mw")
-_ON_FIRST_PARTITION = Gap("", "unsupported", "it is told of the whole card, and counted on the card's first partition")
+_OF_PARTITIONS = ("util_1e4", "memory_bytes", "memory_used_bytes")
+_BY_CARD = Gap("", "unsupported", "it is told of the whole card, not of its partitions")
+_BY_PARTITION = Gap("", "unsupported", "it is told of the card's partitions")
 _ON_FIRST_DIE = Gap("", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W")
 _PROCESSES = _Call("amdsmi_get_gpu_process_list", lambda rows: rows)
 
@@ -173,120 +178,84 @@ def _loads(place: str) -> bool:
     return True
 
 
-class AmdProbe:
-    """Reads all AMD GPUs of this host. `clock` is monotonic seconds. `calls` counts the calls to the library."""
+@dataclass(frozen=True, slots=True)
+class _Processor:
+    """What amdsmi has a handle to: a card, or a partition of one."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    handle: Any
+    known: DeviceReading
+
+
+class AmdLibrary:
+    """ROCm's library. `calls` counts what was asked of it."""
+
+    vendor = "amd"
+
+    def __init__(self) -> None:
         self.calls = 0
-        self.outdated = False
+        self.failure: type[Exception] = Exception
         self._smi: Any = None
-        self._gpus: list[tuple[Any, DeviceReading]] = []
-        self._secondary: set[str] = set()
+        self._handles: list[Any] = []
         self._refused: dict[tuple[str, _Call], Gap] = {}
-        self._down: tuple[Gap, ...] = ()
-        self._backoff = Backoff(clock)
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
-        """Every GPU found at the start, and what is missing for the whole host."""
+    def absent(self) -> bool:
+        """Never: that no ROCm is there is worth a gap."""
+        return False
+
+    def load(self) -> Gap | None:
+        """Import the package that fits this host's ROCm."""
         if self._smi is None:
-            if not self._backoff.due:
-                return (), self._down
-            self._start()
-            if self._smi is None:
-                self._backoff.failed()
-                return (), self._down
-        with silenced():
-            return tuple(self._read(handle, known, processes) for handle, known in self._gpus), ()
+            smi = load()
+            if isinstance(smi, Gap):
+                return smi
+            self._smi, self.failure = smi, smi.AmdSmiException
+        return None
 
-    def close(self) -> None:
-        """Let go of the driver."""
-        if self._smi is not None:
-            with silenced():
-                self._smi.amdsmi_shut_down()
-            self._smi = None
+    def start(self) -> int:
+        """Initialise, and ask for all handles. Raises AmdSmiException."""
+        self._refused.clear()
+        self.calls += 2
+        self._smi.amdsmi_init()
+        self._handles = self._smi.amdsmi_get_processor_handles()
+        return len(self._handles)
 
-    def _start(self) -> None:
-        smi = load()
-        if isinstance(smi, Gap):
-            self._down = (smi,)
-            return
-        try:
-            with silenced():
-                smi.amdsmi_init()
-                handles = smi.amdsmi_get_processor_handles()
-                gpus = [(handle, self._identity(smi, handle, slot)) for slot, handle in enumerate(handles)]
-                self._gpus = self._partitioned(gpus)
-        except smi.AmdSmiException as error:
-            self._down = (Gap("amd", "failing", f"ROCm found no GPU it can read: {error!r}", "see `dmesg`"),)
-            return
-        self._smi = smi
-
-    def _identity(self, smi: Any, handle: Any, slot: int) -> DeviceReading:
-        uuid = smi.amdsmi_get_gpu_device_uuid(handle)
-        values, gaps = self._values(smi, uuid, handle, IDENTITY)
+    def find(self, slot: int) -> _Processor:
+        """The processor in a slot. Raises AmdSmiException if it does not tell its UUID."""
+        handle = self._handles[slot]
+        self.calls += 1
+        uuid = self._smi.amdsmi_get_gpu_device_uuid(handle)
+        values, gaps = self.values(uuid, handle, IDENTITY)
         values["name"] = values["name"] or "AMD GPU"
-        return DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, gaps=gaps, **values)
+        return _Processor(handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, gaps=gaps, **values))
 
-    def _partitioned(self, gpus: list[tuple[Any, DeviceReading]]) -> list[tuple[Any, DeviceReading]]:
-        """The same with a UUID for every partition; those that are not the first of their card are noted."""
-        cards: dict[str, int] = {}
-        uuids: set[str] = set()
-        found = []
-        self._secondary = set()
-        for handle, known in gpus:
-            # Partitions of a card are functions of one PCI device.
-            card = (known.pci_bus_id or known.uuid).rpartition(".")[0] or known.uuid
-            n = cards[card] = cards.get(card, -1) + 1
-            if known.uuid in uuids:
-                known = replace(known, uuid=f"{known.uuid}/{n}")
-            uuids.add(known.uuid)
-            if n:
-                self._secondary.add(known.uuid)
-                known = replace(known, power_limit_mw=None)
-            found.append((handle, known))
-        return found
+    def cards(self, found: Sequence[_Processor]) -> Sequence["_Card"]:
+        """Processors by card: partitions of one are functions of one PCI device."""
+        cards: dict[str, list[_Processor]] = {}
+        for each in found:
+            device = (each.known.pci_bus_id or "").rpartition(".")[0]
+            cards.setdefault(device or each.known.uuid, []).append(each)
+        return [_Card.of(self, parts) for parts in cards.values()]
 
-    def _read(self, handle: Any, known: DeviceReading, processes: bool) -> DeviceReading:
-        values, gaps = self._values(self._smi, known.uuid, handle, TICK)
-        if all(value is None for value in values.values()):
-            return replace(known, lost=f"the GPU answers nothing: {gaps[0].reason}")
-        shared = _ON_FIRST_PARTITION if known.uuid in self._secondary else None
-        shared = shared or (_ON_FIRST_DIE if values["power_mw"] == 0 else None)
-        if shared:
-            values |= {metric: None for metric in _OF_THE_CARD}
-            gaps = tuple(gap for gap in gaps if gap.metric not in _OF_THE_CARD)
-            gaps += tuple(replace(shared, metric=metric) for metric in _OF_THE_CARD)
-        if processes:
-            values["processes"], hidden = self._processes(known.uuid, handle)
-            gaps += hidden
-        return replace(known, **values, gaps=known.gaps + gaps)
+    def stop(self) -> None:
+        """Let go of the driver. Raises AmdSmiException."""
+        self._smi.amdsmi_shut_down()
 
-    def _values(
-        self, smi: Any, uuid: str, handle: Any, table: dict[str, _Call]
-    ) -> tuple[dict[str, Any], tuple[Gap, ...]]:
+    def quiet(self) -> AbstractContextManager[None]:
+        """The library prints."""
+        return silenced()
+
+    def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Gap, ...]]:
+        """Values by metric, and gaps for those that are None."""
         values, gaps = {}, []
         for metric, call in table.items():
-            values[metric], gap = self._ask(smi, uuid, handle, call)
+            values[metric], gap = self._ask(uuid, handle, call)
             if gap is not None:
                 gaps.append(replace(gap, metric=metric))
         return values, tuple(gaps)
 
-    def _ask(self, smi: Any, uuid: str, handle: Any, call: _Call) -> tuple[Any, Gap | None]:
-        if gap := self._refused.get((uuid, call)):
-            return None, gap
-        self.calls += 1
-        try:
-            value = call.convert(getattr(smi, call.function)(handle))
-        except smi.AmdSmiException as error:
-            code = getattr(error, "err_code", None)
-            if code in _STATUS:
-                gap = self._refused[uuid, call] = Gap("", *_STATUS[code])
-                return None, gap
-            return None, Gap("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
-        return value, Gap("", "unsupported", "the AMD driver shows no value for it") if value is None else None
-
-    def _processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Gap, ...]]:
-        rows, gap = self._ask(self._smi, uuid, handle, _PROCESSES)
+    def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Gap, ...]]:
+        """Who holds it, or the gap that says why that is not known."""
+        rows, gap = self._ask(uuid, handle, _PROCESSES)
         if gap is None and not rows and os.geteuid() != 0:
             gap = Gap("", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2])
         if gap is not None:
@@ -294,3 +263,94 @@ class AmdProbe:
         held = ((row["pid"], row["memory_usage"]["vram_mem"]) for row in rows)
         # Every process is listed under every GPU; those with memory there hold it. Asking made us one of them.
         return tuple(DeviceProcess(pid, used) for pid, used in held if used and pid != os.getpid()), ()
+
+    def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Gap | None]:
+        if gap := self._refused.get((uuid, call)):
+            return None, gap
+        self.calls += 1
+        try:
+            value = call.convert(getattr(self._smi, call.function)(handle))
+        except self.failure as error:
+            code = getattr(error, "err_code", None)
+            if code in _STATUS:
+                gap = self._refused[uuid, call] = Gap("", *_STATUS[code])
+                return None, gap
+            return None, Gap("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
+        return value, Gap("", "unsupported", "the AMD driver shows no value for it") if value is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """One card: the device that is paid for, and its partitions if it has several."""
+
+    uuids: tuple[str, ...]
+    """By these a card is the same as before."""
+    library: AmdLibrary = field(compare=False)
+    known: DeviceReading = field(compare=False)
+    parts: tuple[_Processor, ...] = field(compare=False)
+
+    @classmethod
+    def of(cls, library: AmdLibrary, processors: Sequence[_Processor]) -> "_Card":
+        first = processors[0].known
+        if len(processors) == 1:
+            return cls((first.uuid,), library, first, tuple(processors))
+        parts = tuple(
+            replace(each, known=_partition(first, each.known, n, len(processors))) for n, each in enumerate(processors)
+        )
+        kept = tuple(gap for gap in first.gaps if gap.metric not in _OF_PARTITIONS)
+        gaps = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
+        return cls(
+            (first.uuid, *(part.known.uuid for part in parts)),
+            library,
+            replace(first, memory_bytes=None, gaps=gaps),
+            parts,
+        )
+
+    def unread(self, why: str) -> tuple[DeviceReading, ...]:
+        partitions = self.parts if len(self.parts) > 1 else ()
+        return tuple(replace(known, lost=why) for known in (self.known, *(part.known for part in partitions)))
+
+    def read(self, processes: bool) -> tuple[DeviceReading, ...]:
+        if len(self.parts) == 1:
+            (part,) = self.parts
+            return (self._read(part.handle, self.known, TICK, processes),)
+        whole = {metric: TICK[metric] for metric in TICK if metric in _OF_THE_CARD}
+        each = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
+        card = self._read(self.parts[0].handle, self.known, whole, False)
+        card = replace(card, processes=()) if processes and not card.lost else card  # they run on its partitions
+        return (card, *(self._read(part.handle, part.known, each, processes) for part in self.parts))
+
+    def _read(self, handle: Any, known: DeviceReading, table: dict[str, _Call], processes: bool) -> DeviceReading:
+        values, gaps = self.library.values(known.uuid, handle, table)
+        if all(value is None for value in values.values()):
+            return replace(known, lost=f"the GPU answers nothing: {gaps[0].reason}")
+        if values.get("power_mw") == 0:
+            values |= {metric: None for metric in _OF_THE_CARD}
+            gaps = tuple(gap for gap in gaps if gap.metric not in _OF_THE_CARD)
+            gaps += tuple(replace(_ON_FIRST_DIE, metric=metric) for metric in _OF_THE_CARD)
+        if processes:
+            values["processes"], hidden = self.library.processes(known.uuid, handle)
+            gaps += hidden
+        return replace(known, **values, gaps=known.gaps + gaps)
+
+
+def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> DeviceReading:
+    gaps = tuple(gap for gap in known.gaps if gap.metric not in _OF_THE_CARD)
+    return replace(
+        known,
+        uuid=f"{card.uuid}/{n}",
+        kind="partition",
+        name=f"{known.name} partition ({n})",
+        slot=card.slot,
+        parent_uuid=card.uuid,
+        part_1e6=SHARE // of,
+        power_limit_mw=None,
+        gaps=(*gaps, *(replace(_BY_CARD, metric=metric) for metric in _OF_THE_CARD)),
+    )
+
+
+class AmdProbe(CardProbe):
+    """Reads all AMD GPUs of this host. `clock` is monotonic seconds; a call may take `patience_s`."""
+
+    def __init__(self, clock: Clock = time.monotonic, patience_s: float = PATIENCE_S) -> None:
+        super().__init__(AmdLibrary(), clock, patience_s)

@@ -7,12 +7,15 @@ not at the one path it knows, so that path is looked at first: without it nothin
 import ctypes
 import importlib
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.probes.cards import CardProbe
+from pertoken.agent.probes.patience import PATIENCE_S
 from pertoken.agent.readings import DeviceReading, Gap
 
 LIBRARY = Path("/usr/lib/habanalabs/libhlml.so")
@@ -39,79 +42,99 @@ TICK: dict[str, Ask] = {
 }
 
 
-class GaudiProbe:
-    """Reads all Gaudi devices of this host. `clock` is monotonic seconds; `library` where its library is to be."""
+class GaudiLibrary:
+    """Habana's library, at `path`. `calls` counts what was asked of it."""
 
-    def __init__(self, clock: Clock = time.monotonic, library: Path = LIBRARY) -> None:
+    vendor = "gaudi"
+
+    def __init__(self, path: Path) -> None:
         self.calls = 0
-        self.outdated = False
-        self._library = library
+        self.failure: type[Exception] = Exception
+        self._path = path
         self._hlml: Any = None
-        self._devices: list[tuple[Any, DeviceReading]] = []
         self._unsupported: set[tuple[str, str]] = set()
-        self._down: tuple[Gap, ...] = ()
-        self._backoff = Backoff(clock)
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
-        """Every device found at the start, and what is missing for the whole host; nothing on a host without Gaudi."""
-        if self._hlml is None:
-            if not self._library.exists() or not self._backoff.due:
-                return (), self._down
-            self._start()
-            if self._hlml is None:
-                self._backoff.failed()
-                return (), self._down
-        read = tuple(self._read(device, known) for device, known in self._devices)
-        return read, ()
+    def absent(self) -> bool:
+        """Whether its library is not there."""
+        return not self._path.exists()
 
-    def close(self) -> None:
-        """Let go of the driver."""
-        if self._hlml is not None:
-            self._hlml.hlmlShutdown()
-            self._hlml = None
-
-    def _start(self) -> None:
+    def load(self) -> Gap | None:
+        """Import the package."""
         try:
-            hlml = importlib.import_module("pyhlml")
+            self._hlml = importlib.import_module("pyhlml")
         except ImportError:
             remedy = "pip install 'pertoken[gaudi]'"
-            self._down = (Gap("gaudi", "missing", "the Python package pyhlml is not installed", remedy),)
-            return
-        try:
-            hlml.hlmlInit()
-            count = hlml.hlmlDeviceGetCount()
-            # pyhlml hands out one and the same object for every device: only a copy stays what it is.
-            handles = [ctypes.c_void_p(hlml.hlmlDeviceGetHandleByIndex(slot).value) for slot in range(count)]
-            self._devices = [(handle, self._identity(hlml, handle, slot)) for slot, handle in enumerate(handles)]
-        except hlml.HLMLError as error:
-            self._down = (Gap("gaudi", "failing", f"the Gaudi driver does not start: {error}", "see `dmesg`"),)
-            return
-        self._hlml, self._down = hlml, ()
+            return Gap("gaudi", "missing", "the Python package pyhlml is not installed", remedy)
+        self.failure = self._hlml.HLMLError
+        return None
 
-    def _identity(self, hlml: Any, handle: Any, slot: int) -> DeviceReading:
-        values = {metric: self._ask(hlml, f"#{slot}", handle, metric, ask) for metric, ask in IDENTITY.items()}
+    def start(self) -> int:
+        """Initialise. Raises HLMLError."""
+        self._unsupported.clear()
+        self.calls += 2
+        self._hlml.hlmlInit()
+        return int(self._hlml.hlmlDeviceGetCount())
+
+    def find(self, slot: int) -> "_Gaudi":
+        """The device in a slot. Raises HLMLError if it does not tell its UUID."""
+        self.calls += 1
+        # pyhlml hands out one and the same object for every device: only a copy stays what it is.
+        handle = ctypes.c_void_p(self._hlml.hlmlDeviceGetHandleByIndex(slot).value)
+        values, gaps = self.values(f"#{slot}", handle, IDENTITY)
+        if values["uuid"] is None:
+            raise self.failure(_LOST)
+        values["name"] = values["name"] or "Intel Gaudi"
+        known = DeviceReading(kind="gpu", vendor="Intel", slot=slot, gaps=(_NO_PROCESSES, *gaps), **values)
+        return _Gaudi(self, handle, known)
+
+    def cards(self, found: Sequence["_Gaudi"]) -> Sequence["_Gaudi"]:
+        """Each device is a card."""
+        return found
+
+    def stop(self) -> None:
+        """Let go of the driver. Raises HLMLError."""
+        self._hlml.hlmlShutdown()
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Once it is loaded it prints nothing."""
+        return nullcontext()
+
+    def values(self, owner: str, handle: Any, table: dict[str, Ask]) -> tuple[dict[str, Any], tuple[Gap, ...]]:
+        """Values by metric, and gaps for those that are None."""
+        values = {metric: self._ask(owner, handle, metric, ask) for metric, ask in table.items()}
         gaps = tuple(value for value in values.values() if isinstance(value, Gap))
-        known: dict[str, Any] = {metric: None if isinstance(value, Gap) else value for metric, value in values.items()}
-        if known["uuid"] is None:
-            raise hlml.HLMLError(_LOST)
-        known["name"] = known["name"] or "Intel Gaudi"
-        return DeviceReading(kind="gpu", vendor="Intel", slot=slot, gaps=(_NO_PROCESSES, *gaps), **known)
+        return {metric: None if isinstance(value, Gap) else value for metric, value in values.items()}, gaps
 
-    def _read(self, handle: Any, known: DeviceReading) -> DeviceReading:
-        values = {metric: self._ask(self._hlml, known.uuid, handle, metric, ask) for metric, ask in TICK.items()}
-        gaps = tuple(value for value in values.values() if isinstance(value, Gap))
-        if len(gaps) == len(values):
-            return replace(known, lost=f"the device answers nothing: {gaps[0].reason}")
-        read: dict[str, Any] = {metric: None if isinstance(value, Gap) else value for metric, value in values.items()}
-        return replace(known, **read, gaps=known.gaps + gaps)
-
-    def _ask(self, hlml: Any, uuid: str, handle: Any, metric: str, ask: Ask) -> Any:
-        if (uuid, metric) not in self._unsupported:
+    def _ask(self, owner: str, handle: Any, metric: str, ask: Ask) -> Any:
+        if (owner, metric) not in self._unsupported:
             self.calls += 1
             try:
-                return ask(hlml, handle)
-            except hlml.HLMLError as error:
-                if error.value != _NOT_SUPPORTED:
+                return ask(self._hlml, handle)
+            except self.failure as error:
+                if getattr(error, "value", None) != _NOT_SUPPORTED:
                     return Gap(metric, "failing", f"the Gaudi driver answered {error}", "see `dmesg` if it stays")
-                self._unsupported.add((uuid, metric))
+                self._unsupported.add((owner, metric))
         return Gap(metric, "unsupported", "this device or driver does not offer it")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gaudi:
+    library: GaudiLibrary
+    handle: Any
+    known: DeviceReading
+
+    def unread(self, why: str) -> tuple[DeviceReading, ...]:
+        return (replace(self.known, lost=why),)
+
+    def read(self, processes: bool) -> tuple[DeviceReading, ...]:
+        values, gaps = self.library.values(self.known.uuid, self.handle, TICK)
+        if len(gaps) == len(values):
+            return self.unread(f"the device answers nothing: {gaps[0].reason}")
+        return (replace(self.known, **values, gaps=self.known.gaps + gaps),)
+
+
+class GaudiProbe(CardProbe):
+    """Reads all Gaudi devices of this host. `clock` is monotonic seconds, `library` where its library is to be."""
+
+    def __init__(self, clock: Clock = time.monotonic, library: Path = LIBRARY, patience_s: float = PATIENCE_S) -> None:
+        super().__init__(GaudiLibrary(library), clock, patience_s)

@@ -14,8 +14,9 @@ from pertoken.agent.probes import fields
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.gpu_processes import read_processes
-from pertoken.agent.probes.nvml import LOST, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
-from pertoken.agent.readings import DeviceReading, Gap
+from pertoken.agent.probes.nvml import GONE, LOST, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.xid import Xid
+from pertoken.agent.readings import DeviceReading, Gap, Happened
 
 _V2 = (pynvml.nvmlMemory_v2,)
 Table = dict[str, tuple[Call, ...]]
@@ -57,7 +58,7 @@ _SLICE_TICK: Table = {"memory_used_bytes": TICK["memory_used_bytes"]}
 _BY_UUID, _UUID = Call("nvmlDeviceGetHandleByUUID"), Call("nvmlDeviceGetUUID")
 _MIG_MODE = Call("nvmlDeviceGetMigMode", lambda modes: modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 _MOST_SLICES, _SLICE = Call("nvmlDeviceGetMaxMigDeviceCount"), Call("nvmlDeviceGetMigDeviceHandleByIndex")
-_INSTANCE = Call("nvmlDeviceGetGpuInstanceId")
+_INSTANCE, _COMPUTE_INSTANCE = Call("nvmlDeviceGetGpuInstanceId"), Call("nvmlDeviceGetComputeInstanceId")
 _COMPUTE_SLICES = Call("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
 _UNIFIED = {
     "memory_bytes": lambda meminfo: meminfo["MemTotal"],
@@ -66,7 +67,6 @@ _UNIFIED = {
 _SHARED = "the driver tells none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
 _OF_PARENT = "NVIDIA drivers tell it of the whole GPU only, not of a MIG device"
 _NOT_OF_SLICES = ("util_1e4", "power_mw", "energy_mj", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
-HANGS = "a driver call on it hangs: nothing is read of it until that returns"
 
 
 @dataclass(slots=True)
@@ -74,6 +74,8 @@ class _Slice:
     known: DeviceReading
     handle: Any
     gpm: Gpm
+    instances: tuple[int, int]
+    """Its GPU instance, and its compute instance in that."""
 
 
 @dataclass(slots=True)
@@ -128,6 +130,20 @@ class Gpu:
         for uuid, each in self._slices.items():
             each.gpm = Gpm(uuid, self._source.request)
 
+    def struck(self, xid: Xid) -> Happened:
+        """An Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
+        text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list says what it means"
+        told = xid.gpu_instance, xid.compute_instance
+        for uuid, each in self._slices.items():
+            if told in (each.instances, (each.instances[0], None)):
+                return Happened(uuid, "xid", text)
+        if not self._in_slices:
+            return Happened(self.known.uuid, "xid", text)
+        named = "no MIG device, as it does for an unprivileged agent or an error of the whole GPU"
+        if xid.gpu_instance is not None:
+            named = f"GPU instance {xid.gpu_instance}, where no MIG device is known"
+        return Happened(self.known.uuid, "xid", f"{text}. It struck a GPU in MIG devices; the driver names {named}")
+
     def free(self) -> None:
         """Give back what the driver keeps for it. Raises NvmlFault."""
         for gpm in (self._gpm, *(each.gpm for each in self._slices.values())):
@@ -146,7 +162,8 @@ class Gpu:
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
-            self.lose(error.fault.reason)
+            gone = self.handle is None and error.fault.code == pynvml.NVML_ERROR_NOT_FOUND
+            self.lose(GONE.reason if gone else error.fault.reason)
             self._backoff.failed()
             return self.unread()
         if self.lost:
@@ -237,7 +254,7 @@ class Gpu:
     def _slice(self, handle: Any, index: int, most: int) -> _Slice:
         nvml = self._source.nvml
         uuid = nvml.ask(f"{self.known.uuid} slice {index}", _UUID, handle)
-        instance = nvml.ask(uuid, _INSTANCE, handle)
+        instances = nvml.ask(uuid, _INSTANCE, handle), nvml.ask(uuid, _COMPUTE_INSTANCE, handle)
         before = self._slices.get(uuid)
         if before is not None:
             before.handle = handle
@@ -256,7 +273,7 @@ class Gpu:
             gaps=(*gaps.values(), *(Gap(metric, "unsupported", _OF_PARENT) for metric in _NOT_OF_SLICES)),
             **values,
         )
-        return _Slice(known, handle, Gpm(uuid, self._source.request, instance))
+        return _Slice(known, handle, Gpm(uuid, self._source.request, instances[0]), instances)
 
     def _read_slice(self, each: _Slice, processes: bool) -> DeviceReading:
         source, uuid = self._source, each.known.uuid

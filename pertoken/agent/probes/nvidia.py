@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from pertoken.agent.probes.backoff import Backoff, Clock
-from pertoken.agent.probes.gpu import HANGS, Gpu, Source
-from pertoken.agent.probes.nvml import OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
-from pertoken.agent.probes.patience import PATIENCE_S, Patience
+from pertoken.agent.probes.gpu import Gpu, Source
+from pertoken.agent.probes.nvml import GONE, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened
 
@@ -51,6 +51,7 @@ class NvidiaProbe:
         self._up = self._was_up = self._ready = False
         """Initialised; ever initialised; its GPUs looked for."""
         self._no_xids: dict[str, Gap] = {}
+        self._told: list[Happened] = []
         self._down: tuple[Gap, ...] = ()
         self._backoff = Backoff(clock)
 
@@ -80,7 +81,9 @@ class NvidiaProbe:
 
     def happened(self) -> tuple[Happened, ...]:
         """What the driver told by itself since this was last asked."""
-        return self._watch.told() if self._watch else ()
+        told, self._told = self._told, []
+        xids = self._watch.told() if self._watch else ()
+        return (*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
@@ -94,13 +97,11 @@ class NvidiaProbe:
         if not self._up and self._patience.each(lambda _: self._initialise(), [_LIBRARY]) != [True]:
             return False
         for gpu in self._gpus.values():
-            gpu.lose("the NVIDIA driver no longer lists this GPU")
+            gpu.lose(GONE.reason)
         self._unseen.clear()
         self._find_all(range(self._listed))
         self._backoff = Backoff(self._clock)
-        if self._watch:
-            handles = {uuid: gpu.handle for uuid, gpu in self._gpus.items() if gpu.handle is not None}
-            self._no_xids = self._watch.start(self.nvml, handles)
+        self._watch_for_xids()
         self._ready = True
         return True
 
@@ -112,6 +113,8 @@ class NvidiaProbe:
         return True
 
     def _stop(self, fault: Fault) -> None:
+        if self._up:
+            self._told.append(Happened(None, "driver", f"{fault.reason}: its GPUs were let go of"))
         self._let_go()
         self.nvml.forget()
         self.outdated = fault is OUTDATED and self._was_up
@@ -143,9 +146,16 @@ class NvidiaProbe:
                 self._listed = listed
                 self._unseen.clear()
                 self._find_all(range(listed))
+            self._watch_for_xids()
         due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
         if due:
             self._find_all(due)
+
+    def _watch_for_xids(self) -> None:
+        if self._watch:
+            hung = self._patience.hung
+            handles = {key: gpu.handle for key, gpu in self._gpus.items() if gpu.handle is not None and gpu not in hung}
+            self._no_xids = self._watch.watch(self.nvml, handles)
 
     def _find_all(self, slots: "range | list[int]") -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
@@ -154,6 +164,8 @@ class NvidiaProbe:
             if found is None:
                 found = replace(_HANGS, metric=f"gpu {slot}")
             if isinstance(found, Gap):
+                if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
+                    self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
                 backoff.failed()
                 self._unseen[slot] = found, backoff
                 continue

@@ -51,6 +51,9 @@ NOT_SUPPORTED = Fault(Scope.CALL, "unsupported", "this GPU, or the mode it is in
 LOST = Fault(
     Scope.DEVICE, "failing", "the GPU fell off the bus", "look for Xid lines in `dmesg`; a reboot may bring it back"
 )
+GONE = Fault(
+    Scope.DEVICE, "failing", "the NVIDIA driver no longer lists this GPU", "it was pulled out, or see `dmesg` for why"
+)
 OUTDATED = Fault(
     Scope.LIBRARY,
     "failing",

@@ -14,6 +14,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 PATIENCE_S = 1.5
 """Longer than any call of a healthy driver, and two of them still fit into the least deadline of a reading (5 s)."""
+HANGS = "a driver call on it hangs: nothing is read of it until that returns"
+"""Why a device is lost then."""
 MOST_HUNG = 2
 """So many things hanging at once are one driver that hangs: nothing more is asked of it."""
 

@@ -3,12 +3,15 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pertoken.agent.probes.amd import AmdProbe, load
+from pertoken.agent.probes.patience import HANGS
 from pertoken.agent.readings import DeviceProcess, DeviceReading
 from tests.agent.probes.standin_amdsmi import NOT_SUPPORTED, RocmLibrary, rocm
 from tests.standin_nvml import ManualClock
@@ -69,16 +72,21 @@ def test_the_second_die_of_a_card_that_shows_0_watts_is_not_counted_again(monkey
     assert {"power_mw", "energy_mj", "power_limit_mw"} <= reasons.keys() and "other die" in reasons["energy_mj"]
 
 
-def test_partitions_of_a_card_are_devices_of_their_own_and_its_energy_is_counted_once(
+def test_a_card_in_partitions_is_paid_for_whole_and_its_partitions_are_parts_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with rocm(monkeypatch, RocmLibrary({}, partitioned=True)):
-        (first, second), _ = AmdProbe().read(processes=False)
-    assert first.uuid != second.uuid and second.uuid.startswith(first.uuid)
-    assert (first.pci_bus_id, second.pci_bus_id) == ("0000:11:00.0", "0000:11:00.1")
-    assert (first.power_mw, first.energy_mj) == (512_000, 15_250)
-    assert (second.power_mw, second.energy_mj, second.power_limit_mw) == (None, None, None)
-    assert "first partition" in {gap.metric: gap.reason for gap in second.gaps}["energy_mj"]
+    with rocm(monkeypatch, RocmLibrary({}, ((4242, 7 * 2**30),), partitioned=True)):
+        (card, first, second), _ = AmdProbe().read(processes=True)
+    assert (card.kind, card.power_mw, card.energy_mj, card.power_limit_mw) == ("gpu", 512_000, 15_250, 750_000)
+    assert card.processes == () and (card.util_1e4, card.memory_used_bytes) == (None, None)
+    assert "partitions" in {gap.metric: gap.reason for gap in card.gaps}["util_1e4"]
+    for n, part in enumerate((first, second)):
+        assert (part.kind, part.uuid, part.parent_uuid) == ("partition", f"{card.uuid}/{n}", card.uuid)
+        assert (part.part_1e6, part.pci_bus_id) == (500_000, f"0000:11:00.{n}")
+        assert (part.power_mw, part.energy_mj, part.power_limit_mw) == (None, None, None)
+        assert "whole card" in {gap.metric: gap.reason for gap in part.gaps}["energy_mj"]
+        assert part.memory_used_bytes == 100_000 * 2**20
+        assert part.processes == (DeviceProcess(4242, 7 * 2**30),)
 
 
 def version_of(module: Any) -> str:
@@ -120,6 +128,76 @@ def test_a_gpu_that_answers_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     with rocm(monkeypatch, RocmLibrary({f"amdsmi_get_{name}": 16 for name in names})):
         (device, _), _ = AmdProbe().read(processes=False)
     assert device.lost is not None and device.name == "AMD Instinct MI300X"
+
+
+def test_a_driver_of_which_no_gpu_answers_is_started_anew_and_its_gpus_are_the_same_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, names = ManualClock(), ("power_info", "energy_count", "gpu_activity", "gpu_vram_usage")
+    with rocm(monkeypatch, RocmLibrary({})) as library:
+        probe = AmdProbe(clock)
+        before, _ = probe.read(processes=False)
+        library.refuse |= {f"amdsmi_get_{name}": 16 for name in names}
+        assert all(device.lost for device in probe.read(processes=False)[0])
+        (told,) = probe.happened()
+        assert (told.uuid, told.kind) == (None, "driver") and library.calls["amdsmi_shut_down"] == 1
+        lost, _ = probe.read(processes=False)
+        assert [device.uuid for device in lost if device.lost] == [device.uuid for device in before]
+        assert library.calls["amdsmi_init"] == 1 and probe.happened() == (), "left alone for a while, told once"
+        library.refuse.clear()
+        clock.now_s += 6
+        assert probe.read(processes=False)[0] == before and library.calls["amdsmi_init"] == 2
+
+
+def test_one_gpu_that_does_not_even_tell_its_name_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    with rocm(monkeypatch, RocmLibrary({}, silent=2)) as library:
+        probe = AmdProbe(clock)
+        (device,), (gap,) = probe.read(processes=False)
+        assert device.power_mw == 512_000 and (gap.metric, gap.status) == ("gpu 1", "failing")
+        assert [(each.kind, each.uuid) for each in probe.happened()] == [("device_lost", None)]
+        library.silent = None
+        assert len(probe.read(processes=False)[0]) == 1, "left alone for a while"
+        clock.now_s += 6
+        assert len(probe.read(processes=False)[0]) == 2 and probe.read(processes=False)[1] == ()
+
+
+def test_a_call_that_hangs_costs_its_gpu_only_and_is_left_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = threading.Event()
+    with rocm(monkeypatch, RocmLibrary({})) as library:
+        probe = AmdProbe(ManualClock(), patience_s=0.1)
+        probe.read(processes=False)
+        library.hang = ("amdsmi_get_gpu_activity", 1, returned)
+        for _ in range(3):
+            (hung, other), gaps = probe.read(processes=False)
+            assert hung.lost == HANGS and hung.power_mw is None
+            assert other.lost is None and other.memory_used_bytes and gaps == ()
+        assert library.calls["amdsmi_get_gpu_activity"] == 2 + 1 + 3, "left alone in its call"
+        library.hang = None
+        returned.set()
+        deadline = time.monotonic() + 20
+        while probe.read(processes=False)[0][0].lost and time.monotonic() < deadline:
+            pass
+        assert probe.read(processes=False)[0][0].power_mw == 512_000
+        probe.close()
+
+
+def test_a_driver_that_hangs_when_it_is_started_is_a_gap_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = threading.Event()
+    with rocm(monkeypatch, RocmLibrary({})) as library:
+        library.hang = ("amdsmi_init", None, returned)
+        probe = AmdProbe(ManualClock(), patience_s=0.1)
+        for _ in range(2):
+            devices, (gap,) = probe.read(processes=False)
+            assert devices == () and (gap.metric, gap.status) == ("amd", "failing") and "hangs" in gap.reason
+        assert library.calls["amdsmi_init"] == 1
+        library.hang = None
+        returned.set()
+        deadline = time.monotonic() + 20
+        while not probe.read(processes=False)[0] and time.monotonic() < deadline:
+            pass
+        assert len(probe.read(processes=False)[0]) == 2
+        probe.close()
 
 
 def test_rocm_that_does_not_start_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

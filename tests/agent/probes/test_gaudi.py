@@ -1,5 +1,7 @@
 import ctypes
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from pertoken.agent.probes.gaudi import LIBRARY, GaudiProbe
+from pertoken.agent.probes.patience import HANGS
 from pertoken.agent.readings import DeviceReading
 from tests.standin_nvml import ManualClock
 
@@ -15,7 +18,10 @@ NOT_SUPPORTED = 3
 
 
 class HlmlLibrary:
-    """A stand-in libhlml.so with two devices. `refuse` maps C functions to the code they answer."""
+    """A stand-in libhlml.so with two devices. `refuse` maps C functions to the code they answer; `hang` names one that
+    does not return for a device before the event."""
+
+    hang: tuple[str, int, threading.Event] | None = None
 
     def __init__(self, refuse: dict[str, int] | None = None) -> None:
         self.refuse = refuse or {}
@@ -24,6 +30,8 @@ class HlmlLibrary:
     def __getattr__(self, name: str) -> Any:
         def function(*given: Any) -> int:
             self.calls[name] += 1
+            if self.hang and self.hang[:2] == (name, getattr(given[0], "value", None) if given else None):
+                self.hang[2].wait()
             if name in self.refuse:
                 return self.refuse[name]
             body = globals().get(f"_{name}")
@@ -160,6 +168,26 @@ def test_a_driver_that_does_not_start_is_told_and_left_alone_for_a_while(library
     library.refuse.clear()
     clock.now_s += 6
     assert len(gaudi.read(processes=False)[0]) == 2
+
+
+def test_a_call_that_hangs_costs_its_device_only_and_is_left_until_it_returns(
+    library: HlmlLibrary, tmp_path: Path
+) -> None:
+    (tmp_path / "libhlml.so").touch()
+    gaudi, returned = GaudiProbe(ManualClock(), tmp_path / "libhlml.so", patience_s=0.1), threading.Event()
+    gaudi.read(processes=False)
+    library.hang = ("hlml_device_get_power_usage", 100, returned)
+    for _ in range(2):
+        (hung, other), _ = gaudi.read(processes=False)
+        assert hung.lost == HANGS and hung.power_mw is None and other.power_mw == 400_000
+    library.hang = None
+    returned.set()
+    deadline = time.monotonic() + 20
+    while gaudi.read(processes=False)[0][0].lost and time.monotonic() < deadline:
+        pass
+    assert gaudi.read(processes=False)[0][0].power_mw == 400_000
+    gaudi.close()
+    assert library.calls["hlml_shutdown"] == 1
 
 
 def test_without_the_python_package_the_gap_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

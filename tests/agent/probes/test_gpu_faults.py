@@ -9,8 +9,8 @@ import pynvml
 import pytest
 
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes.gpu import HANGS
 from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.patience import HANGS
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Happened
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
@@ -166,6 +166,50 @@ def test_an_xid_is_told_of_the_gpu_it_struck() -> None:
         probe.close()
     assert [(each.uuid, each.kind) for each in told] == [(gpus[3].uuid, "xid")]
     assert "Xid 79" in told[0].message
+
+
+def told_by(probe: NvidiaProbe, n: int) -> tuple[Happened, ...]:
+    told: tuple[Happened, ...] = ()
+    deadline = time.monotonic() + DEADLINE_S
+    while len(told) < n and time.monotonic() < deadline:
+        told += probe.happened()
+    return told
+
+
+def test_an_xid_is_told_of_the_mig_device_it_struck_or_of_the_gpu_with_why_no_nearer() -> None:
+    clock = ManualClock()
+    halves = (Slice("MIG-a", 3, 0), Slice("MIG-b", 3, 1))
+    struck = ((5.0, 13, 3, 1), (6.0, 31, 3, 0), (7.0, 43), (8.0, 45, 9, 0))
+    with installed(Machine(gpus=(replace(H100, slices=halves, xids=struck),)), clock):
+        probe = NvidiaProbe(clock, watch=XidWatch())
+        read_after(probe, clock, 1)
+        clock.now_s = 9
+        told = told_by(probe, 4)
+        probe.close()
+    assert [each.uuid for each in told] == ["MIG-b", "MIG-a", "GPU-1", "GPU-1"]
+    assert "Xid 43" in told[2].message and "names no MIG device" in told[2].message
+    assert "Xid 45" in told[3].message and "GPU instance 9" in told[3].message
+
+
+def test_xids_of_the_others_and_of_gpus_found_later_are_told_after_one_fell_off_the_bus() -> None:
+    clock, gpus = ManualClock(), eight()
+    with installed(Machine(gpus=gpus[:7]), clock) as library:
+        probe = NvidiaProbe(clock, watch=XidWatch())
+        read_after(probe, clock, 1)
+        library.machine = Machine(gpus=(replace(gpus[0], lost_after=0), *gpus[1:]))
+        read_after(probe, clock, 1, processes=True)
+        deadline = time.monotonic() + DEADLINE_S
+        while (made := library.calls["nvmlEventSetCreate"]) < 2 and time.monotonic() < deadline:
+            read_after(probe, clock, 1, processes=True)
+        assert made == 2, "a set that broke is made anew"
+        struck = clock.now_s + 1
+        library.machine = Machine(
+            gpus=(library.machine.gpus[0], *(replace(each, xids=((struck, 48),)) for each in gpus[1:]))
+        )
+        clock.now_s += 2
+        told = told_by(probe, 7)
+        probe.close()
+    assert {each.uuid for each in told} == {gpu.uuid for gpu in gpus[1:]} and len(told) == 7
 
 
 def test_a_call_that_hangs_costs_its_gpu_only_and_is_left_until_it_returns(tmp_path: Path) -> None:

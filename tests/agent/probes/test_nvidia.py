@@ -118,6 +118,9 @@ def test_a_gpu_lost_at_start_leaves_the_other_seven_complete() -> None:
         assert [device.slot for device in devices] == [0, 1, 2, 4, 5, 6, 7]
         assert all(complete(device) for device in devices)
         assert [(gap.metric, gap.status) for gap in gaps] == [("gpu 3", "failing")]
+        assert [(each.kind, each.message) for each in probe.happened()] == [
+            ("device_lost", "gpu 3: the GPU fell off the bus")
+        ]
         asked = library.calls["nvmlDeviceGetHandleByIndex_v2"]
         probe.read(processes=True)
         assert library.calls["nvmlDeviceGetHandleByIndex_v2"] == asked, "left alone for a while"
@@ -227,6 +230,8 @@ def test_after_a_driver_reload_the_same_gpus_are_found_by_their_uuid(calls_befor
         assert gaps == () and len(devices) == 8 and all(complete(device) for device in devices)
         assert [device.slot for device in devices] == list(range(8))
         assert devices[0].uuid == eight()[7].uuid, "the slots moved, the names did not"
+        (told,) = probe.happened()
+        assert (told.uuid, told.kind) == (None, "driver") and "was reloaded" in told.message
 
 
 def test_what_was_refused_is_asked_again_after_a_reload() -> None:
@@ -248,9 +253,11 @@ def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back(
         assert len(devices) == 8
         assert all(device.lost and device.power_mw is None for device in devices)
         assert [(gap.metric, gap.status) for gap in gaps] == [("nvidia", "missing")]
+        assert [each.kind for each in probe.happened()] == ["driver"]
         asked = library.calls.total()
         assert probe.read(processes=False) == (devices, gaps)
         assert library.calls.total() == asked, "left alone for a while"
+        assert probe.happened() == (), "told once"
         library.unloaded = False
         clock.now_s += 6
         devices, gaps = probe.read(processes=False)

@@ -1,0 +1,180 @@
+"""The devices of one vendor's library, each asked with patience: one that fails or hangs costs only itself.
+
+A vendor says how its library is loaded, started, asked and stopped (`Library`); what goes wrong is the same for all.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
+from pertoken.agent.readings import DeviceReading, Gap, Happened
+
+_START, _STOP = "start", "stop"
+"""What hangs when calls that belong to no device do."""
+
+
+class Card(Protocol):
+    """One physical device, perhaps in several parts, and the way to it."""
+
+    def read(self, processes: bool) -> tuple[DeviceReading, ...]:
+        """It and its parts now. May hang; raises nothing of the library's."""
+
+    def unread(self, why: str) -> tuple[DeviceReading, ...]:
+        """It and its parts with no value, and the reason."""
+
+
+class Library(Protocol):
+    """A vendor's library. Whatever asks its driver is called with patience."""
+
+    vendor: str
+    """As gaps name it."""
+    failure: type[Exception]
+    """What its calls raise; known once it is loaded."""
+    calls: int
+
+    def absent(self) -> bool:
+        """Whether this host has nothing of the vendor, so that there is nothing to say."""
+
+    def load(self) -> Gap | None:
+        """Make it ready to start without asking the driver, or say why not."""
+
+    def start(self) -> int:
+        """Start it; how many slots it lists. Raises `failure`."""
+
+    def find(self, slot: int) -> Any:
+        """What is in a slot, for `cards`. Raises `failure`."""
+
+    def cards(self, found: Sequence[Any]) -> Sequence[Card]:
+        """The cards that were found, by slot."""
+
+    def stop(self) -> None:
+        """Let go of the driver. Raises `failure`."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Within it what the library prints is discarded."""
+
+
+class CardProbe:
+    """Reads all cards of a library. `clock` is monotonic seconds; a call may take `patience_s`, or else it hangs."""
+
+    outdated = False
+
+    def __init__(self, library: Library, clock: Clock, patience_s: float = PATIENCE_S) -> None:
+        self._library, self._clock = library, clock
+        self._patience = Patience(library.vendor, patience_s)
+        self._backoff = Backoff(clock)
+        self._up = False
+        self._found: dict[int, Any] = {}
+        self._unseen: dict[int, tuple[Gap, Backoff]] = {}
+        """Slots whose card would not even tell what it is."""
+        self._cards: Sequence[Card] = ()
+        self._lost: str | None = None
+        """Why no card is read, where there were some."""
+        self._down: tuple[Gap, ...] = ()
+        self._told: list[Happened] = []
+
+    @property
+    def calls(self) -> int:
+        """Calls to the library so far."""
+        return self._library.calls
+
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+        """Every card found, and what is missing for the whole host. No error of the library is raised."""
+        if not self._up:
+            if self._library.absent():
+                return (), ()
+            if self._backoff.due and not self._patience.hung:
+                self._start()
+            if not self._up:
+                hangs = (self._hangs(self._library.vendor),) if self._patience.hung else ()
+                return self._unread(self._lost or HANGS), (*self._down, *hangs)
+        with self._library.quiet():
+            due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
+            if due:
+                self._find(due)
+            answers = self._patience.each(lambda card: card.read(processes), self._cards)
+        read = [
+            card.unread(HANGS) if answer is None else answer for card, answer in zip(self._cards, answers, strict=True)
+        ]
+        devices = tuple(reading for readings in read for reading in readings)
+        if devices and all(reading.lost for reading in devices) and not self._patience.hung:
+            self._give_up(devices[0].lost or HANGS)
+        return devices, tuple(gap for gap, _ in self._unseen.values())
+
+    def happened(self) -> tuple[Happened, ...]:
+        """What is worth an event since this was last asked."""
+        told, self._told = self._told, []
+        return tuple(told)
+
+    def close(self) -> None:
+        """Let go of the driver. A call that hangs is left to return."""
+        self._stop()
+        self._patience.close()
+
+    def _start(self) -> None:
+        gap = self._library.load()
+        if gap is None:
+            try:
+                with self._library.quiet():
+                    (listed,) = self._patience.each(lambda _: self._library.start(), [_START])
+                    if listed is None:
+                        return
+                    self._up, self._down, self._lost = True, (), None
+                    self._found, self._unseen = {}, {}
+                    self._find(range(listed))
+            except self._library.failure as error:
+                gap = Gap(self._library.vendor, "failing", f"its driver does not start: {error}", "see `dmesg`")
+        if gap is not None:
+            self._down = (gap,)
+            self._backoff.failed()
+
+    def _find(self, slots: Sequence[int]) -> None:
+        for slot, found in zip(slots, self._patience.each(self._found_in, slots), strict=True):
+            found = self._hangs(f"gpu {slot}") if found is None else found
+            if isinstance(found, Gap):
+                _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
+                backoff.failed()
+                if slot not in self._unseen:
+                    self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
+                self._unseen[slot] = found, backoff
+            else:
+                self._unseen.pop(slot, None)
+                self._found[slot] = found
+        self._cards = self._library.cards([self._found[slot] for slot in sorted(self._found)])
+
+    def _found_in(self, slot: int) -> Any:
+        try:
+            return self._library.find(slot)
+        except self._library.failure as error:
+            return Gap(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
+
+    def _give_up(self, why: str) -> None:
+        """No card answers: the driver may have been loaded anew, which only a new start can tell."""
+        self._stop()
+        self._lost = why
+        self._backoff = Backoff(self._clock)
+        self._backoff.failed()
+        text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
+        self._told.append(Happened(None, "driver", text))
+
+    def _stop(self) -> None:
+        if self._up and not self._patience.hung:
+            with self._library.quiet():
+                self._patience.each(self._stopped, [_STOP])
+        self._up = False
+
+    def _stopped(self, _: str) -> bool:
+        try:
+            self._library.stop()
+        except self._library.failure:
+            return False
+        return True
+
+    def _unread(self, why: str) -> tuple[DeviceReading, ...]:
+        return tuple(reading for card in self._cards for reading in card.unread(why))
+
+    def _hangs(self, metric: str) -> Gap:
+        reason = f"a call of the {self._library.vendor} driver hangs: nothing is asked of it until it returns"
+        return Gap(metric, "failing", reason, "dmesg")

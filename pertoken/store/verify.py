@@ -1,0 +1,225 @@
+"""Reading a database again and holding it against its seals: what differs, of whom, and when.
+
+The pass is cut into small steps, each a short read, so that it can run beside the writer for as long as it likes. Rows
+that changed between two steps would not add up: a seal that seems wrong is looked at again, with its rows, in one
+snapshot, and only then told.
+"""
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pertoken.store import telemetry as t
+from pertoken.store.open import REVISIONS, reading
+from pertoken.store.place import Place
+from pertoken.store.seal import HOUR, SAMPLES, SEALED, Sealed, chained, key_of, row_crc
+from pertoken.store.witness import Acknowledged, acknowledged
+
+STEP_ROWS = 500
+"""Rows read in one step: some milliseconds."""
+_BATCH = ("seq", "ts", "row_count", "crc_sum", "chain")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is not as it was stored. `owner_id` and the time are None where they cannot be told or there are none."""
+
+    table: str
+    text: str
+    owner_id: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+    def __str__(self) -> str:
+        """`device_1m of 5, 2026-11-21 10:00Z to 11:00Z: 59 of 60 rows are there`."""
+        owner = "" if self.owner_id is None else f" of {self.owner_id}"
+        time = "" if self.start is None or self.end is None else f", {_when(self.start)} to {_when(self.end)}"
+        return f"{self.table}{owner}{time}: {self.text}"
+
+
+def verify(place: Place) -> Iterator[Fault | None]:
+    """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
+
+    Nothing is raised for a damaged file: what cannot be read is a fault.
+    """
+    told = acknowledged(place.file("telemetry"))  # before the database is read: it is never ahead of it
+    try:
+        with reading(place, "telemetry").connect() as connection:
+            raw = connection.connection.driver_connection
+            assert isinstance(raw, sqlite3.Connection)
+            yield from _Pass(raw).run(told)
+    except Exception as error:  # the driver's, or of a library that met a damaged schema
+        yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}")
+
+
+class _Pass:
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+
+    def run(self, told: Acknowledged | None) -> Iterator[Fault | None]:
+        yield from self._revision()
+        for name in (*SEALED, t.batch.name, t.seal.name):
+            yield from self._guarded(name, self._pages(name))
+        yield from self._guarded(t.batch.name, self._batches(told))
+        for sealed in SEALED.values():
+            yield from self._guarded(sealed.table.name, self._rows(sealed))
+        yield from self._guarded(t.batch.name, self._batches_and_seals())
+
+    def _guarded(self, name: str, steps: Iterator[Fault | None]) -> Iterator[Fault | None]:
+        try:
+            yield from steps
+        # A damaged record may hold a value of another type, or text that is none.
+        except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
+            if self._raw.in_transaction:
+                self._raw.rollback()
+            yield Fault(name, f"cannot be read: {_first_line(error)}")
+
+    def _revision(self) -> Iterator[Fault | None]:
+        found = self._ask("SELECT version_num FROM alembic_version")
+        if found != [(REVISIONS["telemetry"][-1],)]:
+            yield Fault("alembic_version", f"names the schema {found!r}")
+
+    def _pages(self, name: str) -> Iterator[Fault | None]:
+        # With its indexes where a table has some: what is read by them is not read by us.
+        indexes = self._ask("SELECT 1 FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql <> ''", name)
+        check = "integrity_check" if indexes else "quick_check"
+        for (line,) in self._ask(f"PRAGMA {check}('{name}')"):
+            yield None if line == "ok" else Fault(name, f"{check}: {line}")
+
+    def _batches(self, told: Acknowledged | None) -> Iterator[Fault | None]:
+        name = t.batch.name
+        before: tuple[int, ...] | None = None
+        while True:
+            after = before[0] if before else -1
+            found = self._ask(
+                f"SELECT {', '.join(_BATCH)} FROM batch WHERE seq > ? ORDER BY seq LIMIT {STEP_ROWS}", after
+            )
+            for row in found:
+                seq, ts, row_count, crc_sum, chain = row
+                if before is not None and seq != before[0] + 1:
+                    if (seq,) != self._ask("SELECT min(seq) FROM batch")[0]:  # else deleted while we read
+                        missing = f"batches {before[0] + 1} to {seq - 1} are missing"
+                        yield Fault(name, missing, None, before[1], ts)
+                    if seq <= before[0]:
+                        return
+                elif before is not None and chain != chained(before[4], seq, ts, row_count, crc_sum):
+                    yield Fault(name, f"batch {seq} is not as it was stored", None, before[1], ts)
+                before = row
+            if len(found) < STEP_ROWS:
+                break
+            yield None
+        last = Acknowledged(*before[:2]) if before is not None else Acknowledged(0, 0)
+        if told is not None and told.seq > last.seq:
+            missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
+            yield Fault(name, missing, None, last.ts or told.ts, told.ts)
+
+    def _rows(self, sealed: Sealed) -> Iterator[Fault | None]:
+        """Add up rows in the order of the key, owner by owner, beside the seals."""
+        name, keys, key = sealed.table.name, sealed.keys, key_of(sealed)
+        positions = [sealed.columns.index(each) for each in keys]
+        select = f"SELECT {', '.join(sealed.columns)} FROM {name}"
+        rest = f"ORDER BY {', '.join(keys)} LIMIT {STEP_ROWS}"
+        behind = f"WHERE ({', '.join(keys)}) > ({', '.join('?' * len(keys))})"
+        owners = {owner_id for (owner_id,) in self._ask("SELECT DISTINCT owner_id FROM seal WHERE name = ?", name)}
+        counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+        owner: int | None = None
+        last: tuple[Any, ...] | None = None
+        while True:
+            rows = self._ask(f"{select} {rest}") if last is None else self._ask(f"{select} {behind} {rest}", *last)
+            for row in rows:
+                here = tuple([row[each] for each in positions])
+                if last is not None and here <= last:
+                    yield Fault(name, "rows are out of order", owner)
+                    return
+                last = here
+                _, owner_id, start = key(row)
+                if owner_id != owner:
+                    if owner is not None:
+                        yield from self._compared(sealed, owner, counted)
+                        owners.discard(owner)
+                    owner, counted = owner_id, defaultdict(lambda: [0, 0])
+                sums = counted[start]
+                sums[0] += 1
+                sums[1] += row_crc(row)
+            yield None
+            if len(rows) < STEP_ROWS:
+                break
+        if owner is not None:
+            yield from self._compared(sealed, owner, counted)
+            owners.discard(owner)
+        for each in sorted(owners):
+            yield from self._compared(sealed, each, defaultdict(lambda: [0, 0]))
+
+    def _compared(self, sealed: Sealed, owner_id: int, counted: dict[int, list[int]]) -> Iterator[Fault | None]:
+        name = sealed.table.name
+        seals = {
+            ts: [row_count, crc_sum]
+            for ts, row_count, crc_sum in self._ask(
+                "SELECT ts, row_count, crc_sum FROM seal WHERE name = ? AND owner_id = ?", name, owner_id
+            )
+        }
+        for start in sorted(counted.keys() | seals.keys()):
+            if counted.get(start, [0, 0]) != seals.get(start, [0, 0]):
+                yield self._confirmed(sealed, owner_id, start)
+
+    def _confirmed(self, sealed: Sealed, owner_id: int, start: int) -> Fault | None:
+        """Look at one seal and its rows again, in one snapshot."""
+        name = sealed.table.name
+        where, values = "", []
+        if sealed.owner is not None:
+            where, values = f" WHERE {sealed.owner} = ?", [owner_id]
+            if sealed.span_s:
+                where, values = f"{where} AND ts >= ? AND ts < ?", [owner_id, start, start + sealed.span_s]
+        self._raw.execute("BEGIN")
+        try:
+            found = self._ask(
+                "SELECT row_count, crc_sum FROM seal WHERE name = ? AND owner_id = ? AND ts = ?", name, owner_id, start
+            )
+            rows = self._ask(f"SELECT {', '.join(sealed.columns)} FROM {name}{where}", *values)
+        finally:
+            self._raw.rollback()
+        n, crc_sum = found[0] if found else (0, 0)
+        if (n, crc_sum) == (len(rows), sum(map(row_crc, rows))):
+            return None
+        text = "are not as they were stored" if len(rows) == n else f"{len(rows)} are there, {n} were stored"
+        end = start + sealed.span_s if sealed.span_s else None
+        return Fault(name, f"rows {text}" if len(rows) == n else text, owner_id or None, start if end else None, end)
+
+    def _batches_and_seals(self) -> Iterator[Fault | None]:
+        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before."""
+        names = [each.table.name for each in SAMPLES]
+        marks = ", ".join("?" * len(names))
+        hours = self._ask(f"SELECT DISTINCT ts / {HOUR} * {HOUR} FROM batch ORDER BY 1")
+        for (hour,) in hours[1:]:
+            yield None
+            self._raw.execute("BEGIN")
+            try:
+                ((first,),) = self._ask("SELECT min(ts) FROM batch")
+                ticks = self._ask(
+                    "SELECT sum(row_count), sum(crc_sum) FROM batch WHERE ts >= ? AND ts < ?", hour, hour + HOUR
+                )
+                sealed = self._ask(
+                    "SELECT coalesce(sum(row_count), 0), coalesce(sum(crc_sum), 0) FROM seal "
+                    f"WHERE ts = ? AND name IN ({marks})",
+                    *(hour, *names),
+                )
+            finally:
+                self._raw.rollback()
+            if first is not None and first < hour and ticks != sealed:
+                yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
+
+    def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with closing(self._raw.execute(sql, values)) as cursor:
+            return cursor.fetchall()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _when(ts: int) -> str:
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -1,0 +1,109 @@
+"""A small database in which every table of telemetry holds rows, and reading all of it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pertoken.provenance import Provenance
+from pertoken.store import telemetry as t
+from pertoken.store.place import Place
+from pertoken.store.rows import (
+    AgentSample,
+    Capability,
+    CounterState,
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    DeviceSample,
+    DeviceShare,
+    EngineCounterSample,
+    EngineRow,
+    EpochRow,
+    Event,
+    HistogramSample,
+    Tick,
+)
+from pertoken.store.write import Writer
+from tests.values import HOST, laid, tick
+
+START = 1_790_000_000 // 3600 * 3600
+BOUNDS = (0.1, 1.0)
+
+
+def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
+    """The n-th tick of a host whose devices each serve one deployment."""
+    ts = START + interval_s * n
+    samples: list[object] = [AgentSample(HOST, ts, 10_000, 10_000, 12, 60_000_000, 5, 0, 60)]
+    counters = []
+    for device in range(1, devices + 1):
+        epoch = 100 + device
+        samples += [
+            DeviceSample(device, ts, 10_000, 10_000, 5000 + n % 7, 77 * 10**9, 300_000 + n * 7919 % 50_000, None),
+            DeviceShare(device, epoch, ts, 10_000, 900_000, 8_000, Provenance.REPORTED),
+            DeploymentSample(epoch, ts, 10_000, 10_000, True, 8_000, 400 + n % 13, 0, 400, 100 + n % 17),
+            HistogramSample(epoch, "ttft_s", ts, 99, n % 3, 1 + n % 5),
+            EngineCounterSample(epoch, "spec_drafts", ts, 7 + n),
+        ]
+        counters += [
+            CounterState(device, "energy", n * 3_000_000, 1_000, ts),
+            CounterState(200 + device, "generated_tokens", n * 100, 1_000, ts),
+        ]
+    return tick(
+        ts,
+        *samples,
+        devices=tuple(
+            DeviceRow(each, HOST, "gpu", f"GPU-{each}", "nvidia", "H100 – 80 GB", each)
+            for each in range(1, devices + 1)
+        ),
+        engines=tuple(
+            EngineRow(200 + each, HOST, "vllm", f"http://127.0.0.1:80{each:02}", 8000 + each, 1, 1, None, "process")
+            for each in range(1, devices + 1)
+        ),
+        deployments=tuple(
+            DeploymentRow(300 + each, 200 + each, HOST, "modèle", None) for each in range(1, devices + 1)
+        ),
+        epochs=tuple(
+            EpochRow(100 + each, 300 + each, START, None, None, '{"tp": 1}', (each,)) for each in range(1, devices + 1)
+        )
+        if n == 1
+        else (),
+        bucket_sets={99: BOUNDS},
+        counters=tuple(counters),
+        capabilities=(Capability(1, "sm_active", "unsupported", "not on this device"),) if n == 1 else (),
+        events=(Event("gap", f"no reading at {n}"),) if n % 50 == 1 else (),
+    )
+
+
+def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2) -> None:
+    """Commit so many ticks, rolled up now and then; the last ones stay dirty."""
+    for n in ticks:
+        writer.commit(filled_tick(n, devices))
+        if n % roll_up_every == 0 and n < ticks[-1]:
+            writer.roll_up()
+
+
+def filled(folder: Path, ticks: int = 400) -> Place:
+    """A folder closed in good order, holding so many ticks."""
+    where = laid(folder)
+    with Writer(where) as writer:
+        fill(writer, range(1, ticks + 1))
+    return where
+
+
+def everything(database: Path) -> dict[str, Any]:
+    """All rows of each table of telemetry, by name; text in place of rows that cannot be read."""
+    found: dict[str, Any] = {}
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        for name, columns in _TABLES.items():
+            try:
+                found[name] = connection.execute(f"SELECT {columns} FROM {name}").fetchall()
+            except (sqlite3.Error, OverflowError) as error:
+                found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+_TABLES = {
+    "alembic_version": "version_num",
+    **{table.name: ", ".join(column.name for column in table.columns) for table in t.metadata.sorted_tables},
+}

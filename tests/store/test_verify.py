@@ -1,0 +1,153 @@
+"""What is read again is held against what was stored: every difference is told, with whose it is and when."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pertoken.store.place import Place
+from pertoken.store.retention import Ages, purging
+from pertoken.store.seal import SEALED, row_crc
+from pertoken.store.verify import Fault, verify
+from pertoken.store.witness import acknowledged, witness_file
+from pertoken.store.write import Writer
+from tests.store.filled import START, everything, fill, filled
+from tests.store.flips import flips
+from tests.values import laid
+
+
+def faults(where: Place) -> list[Fault]:
+    return [fault for fault in verify(where) if fault is not None]
+
+
+def change(where: Place, sql: str) -> None:
+    """What a writer that is not ours, or a damaged disk, does to a row."""
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        assert connection.execute(sql).rowcount > 0
+        connection.commit()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return filled(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def where(whole: Place, tmp_path: Path) -> Place:
+    for file in (whole.folder or tmp_path).iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return Place(folder=tmp_path)
+
+
+def test_the_sum_of_a_row_is_the_same_wherever_and_whenever_it_is_made() -> None:
+    row = (-(2**62), 1_790_000_000, None, 0, 2**40, "ttft_s", "modèle – 中", None)
+    assert row_crc(row) == 2_866_266_728
+    assert row_crc((*row, None, None)) == row_crc(row)
+    assert row_crc((*row[:2], 0, *row[3:])) != row_crc(row)
+
+
+def test_every_table_has_rows_and_all_of_them_add_up(whole: Place) -> None:
+    found = everything(whole.file("telemetry"))
+    assert {name for name, rows in found.items() if not rows} == {"outbox", "spool"}  # of hosts that ship
+    assert faults(whole) == []
+
+
+@pytest.mark.parametrize("name", SEALED)
+def test_a_row_that_goes_is_missed_in_every_table(where: Place, name: str) -> None:
+    keys = ", ".join(SEALED[name].keys)
+    change(where, f"DELETE FROM {name} WHERE ({keys}) = (SELECT {keys} FROM {name} ORDER BY {keys} DESC LIMIT 1)")
+    (fault,) = [each for each in faults(where) if each.table == name]
+    assert fault.text.endswith("were stored")
+    assert (fault.owner_id is None) is (name == "dirty")
+    assert (fault.start is not None) is bool(SEALED[name].span_s)
+
+
+def test_a_value_that_changed_is_told_with_its_owner_and_hour(where: Place) -> None:
+    change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + 1 WHERE device_id = 2 AND ts = {START + 3600}")
+    (fault,) = faults(where)
+    assert fault == Fault("device_1m", "rows are not as they were stored", 2, START + 3600, START + 7200)
+    assert str(fault).startswith("device_1m of 2, 20")
+
+
+def test_a_row_that_nobody_stored_is_told(where: Place) -> None:
+    change(where, f"INSERT INTO engine_counter_sample VALUES (999, 'x', {START}, 1)")
+    (fault,) = faults(where)
+    assert (fault.table, fault.owner_id, fault.text) == ("engine_counter_sample", 999, "1 are there, 0 were stored")
+
+
+def test_what_was_damaged_is_not_made_good_by_writing_on(where: Place) -> None:
+    change(where, "UPDATE device SET uuid = 'GPU-?' WHERE device_id = 1")
+    change(where, "UPDATE counter_state SET value = value + 1 WHERE owner_id = 1")
+    with Writer(where) as writer:
+        fill(writer, range(401, 460))
+        writer.roll_up()
+    assert {fault.table for fault in faults(where)} == {"device", "counter_state"}
+
+
+def test_a_missing_batch_is_a_gap_in_the_sequence(where: Place) -> None:
+    change(where, "DELETE FROM batch WHERE seq = 100")
+    assert "batches 100 to 100 are missing" in [fault.text for fault in faults(where)]
+    change(where, "UPDATE batch SET row_count = row_count + 1 WHERE seq = 200")
+    assert "batch 200 is not as it was stored" in [fault.text for fault in faults(where)]
+
+
+def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_the_next_writer(where: Place) -> None:
+    told = acknowledged(where.file("telemetry"))
+    assert told is not None
+    change(where, f"DELETE FROM batch WHERE seq > {told.seq - 3}")
+    missing = f"batches {told.seq - 2} to {told.seq} were acknowledged and are missing"
+    assert missing in [fault.text for fault in faults(where)]
+    with Writer(where) as writer:
+        assert writer.lost is not None
+        assert [each.seq for each in writer.lost] == [told.seq - 3, told.seq]
+        fill(writer, range(401, 403))
+        assert writer.last.seq == told.seq + 2
+    assert f"batches {told.seq - 2} to {told.seq} are missing" in [fault.text for fault in faults(where)]
+
+
+def test_a_witness_that_cannot_be_believed_says_nothing(where: Place) -> None:
+    file = where.file("telemetry")
+    told = acknowledged(file)
+    assert told is not None
+    text = bytearray(witness_file(file).read_bytes())
+    text[0] ^= 1
+    witness_file(file).write_bytes(text)
+    assert acknowledged(file) is None
+    assert faults(where) == []
+
+
+def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(where: Place) -> None:
+    with Writer(where) as writer:
+        deleting = purging(writer, Ages(3600, 1_000_000, 1_000_000), START + 3 * 3600)
+        n = 400
+        for each in verify(where):
+            assert each is None
+            fill(writer, range(n + 1, n + 3), roll_up_every=1)
+            n += 2
+            next(deleting, None)
+    assert faults(where) == []
+
+
+def test_a_database_of_an_older_schema_is_sealed_as_it_is_found(where: Place) -> None:
+    change(where, "DELETE FROM seal")
+    change(where, "DELETE FROM batch")
+    witness_file(where.file("telemetry")).unlink()
+    with Writer(where) as writer:
+        assert writer.lost is None
+        fill(writer, range(401, 403))
+    assert faults(where) == []
+
+
+def test_an_empty_database_is_whole(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    assert faults(where) == []
+    with Writer(where):
+        pass
+    assert faults(where) == []
+
+
+def test_flipped_bits_are_told_and_named(tmp_path: Path) -> None:
+    found = list(flips(tmp_path, 40, seed=7))
+    assert [flip for flip in found if flip.changed and not flip.told] == []
+    assert {flip.file for flip in found if flip.changed} == {"telemetry.db", "telemetry.db-wal"}
