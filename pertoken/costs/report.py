@@ -87,22 +87,22 @@ def allocations(
 ) -> _Money:
     """The bill of all devices over some segments, and what of it each epoch carries."""
     money = _Money()
-    for segment in segments:
-        held: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        busy: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        for row in read.share_buckets(connection, segment):
-            held[row.device_id, row.ts][row.epoch_id] = row.held_ns
-            busy[row.device_id, row.ts][row.epoch_id] = row.busy_ns
-        for row in read.device_buckets(connection, segment):
-            key = row.device_id, row.ts
-            if devices[row.device_id].parent_id is not None:
+    for segment in segments:  # within one, no price changes
+        held: dict[int, dict[int, int]] = defaultdict(dict)
+        busy: dict[int, dict[int, int]] = defaultdict(dict)
+        for device_id, epoch_id, held_ns, busy_ns in read.share_time(connection, segment):
+            held[device_id][epoch_id] = held_ns
+            busy[device_id][epoch_id] = busy_ns
+        for device_id, duration_ms in read.device_time(connection, segment):
+            device = devices.get(device_id)
+            if device is None or device.parent_id is not None:
                 continue  # a MIG device is paid for with its GPU
-            price = prices.at(devices[row.device_id], row.ts)
+            price = prices.at(device, segment.start)
             if price is None:
-                money.unpriced_devices.add(row.device_id)
-                money.unpriced_epochs.update(held[key])
+                money.unpriced_devices.add(device_id)
+                money.unpriced_epochs.update(held[device_id])
                 continue
-            time = DeviceTime(row.device_id, row.ts, row.duration_ms, held[key], busy[key])
+            time = DeviceTime(device_id, segment.start, duration_ms, held[device_id], busy[device_id])
             money.add(allocate(time, price.nano_usd_per_device_hour))
     return money
 
@@ -127,29 +127,37 @@ class _Reporter:
         self.devices = read.devices(connection, start)
         self.priced = {row.device_id: Priced(row.kind, row.name, row.uuid, row.parent_id) for row in self.devices}
         self.device_names = {row.device_id: _device_name(row) for row in self.devices}
+        self.order = {device_id: i for i, device_id in enumerate(self.device_names)}
         self.epochs = read.epochs(connection, start)
         self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs}
         self.current = {row.deployment_id: row for row in self.epochs}
+        self.of_deployment = _grouped(self.epochs, "deployment_id")
         self.epoch_devices = read.epoch_devices(connection)
         self.segments = read.segments(start, now_ts, prices.changes())
         self.money = allocations(connection, self.segments, self.priced, prices)
         self.newest = read.newest(connection)
         last = max(self.newest.values(), default=now_ts)
-        recent = (last - 1) // 60 * 60 + 60 - 2 * NOW_S, last + 1
+        recent = (last - 1) // 60 * 60 + 60 - read.recent_s(connection), last + 1
         self.recent_devices = {row.device_id: row for row in read.device_totals(connection, *recent)}
         self.recent_hosts = {row.host_id: row for row in read.host_totals(connection, *recent)}
         self.recent = self._by_deployment(read.deployment_totals(connection, read.Segment(60, *recent)))
-        self.recent_shares = read.share_buckets(connection, read.Segment(60, *recent))
+        self.recent_shares = _grouped(read.share_time(connection, read.Segment(60, *recent)), "epoch_id")
+        self.holders = _grouped([row for rows in self.recent_shares.values() for row in rows], "device_id")
         self.totals = self._by_deployment(
             [row for each in self.segments for row in read.deployment_totals(connection, each)]
         )
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for each in self.segments:
-            self._add_histograms(read.histograms(connection, each))
+            self._add_histograms(read.histograms(connection, each, ("ttft_s", "tpot_s")))
         self.slice_s = next((s for s in _SLICES if window_s <= s * _MOST_SLICES), _SLICES[-1])
-        self.slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
-        self.agents = {row.host_id: read.newest_agent_sample(connection, row.host_id) for row in self.hosts}
+        slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
+        self.slices = _grouped(slices, "epoch_id")
+        self.agents = read.newest_agent_samples(connection)
+        self.intervals = {row.host_id: read.noted_every_s(connection, row.interval_s) for row in self.hosts}
         self.gaps = read.missing(connection)
+        self.faults = {gap.owner_id: gap for gap in self.gaps if gap.metric == "metrics_page"}
+        self.host_names = {row.host_id: row.name for row in self.hosts}
+        self.engine_urls = {row.engine_id: row.base_url for row in self.epochs}
         self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
         """Devices that answer nothing -> since when."""
         self.events = read.events(connection, start)
@@ -205,7 +213,7 @@ class _Reporter:
 
     def _host(self, row: Any) -> HostLine:
         recent = self.recent_hosts.get(row.host_id)
-        agent = self.agents[row.host_id]
+        agent = self.agents.get(row.host_id)
         return HostLine(
             host_id=row.host_id,
             name=row.name,
@@ -218,7 +226,7 @@ class _Reporter:
             else None,
             agent_rss_bytes=agent.rss_bytes if agent else None,
             age_s=self._age(row.host_id),
-            interval_s=row.interval_s,
+            interval_s=self.intervals[row.host_id],
         )
 
     def _device(self, row: Any) -> DeviceLine:
@@ -227,7 +235,7 @@ class _Reporter:
         payer = self.priced.get(row.device_id if row.parent_id is None else row.parent_id)
         part_1e6 = SHARE if row.parent_id is None else row.part_1e6
         price = self.prices.at(payer, self.now) if payer and part_1e6 is not None else None
-        held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
+        held_by = {share.epoch_id for share in self.holders.get(row.device_id, ())}
         names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
         return DeviceLine(
             device_id=row.device_id,
@@ -252,7 +260,8 @@ class _Reporter:
 
     def _deployment(self, row: Any) -> DeploymentLine:
         totals, recent = self.totals.get(row.deployment_id, {}), self.recent.get(row.deployment_id, {})
-        own = [epoch for epoch, deployment in self.of_epoch.items() if deployment == row.deployment_id]
+        epochs = self.of_deployment[row.deployment_id]
+        own = [each.epoch_id for each in epochs]
         held = self.epoch_devices.get(row.epoch_id, ())
         nano = None
         if any(epoch in self.money.by_epoch for epoch in own) and not self.money.unpriced_epochs.intersection(own):
@@ -260,14 +269,16 @@ class _Reporter:
         prompt, generated = totals.get("prompt_tokens"), totals.get("generated_tokens")
         tokens = prompt + generated if prompt is not None and generated is not None else None
         observed = totals.get("observed_ms", 0)
-        since = max(self.now - self.window_s, min(e.start_ts for e in self.epochs if e.epoch_id in own))
-        fault = next((gap for gap in self.gaps if gap.owner_id == row.engine_id and gap.metric == "metrics_page"), None)
+        since = max(self.now - self.window_s, min(each.start_ts for each in epochs))
+        fault = self.faults.get(row.engine_id)
         return DeploymentLine(
             deployment_id=row.deployment_id,
             model=row.served_model,
             engine=row.engine_kind,
             host=row.host_name,
-            devices=tuple(name for each, name in self.device_names.items() if each in held),
+            devices=tuple(
+                self.device_names[each] for each in sorted(self.order.keys() & held, key=self.order.__getitem__)
+            ),
             generated_tok_s_now=_rate(recent, "generated_tokens"),
             prompt_tok_s_now=_rate(recent, "prompt_tokens"),
             running_now=_ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
@@ -314,10 +325,10 @@ class _Reporter:
     def _held(self, epochs: list[int]) -> dict[int, float]:
         """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
         held: dict[int, float] = defaultdict(float)
-        for share in self.recent_shares:
+        for share in (each for epoch in epochs for each in self.recent_shares.get(epoch, ())):
             device = self.recent_devices.get(share.device_id)
             sliced = self.priced[share.device_id].parent_id is not None if share.device_id in self.priced else True
-            if share.epoch_id in epochs and device is not None and device.duration_ms and not sliced:
+            if device is not None and device.duration_ms and not sliced:
                 held[share.device_id] += share.held_ns / 1e6 / device.duration_ms
         return held
 
@@ -329,9 +340,9 @@ class _Reporter:
         n = -(-(self.now - first) // self.slice_s)
         tokens: list[int | None] = [None] * n
         time = [0] * n
-        for row in self.slices:
+        for row in (each for epoch in epochs for each in self.slices.get(epoch, ())):
             i = (row.slice_ts - first) // self.slice_s
-            if row.epoch_id in epochs and 0 <= i < n and row.generated_tokens is not None:
+            if 0 <= i < n and row.generated_tokens is not None:
                 tokens[i] = (tokens[i] or 0) + row.generated_tokens
                 time[i] += row.duration_ms
         return tuple(
@@ -340,13 +351,19 @@ class _Reporter:
 
     def _missing(self, row: Any) -> MissingMetric:
         owner = self.device_names.get(row.owner_id)
-        owner = owner or next((h.name for h in self.hosts if h.host_id == row.owner_id), None)
-        owner = owner or next((e.base_url for e in self.epochs if e.engine_id == row.owner_id), "engine")
+        owner = owner or self.host_names.get(row.owner_id) or self.engine_urls.get(row.owner_id, "engine")
         return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
 
     def _age(self, host_id: int) -> int | None:
         ts = self.newest.get(host_id)
         return None if ts is None else self.now - ts
+
+
+def _grouped(rows: read.Rows, key: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[getattr(row, key)].append(row)
+    return dict(found)
 
 
 def _device_name(row: Any) -> str:

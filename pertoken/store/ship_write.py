@@ -88,7 +88,7 @@ def send(connection: "psycopg.Connection[Any]", spool_id: int, batch: int, rows:
             raise Overtaken("the server's cursor is elsewhere")
         for table in _ORDER:
             if table in lines:
-                _put(connection, table, rows.rows[table], lines[table], again=rows.again)
+                put(connection, table, rows.rows[table], lines[table], again=rows.again)
     return batch + 1
 
 
@@ -98,19 +98,21 @@ def note_checked(connection: "psycopg.Connection[Any]", spool_id: int, checked_t
         connection.execute("UPDATE fleet.shipped SET checked_ts = %s WHERE spool_id = %s", (checked_ts, spool_id))
 
 
-def _put(
-    connection: "psycopg.Connection[Any]", table: Table, rows: Sequence[Row], lines: Sequence[bytes], *, again: bool
+def put(
+    connection: "psycopg.Connection[Any]",
+    table: Table,
+    rows: Sequence[Row],
+    lines: Sequence[bytes] | None = None,
+    *,
+    again: bool = False,
+    staged_from: int | None = None,
 ) -> None:
-    if len(rows) < STAGED_FROM:
+    """Rows into one table, within the caller's transaction; `lines` are the same as COPY reads them."""
+    if len(rows) < (STAGED_FROM if staged_from is None else staged_from):
         # A temporary table for a few rows of a thousand hosts would cost the server's catalog more than the rows.
-        columns = [list(each) for each in zip(*rows, strict=True)]
-        for i, column in enumerate(table.columns):
-            if isinstance(column.type, Boolean):
-                columns[i] = [None if value is None else bool(value) for value in columns[i]]
-            elif _type(column.type) == "text":
-                columns[i] = [value.replace("\0", "") if isinstance(value, str) else value for value in columns[i]]
-        connection.execute(_from_arrays(table, again), columns)
+        connection.execute(_from_arrays(table, again), _arrays(table, rows))
         return
+    lines = [_line(row) for row in rows] if lines is None else lines
     stage = f"stage_{table.name}"
     connection.execute(f"CREATE TEMP TABLE {stage} (LIKE {table.fullname}) ON COMMIT DROP")
     with connection.cursor() as cursor:
@@ -120,6 +122,16 @@ def _put(
         if cursor.rowcount != len(lines):
             raise StoreError(f"{table.name}: {cursor.rowcount} of {len(lines)} rows arrived")
     connection.execute(_from_stage(table, again, stage))
+
+
+def _arrays(table: Table, rows: Sequence[Row]) -> list[list[Any]]:
+    columns: list[list[Any]] = [list(each) for each in zip(*rows, strict=True)]
+    for i, column in enumerate(table.columns):
+        if isinstance(column.type, Boolean):
+            columns[i] = [None if value is None else bool(value) for value in columns[i]]
+        elif _type(column.type) == "text":
+            columns[i] = [value.replace("\0", "") if isinstance(value, str) else value for value in columns[i]]
+    return columns
 
 
 def _line(row: Row) -> bytes:
