@@ -12,13 +12,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from pertoken.errors import PertokenError, StoreError
 from pertoken.parent import when_parent_ends
 from pertoken.store.open import REVISIONS
 from pertoken.store.outbox import RAW
+from pertoken.store.partitions import keep_partitions
 from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR
 from pertoken.store.server import Server
@@ -54,6 +60,7 @@ class Shipper:
         self._days: list[int] = []
         """Days yet to compare, newest last."""
         self._checked_hour: int | None = None
+        self._maintained_day: int | None = None
         self._differed: dict[tuple[str, int], Any] = {}
 
     def round(self) -> None:
@@ -76,7 +83,8 @@ class Shipper:
                 self._drain(connection)
                 self._compare(connection, here)
                 self._answer(connection, here)
-        except psycopg.Error as error:
+            self._maintain(here)
+        except (psycopg.Error, SQLAlchemyError) as error:
             raise StoreError(f"{self._server}: {self._server.told(error)}") from None
 
     def _enter(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
@@ -182,6 +190,20 @@ class Shipper:
                     (sent, note, request_id),
                 )
 
+    def _maintain(self, here: Here) -> None:
+        """Once a day keep the server's partitions where this login owns them; else `pertoken db maintain` does."""
+        day = here.newest_ts // DAY
+        if day == self._maintained_day:
+            return
+        self._maintained_day = day
+        engine = create_engine("postgresql+psycopg://", creator=self._server.connect, poolclass=NullPool)
+        with engine.connect() as connection:
+            table = "'telemetry.device_1m'::regclass"
+            owns = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {table}"
+            if connection.exec_driver_sql(owns).scalar():
+                connection.rollback()
+                keep_partitions(connection, here.newest_ts)
+
     def _ticks(self, here: Here, start: int, end: int) -> Iterator[Batch]:
         for source in RAW:
             for table, owner in source.tables:
@@ -225,7 +247,8 @@ def _rest(wait_s: float, tell: Tell, stop: threading.Event) -> None:
 
 def main() -> None:
     """Read the settings, then ship until the agent is gone."""
-    os.nice(5)
+    with suppress(OSError):  # a service may be forbidden to
+        os.nice(5)
     options = json.loads(sys.stdin.readline())
     stop = threading.Event()
 

@@ -1,6 +1,6 @@
 """A PostgreSQL server made ready for a fleet, and kept ready: tables, partitions, roles, rights."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,14 +11,11 @@ from pertoken.migrations import refuse_newer, upgrade_within
 from pertoken.store import citus
 from pertoken.store.fleet_roles import rights, roles
 from pertoken.store.open import explained, revision, writing
-from pertoken.store.partitions import AGES, ages, keeping, partitioning
+from pertoken.store.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
 from pertoken.store.place import Place
 
 GROUPS = ("telemetry", "advice", "fleet")
 LEAST_VERSION = 15
-_LOCK_S = 10
-Told = Callable[[int, int], None]
-"""(steps done, of how many)"""
 
 
 def init_fleet(
@@ -42,7 +39,7 @@ def init_fleet(
                 raise StoreError(f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {LEAST_VERSION}")
             if distribute:
                 citus.require(connection, place)
-            connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_S}s'"))
+            connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_S}s'"))
             _run(connection, roles(connection))
             _run(connection, (f"CREATE SCHEMA IF NOT EXISTS {group}" for group in GROUPS))
             for group in GROUPS:
@@ -68,22 +65,13 @@ def init_fleet(
     return statements
 
 
-def maintain(place: Place, now_ts: int, told: Told = lambda done, of: None) -> list[str]:
+def maintain(place: Place, now_ts: int, told: Told = untold) -> list[str]:
     """Make partitions that are due and drop what is past its age, each in a short transaction of its own."""
     _server(place)
-    done: list[str] = []
     with explained(place), writing(place, "fleet").connect() as connection:
-        with connection.begin():
-            if revision(connection.engine, "fleet") is None:
-                raise StoreError(f"{place}: is not a fleet's server yet: run `pertoken db init-fleet`")
-            due = list(keeping(connection, now_ts))
-        for n, statements in enumerate(due, 1):
-            with connection.begin():
-                connection.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_S}s'"))
-                _run(connection, statements)
-            done += statements
-            told(n, len(due))
-    return done
+        if revision(connection.engine, "fleet") is None:
+            raise StoreError(f"{place}: is not a fleet's server yet: run `pertoken db init-fleet`")
+        return keep_partitions(connection, now_ts, told)
 
 
 def _server(place: Place) -> None:

@@ -4,7 +4,7 @@ Ticks and 1-min roll-ups are kept by the day, 1-h roll-ups by 30 days. All state
 that doing it twice changes nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,6 +16,18 @@ from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
 DAY = 86_400
 AHEAD_S = 7 * DAY
 """How long rows find their partition if nobody maintains it; after that the DEFAULT takes them."""
+
+
+LOCK_S = 10
+"""How long to wait for a table that is in use before giving up, rather than holding up who waits behind."""
+_LOCK = 7_052_310_988
+"""An arbitrary number that means this work to PostgreSQL's advisory locks."""
+Told = Callable[[int, int], None]
+"""(steps done, of how many)"""
+
+
+def untold(done: int, of: int) -> None:
+    """For nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,23 @@ def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None 
         for name, start in sorted(there.get(each.name, {}).items()):
             if start < first:
                 yield (f"DROP TABLE telemetry.{name}",)
+
+
+def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:
+    """Do what `keeping` says, as the tables' owner; returns the statements. Leaves it to another that is at it."""
+    done: list[str] = []
+    with connection.begin():
+        due = list(keeping(connection, now_ts))
+    for n, statements in enumerate(due, 1):
+        with connection.begin():
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_S}s'")
+            if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_LOCK})").scalar():
+                return done
+            for each in statements:
+                connection.exec_driver_sql(each)
+        done += statements
+        told(n, len(due))
+    return done
 
 
 def _new(each: Timed, start: int, *, moving: bool) -> Iterator[str]:

@@ -11,10 +11,12 @@ from pertoken.cli import main
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import drift, upgrade
 from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
+from pertoken.store.fleet_logins import enroll
 from pertoken.store.open import reading
 from pertoken.store.partitions import AHEAD_S, DAY, TIMED, partitions
 from pertoken.store.place import Place, place
-from tests.fleet.servers import NOW, ask, change
+from pertoken.store.server import Server
+from tests.fleet.servers import NOW, ask, change, here, host, shipper, there
 from tests.postgres import server_url
 
 KEEP = {"raw": 2 * DAY, "1m": 3 * DAY, "1h": 60 * DAY}
@@ -91,6 +93,17 @@ def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: Place) 
     found = starts(fresh, "engine_counter_1m")
     assert found[0] == (NOW + 6 * DAY - KEEP["1m"]) // DAY * DAY
     assert maintain(fresh, NOW + 6 * DAY) == []
+
+
+def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: Place, tmp_path: Path) -> None:
+    assert fresh.url is not None
+    enroll(fresh, "postgres", 1)
+    later = NOW + 9 * DAY
+    where = host(tmp_path, host="owner", minutes=3, end_ts=later)
+    shipper(where, Server(fresh.url)).round()
+    found = starts(fresh, "device_1m")
+    assert found[-1] >= later + AHEAD_S - DAY and found[0] == (later - KEEP["1m"]) // DAY * DAY
+    assert there(fresh, where) == here(where)
 
 
 def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: Place) -> None:
