@@ -116,6 +116,14 @@ def _engines() -> str:
         if each.copies:
             listed = ", ".join(f"`{label}`" for label in sorted(each.copies))
             lines.append(f"Series that differ only in {listed} tell one count; others add up.\n")
+        if each.several:
+            lines.append(
+                f"Its page may count for several models (`{each.model_label}`): each is an engine of its own.\n"
+            )
+        for label, value in sorted({pair for counter in each.counters for pair in counter.elsewhere}):
+            words_of = [counter.word for counter in each.counters if (label, value) in counter.elsewhere]
+            listed = ", ".join(f"`{word}`" for word in words_of)
+            lines.append(f"Series with `{label}={value}` count nothing of {listed}: the other half counts it.\n")
         if metrics := (*each.counters, *each.gauges, *each.histograms):
             lines += ["| word | names, newest first |", "|---|---|"]
             lines += [f"| `{metric.word}` | {_names(metric)} |" for metric in metrics]

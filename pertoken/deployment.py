@@ -28,6 +28,9 @@ class Model:
     """With MLA, `n_kv_heads` is 1 and `head_dim` half the cached values per token and layer."""
     n_experts: int | None = None
     n_experts_active: int | None = None
+    sliding_window: int | None = None
+    """Tokens back that `n_windowed_layers` attend to; None where every layer attends to all."""
+    n_windowed_layers: int | None = None
 
     @property
     def known(self) -> bool:

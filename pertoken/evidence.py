@@ -19,6 +19,9 @@ class SeriesSpec:
 _TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` says how"
 _GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` says how"
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
+_PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
+_DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
+_ESTIMATES = "needs vLLM with --enable-mfu-metrics, on GPUs the catalog knows"
 _DEVICE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
 _ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 SERIES: dict[str, SeriesSpec] = {
@@ -34,6 +37,13 @@ SERIES: dict[str, SeriesSpec] = {
         "ratio", "KV cache in use while busy", "needs an engine that reports it; llama.cpp and TGI do not"
     ),
     "preemptions": SeriesSpec("1/h", "requests preempted for lack of KV cache", "needs vLLM or SGLang"),
+    "prefix_hit_rate": SeriesSpec("ratio", "tokens looked up in the prefix cache that were found there", _PREFIX),
+    "spec_acceptance_rate": SeriesSpec("ratio", "drafted tokens that were accepted", _DRAFTS),
+    "spec_acceptance_length": SeriesSpec(
+        "tokens", "tokens per speculative step, the one certain one included", _DRAFTS
+    ),
+    "mfu": SeriesSpec("ratio", "FLOPs the engine counts, of its GPUs' dense peak while busy", _ESTIMATES),
+    "mbu": SeriesSpec("ratio", "bytes it reads and writes, of its GPUs' peak bandwidth while busy", _ESTIMATES),
     "prompt_len": SeriesSpec("tokens", "prompt length per finished request", _LATENCY),
     "generated_len": SeriesSpec("tokens", "generated length per finished request", _LATENCY),
     "ttft_s": SeriesSpec("s", "time to first token", _LATENCY),
@@ -91,6 +101,11 @@ class Evidence:
         waiting: Series
         kv_use: Series
         preemptions: Series
+        prefix_hit_rate: Series
+        spec_acceptance_rate: Series
+        spec_acceptance_length: Series
+        mfu: Series
+        mbu: Series
         prompt_len: Series
         generated_len: Series
         ttft_s: Series

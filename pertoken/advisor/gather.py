@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
+from pertoken.costs import engine_counts, ranks
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.costs.report import price_book
@@ -50,11 +51,17 @@ class _Gatherer:
         self.market, self.prices, self.now = market, prices, now_ts
         minutes = read.Segment(60, start // 60 * 60, now_ts + 60)
         self.devices = read.devices(connection, start)
-        self.epochs = {row.deployment_id: row for row in read.epochs(connection, start)}
-        self.epoch_devices = read.epoch_devices(connection)
+        epochs = read.epochs(connection, start)
+        led = ranks.heads(epochs)
+        self.epochs = {row.deployment_id: row for row in epochs if row.epoch_id not in led}
+        self.epoch_devices = ranks.devices(read.epoch_devices(connection), epochs, led)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
         self.share_minutes = read.share_buckets(connection, minutes)
         self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")
+        self.counts: dict[int, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+        """Epoch -> minute -> growth by metric."""
+        for row in read.engine_counter_buckets(connection, minutes):
+            self.counts[row.epoch_id][row.ts][row.metric] = row.delta
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for segment in read.segments(start, now_ts):
             for row in read.histograms(connection, segment):
@@ -167,11 +174,42 @@ class _Gatherer:
             "device_memory": self._devices(devices, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
         }
+        series |= self._engine_counts(row, minutes)
         for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
             series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
+        # A minute's tokens that are counted when a request ends are partly those of minutes before.
+        late = {gap.metric for gap in self.missing if gap.owner_id == row.engine_id and gap.status == "late"}
+        for name, words in _COUNTED_BY.items():
+            found = series[name]
+            if found is not None and late & words:
+                series[name] = replace(found, provenance=Provenance.REPORTED)
         if not minutes:
             return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
         return Evidence(_known(series), self._remedies(row.engine_id, *devices))
+
+    def _engine_counts(self, row: Any, minutes: Sequence[Any]) -> dict[str, Series | None]:
+        """Ratios of what its engine counts beside tokens, of each minute in which it counted."""
+        now, counts = self._deployment(row, Counter(), {}), self.counts.get(row.epoch_id, {})
+        accelerator = self.market.accelerator(now.accelerator)
+        busy = {m.ts: m.busy_ms for m in minutes}
+
+        def series(of: Callable[[engine_counts.Counts, int | None], float | None], weight: str | None) -> Series | None:
+            found = [
+                (value, minute.get(weight, 0) if weight else busy[ts] or 0)
+                for ts, minute in counts.items()
+                if ts in busy and (value := of(minute, busy[ts])) is not None
+            ]
+            return _series([value for value, _ in found], [each for _, each in found], Provenance.COUNTER)
+
+        e = engine_counts
+        return {
+            "prefix_hit_rate": series(lambda counts, _: e.prefix_hit_rate(counts), "prefix_queries"),
+            "spec_acceptance_rate": series(lambda counts, _: e.spec_acceptance_rate(counts), "spec_draft_tokens"),
+            "spec_acceptance_length": series(lambda counts, _: e.spec_acceptance_length(counts), "spec_drafts"),
+            # The engine's own estimate over the catalog's peak.
+            "mfu": _listed(series(lambda counts, ms: e.mfu(counts, ms, now.dp, accelerator, now.weight_dtype), None)),
+            "mbu": _listed(series(lambda counts, ms: e.mbu(counts, ms, now.dp, accelerator), None)),
+        }
 
     def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:
         """Sum (or mean) over the deployment's devices of each minute in which all of them were read."""
@@ -192,6 +230,13 @@ class _Gatherer:
         }
 
 
+_COUNTED_BY = {
+    "prompt_tok_s": {"prompt_tokens"},
+    "computed_tok_s": {"prompt_tokens", "computed_tokens"},
+    "generated_tok_s": {"generated_tokens"},
+    "busy_generated_tok_s": {"generated_tokens"},
+}
+"""Rates -> the words whose counting late makes them late."""
 _SERIES_OF = {
     "power_mw": "power_w",
     "util_1e4": "device_util",
@@ -230,6 +275,10 @@ def _series(values: Sequence[float], weights: Sequence[float], provenance: Prove
         return ordered[-1][0]
 
     return Series(mean, at(0.5), at(0.95), ordered[-1][0], len(values), provenance)
+
+
+def _listed(series: Series | None) -> Series | None:
+    return None if series is None else replace(series, provenance=Provenance.LISTED)
 
 
 def _single(value: float, provenance: Provenance) -> Series:

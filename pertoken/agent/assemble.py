@@ -21,6 +21,7 @@ from pertoken.agent.epochs import follow
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
+from pertoken.catalog.knobs import layout
 from pertoken.store.rows import (
     AgentSample,
     Capability,
@@ -126,16 +127,17 @@ def _gpu_holdings(
 
     A GPU in MIG devices is held by who holds those.
     """
-    engine_of_pid = {
-        pid: step.engine.engine_id for step in engines if _runs(step) for pid in step.reading.endpoint.pids
-    }
+    engines_of_pid: dict[int, tuple[int, ...]] = {}
+    for each in engines:
+        for pid in each.reading.endpoint.pids if _runs(each) else ():
+            engines_of_pid[pid] = (*engines_of_pid.get(pid, ()), each.engine.engine_id)
     found = {}
     for step in devices:
         if step.reading.kind == "cpu":
             continue
         device_id = step.row.device_id
         if step.reading.processes is not None:
-            found[device_id] = gpu_holdings(step.reading.processes, engine_of_pid)
+            found[device_id] = gpu_holdings(step.reading.processes, engines_of_pid)
         elif device_id in memory.gpu_holdings:
             found[device_id] = memory.gpu_holdings[device_id]
     slices: dict[int, list[tuple[int, tuple[Holding, ...]]]] = {}
@@ -208,7 +210,10 @@ def _epochs(
         epochs[deployment_id] = follow(
             previous,
             deployment_id=deployment_id,
-            knobs=step.reading.knobs,
+            knobs={
+                **layout(step.engine.kind, str(step.reading.knobs.get("split_mode")), len(device_ids)),
+                **step.reading.knobs,
+            },
             engine_version=step.reading.version,
             device_ids=tuple(device_ids),
             restarted=step.restarted,
@@ -305,12 +310,14 @@ def _kept(
             row_ends[owner] = moment.monotonic_ms - memory.away_ms
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if _runs(step)}
+    taken = {step.engine.engine_id: moment for step in engines if step.states}
     return replace(
         memory,
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
         probe=readings.probe,
         counters=counters,
+        pages={**memory.pages, **taken},
         epochs={**memory.epochs, **epochs},
         capabilities=capabilities,
         engines={key: each for key, each in {**memory.engines, **usable}.items() if key in running},

@@ -10,6 +10,9 @@ from pertoken.provenance import Provenance
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE
 
+_PARTS = 5040
+"""Parts of one unit of SM time: so that up to ten engines in a process have whole ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:
@@ -20,27 +23,33 @@ class Holding:
     provenance: Provenance
 
 
-def gpu_holdings(processes: Sequence[DeviceProcess], engine_of_pid: Mapping[int, int]) -> tuple[Holding, ...]:
+def gpu_holdings(
+    processes: Sequence[DeviceProcess], engines_of_pid: Mapping[int, Sequence[int]]
+) -> tuple[Holding, ...]:
     """Shares of a GPU by the processes on it; none if it is free.
 
     One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where
     that is not told for all of them, or nobody computed, by their memory, or equally where a driver hides the memory:
-    both are assumptions about time, and say so.
+    both are assumptions about time, and say so. So is an equal part of a process that several engines run in.
     """
     memory: dict[int, int] = defaultdict(int)
     sm_time: dict[int, int] = defaultdict(int)
+    shared = False
     for process in processes:
-        owner = engine_of_pid.get(process.pid, OTHER)
-        memory[owner] += process.memory_bytes or 0
-        sm_time[owner] += process.sm_time or 0
+        owners = engines_of_pid.get(process.pid, (OTHER,))
+        shared = shared or len(owners) > 1
+        for owner in owners:
+            memory[owner] += (process.memory_bytes or 0) // len(owners)
+            sm_time[owner] += (process.sm_time or 0) * _PARTS // len(owners)
     if len(memory) <= 1:
         return tuple(Holding(owner, SHARE, Provenance.REPORTED) for owner in memory)
-    owners = sorted(memory)
+    every = sorted(memory)
     if any(sm_time.values()) and all(process.sm_time is not None for process in processes):
-        return _split(owners, [sm_time[owner] for owner in owners], Provenance.INTEGRAL)
+        provenance = Provenance.ASSUMED if shared else Provenance.INTEGRAL
+        return _split(every, [sm_time[owner] for owner in every], provenance)
     hidden = any(process.memory_bytes is None for process in processes)
-    weights = [1] * len(owners) if hidden else [memory[owner] for owner in owners]
-    return _split(owners, weights, Provenance.ASSUMED)
+    weights = [1] * len(every) if hidden else [memory[owner] for owner in every]
+    return _split(every, weights, Provenance.ASSUMED)
 
 
 def sliced_holdings(slices: Sequence[tuple[int, Sequence[Holding]]]) -> tuple[Holding, ...]:

@@ -14,6 +14,8 @@ from pertoken.store.rows import CounterState
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 SAME_START_MS = 20
 """Two starts of a process this close are one start: kernels tell it in ticks of 10 ms, and it is rounded twice."""
+MOST_TOK_S = 1_000_000
+"""Tokens that no server generates in a second: an assumption, far above any that is published of one server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,26 @@ def advance(
     process_start_ms: int | None,
     ts: int,
     watching_since_ms: int,
+    unseen_s: float = 0,
 ) -> Advance:
     """Growth of every series in `values` (absolute counts) since `states`, all of one owner.
 
-    `process_start_ms`: Unix time at which the counting process started; None if it cannot be seen. `ts`: epoch
-    seconds of the reading. `watching_since_ms`: Unix time since which this host is watched: what an owner counted
-    that started before and was never read is not ours to count.
+    `process_start_ms`: Unix time at which the counting process started; None if it cannot be seen; negative if only
+    its own page tells it, by another clock, which tells lives apart and nothing more. `ts`: epoch seconds of the
+    reading. `watching_since_ms`: Unix time since which this host is watched: what an owner counted that started
+    before and was never read is not ours to count. `unseen_s`: how long no page was seen, where one was missed.
 
     - Nothing known of the owner: counts from 0 if its process started since we watch, else only remembers.
     - Same process: the difference. A series that appears late counts from 0. One that fell was reset: it
       counts from 0 and the reading is not complete. Only that tells a restart of a process whose start cannot
-      be seen; a series that had grown past its old value by then adds too little, never too much.
+      be seen; a series that had grown past its old value by then adds too little, never too much. Where pages
+      were missed meanwhile, and it could have counted all that anew, the reading is not complete.
     - Another process: everything counts from 0, and the reading is not complete, since what the old process
       counted after its last reading is lost.
     """
     fell = sorted(name for name, value in values.items() if name in states and value < states[name].value)
-    lives = {state.process_start_ms for state in states.values()} - {None}
-    told = process_start_ms is not None and bool(lives)
+    lives = {state.process_start_ms for state in states.values() if _of_one_clock(state, process_start_ms)}
+    told = bool(lives)
     restarted = told and not any(_same(start, process_start_ms) for start in lives)
     ours = bool(states) or (process_start_ms is not None and process_start_ms >= watching_since_ms - SAME_START_MS)
 
@@ -68,17 +73,20 @@ def advance(
         state = states.get(name)
         if state is None or restarted or value < state.value:
             return value
-        ended = told and state.process_start_ms is not None and not _same(state.process_start_ms, process_start_ms)
+        ended = _of_one_clock(state, process_start_ms) and not _same(state.process_start_ms, process_start_ms)
         return value if ended else value - state.value
 
     now = {name: CounterState(owner_id, name, value, process_start_ms, ts) for name, value in values.items()}
     absent = tuple(sorted(set(states) - set(values)))
+    moved = any(name in states and value != states[name].value for name, value in values.items())
     reset = None
     if restarted:
         reset = "its process was restarted: what it counted after the last reading before is lost"
     elif fell:
         first = states[fell[0]]
         reset = f"{fell[0]} fell from {first.value} to {values[fell[0]]}: counted from 0 again"
+    elif not told and unseen_s and moved and _may_have_restarted(values, unseen_s):
+        reset = f"not seen for {unseen_s:.0f} s, and nothing tells whether it was restarted meanwhile"
     return Advance(
         deltas={name: growth(name, value) for name, value in values.items()},
         states=now if restarted else now | {name: states[name] for name in absent},
@@ -86,6 +94,25 @@ def advance(
         reset=reset,
         missing=() if restarted else absent,
         forgotten=absent if restarted else (),
+    )
+
+
+def rebase(
+    states: Mapping[str, CounterState],
+    values: Mapping[str, int],
+    *,
+    owner_id: int,
+    process_start_ms: int | None,
+    ts: int,
+    reset: str,
+) -> Advance:
+    """Nothing is counted, and what is counted from here on is: for a reading that does not go on from the last."""
+    return Advance(
+        deltas=dict.fromkeys(values),
+        states={name: CounterState(owner_id, name, value, process_start_ms, ts) for name, value in values.items()},
+        complete=False,
+        reset=reset,
+        forgotten=tuple(sorted(set(states) - set(values))),
     )
 
 
@@ -140,6 +167,18 @@ def bucket_totals(
             before = totals.get(key, (0,) * len(counts))
             totals[key] = tuple(a + b for a, b in zip(before, counts, strict=True))
     return totals
+
+
+def _of_one_clock(state: CounterState, process_start_ms: int | None) -> bool:
+    """Whether both starts are known, and by the same clock: our host's, or the page's own."""
+    start_ms = state.process_start_ms
+    return start_ms is not None and process_start_ms is not None and (start_ms < 0) == (process_start_ms < 0)
+
+
+def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:
+    """Whether a server could have generated from 0 what it shows now while it was not seen."""
+    generated = sum(value for series, value in values.items() if word(series) == "generated_tokens")
+    return generated <= MOST_TOK_S * unseen_s
 
 
 def _same(start_ms: int | None, other_ms: int | None) -> bool:

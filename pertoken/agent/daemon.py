@@ -204,7 +204,9 @@ class Agent:
         states: dict[int, dict[str, CounterState]] = {}
         shift_ms = self._boot_shift_ms(probe, host_id)
         for state in self._writer.counters():
-            start_ms = None if state.process_start_ms is None else state.process_start_ms + shift_ms
+            start_ms = state.process_start_ms
+            if start_ms is not None and start_ms > 0:  # by our clock, not by a page's own
+                start_ms += shift_ms
             states.setdefault(state.owner_id, {})[state.series] = replace(state, process_start_ms=start_ms)
         away_ms = 0
         if self._last_ts is not None:

@@ -11,14 +11,18 @@ from urllib.parse import urlsplit
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter
 from pertoken.agent.processes import Address, HostProcesses, Process
+from pertoken.agent.ranks import joined, with_ray_workers
 from pertoken.agent.readings import Endpoint, Gap
 from pertoken.catalog.knobs import (
     follows_argument,
+    layout,
     model_argument,
+    names_port,
     port_argument,
     read_absent,
     read_argv,
     rendezvous_argument,
+    split_arguments,
     tls_argument,
 )
 
@@ -81,7 +85,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 f"or {_NAME_IT}",
             )
         )
-    return Found(_joined(endpoints), tuple(gaps))
+    return Found(joined(with_ray_workers(endpoints, host)), tuple(gaps))
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
@@ -119,7 +123,9 @@ def _of_group(
         address = _asked([address] if address else [], kind, root, before, ask_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
-        address = _asked(listening or hidden, kind, root, before, ask_kind)
+        # The others are its ranks' own: one that says its port answers there, or not yet.
+        others = [] if names_port(kind, root.argv) else listening
+        address = _asked(others or hidden, kind, root, before, ask_kind)
     if address is not None:
         tls = tls_argument(kind, root.argv)
         return _with_process(Endpoint(kind, _url(address, tls), "process", _port(address)), root, group, root.argv)
@@ -141,18 +147,6 @@ def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Gap
         return Gap(kind, "missing", f"{kind} (pid {root.pid}) serves for another host, and does not say for which")
     empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
     return _with_process(empty, root, group, root.argv)
-
-
-def _joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """Ranks of one deployment as one endpoint: those that follow stand for themselves only without their head here."""
-    found: dict[object, Endpoint] = {}
-    for each in sorted(endpoints, key=lambda each: each.follows):
-        key: object = (each.kind, each.knobs.get("rendezvous"), each.model_path)
-        if not each.follows and (key in found or "rendezvous" not in each.knobs):
-            key = each.base_url
-        head = found.get(key)
-        found[key] = replace(head, pids=tuple(sorted({*head.pids, *each.pids}))) if head else each
-    return tuple(found.values())
 
 
 def _roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
@@ -181,6 +175,9 @@ def _asked(
 
 def _with_process(empty: Endpoint, process: Process, group: Sequence[int], argv: Sequence[str] = ()) -> Endpoint:
     knobs = {**read_absent(empty.kind, argv), **read_argv(empty.kind, argv)}
+    mode, devices = split_arguments(empty.kind, argv)
+    if mode is not None:
+        knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
     meeting = rendezvous_argument(empty.kind, argv)
     return replace(
         empty,

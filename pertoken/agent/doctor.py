@@ -101,7 +101,7 @@ def of_engine(engine: EngineReading) -> list[Finding]:
     if adapter.at_finish:
         told.append(f"counted when a request finishes: {', '.join(sorted(adapter.at_finish))}")
     found = [Finding("engine", subject, True, "; ".join(filter(None, told)))]
-    return found + [_gap("engine", subject, gap) for gap in engine.gaps]
+    return found + [_gap("engine", subject, gap) for gap in engine.gaps if gap.status != "late"]
 
 
 def _database(where: Place) -> list[Finding]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pertoken.agent import counters
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
-from pertoken.agent.memory import Memory, Moment, Span
+from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.agent.readings import EngineReading, Gap
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
@@ -83,11 +83,15 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def engine_id_of(host_id: int, reading: EngineReading) -> int:
-    """The id of a server: its host, kind and address; by its port if it is of this host, whether it runs or not."""
+    """The id of a server: its host, kind and address; by its port if it is of this host, whether it runs or not.
+
+    Of one whose page counts for several models, each has an id.
+    """
     endpoint = reading.endpoint
     here = endpoint.found_by == "process" or urlsplit(endpoint.base_url).hostname in _LOOPBACK
     address = endpoint.port if here and endpoint.port else endpoint.base_url
-    return stable_id("engine", host_id, endpoint.kind, address)
+    which = () if endpoint.model is None else (endpoint.model,)
+    return stable_id("engine", host_id, endpoint.kind, address, *which)
 
 
 @cache
@@ -125,15 +129,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
-    advance = counters.advance(
-        known,
-        {**reading.counters, **counters.bucket_values(reading.histograms)},
-        owner_id=engine_id,
-        process_start_ms=endpoint.process_start_ms,
-        ts=moment.ts,
-        # One that began under our eyes is ours from 0, though its page could not be read before the agent restarted.
-        watching_since_ms=min(memory.watching_since_ms, memory.begun.get(engine_id, memory.watching_since_ms)),
-    )
+    advance = _advance(memory, reading, engine_id, moment)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
@@ -167,6 +163,39 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         gaps=reading.gaps,
         events=_events(engine, before, advance.reset),
     )
+
+
+def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Moment) -> counters.Advance:
+    """What its counters grew by since the last page that was taken."""
+    known = memory.counters.get(engine_id, {})
+    values = {**reading.counters, **counters.bucket_values(reading.histograms)}
+    start_ms = reading.endpoint.process_start_ms
+    last_page_ms = memory.last_page_ms(engine_id, moment)
+    unseen_ms = moment.wall_ms - last_page_ms
+    if start_ms is None and reading.life_ms is not None:
+        start_ms = -reading.life_ms
+        if _in_turn(known, reading, start_ms, last_page_ms):
+            told = "another process answers in turn, so neither is counted: name each server by its own address"
+            return counters.rebase(
+                known, values, owner_id=engine_id, process_start_ms=start_ms, ts=moment.ts, reset=told
+            )
+    return counters.advance(
+        known,
+        values,
+        owner_id=engine_id,
+        process_start_ms=start_ms,
+        ts=moment.ts,
+        # One that began under our eyes is ours from 0, though its page could not be read before the agent restarted.
+        watching_since_ms=min(memory.watching_since_ms, memory.begun.get(engine_id, memory.watching_since_ms)),
+        unseen_s=unseen_ms / 1000 if unseen_ms > 1000 * OBSERVED_TICKS * moment.interval_s else 0,
+    )
+
+
+def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, start_ms: int, last_page_ms: int) -> bool:
+    """Whether another process answers than did before and ran already then: no restart, but servers behind one URL."""
+    lives = {state.process_start_ms for state in known.values()} - {None}
+    another = bool(lives) and start_ms not in lives
+    return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
 def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:

@@ -46,6 +46,8 @@ class Memory:
     """Monotonic ms up to which the rows of each owner (host, device, deployment) reach."""
     probe: ProbeReading | None = None
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
+    pages: Mapping[int, Moment] = field(default_factory=dict)
+    """When the counters of each engine were last taken, since this start."""
     known_owners: frozenset[int] = frozenset()
     """Host, devices and deployments with rows in the store from before this start."""
     epochs: Mapping[int, EpochRow] = field(default_factory=dict)
@@ -57,6 +59,13 @@ class Memory:
     """By device, since the processes were last listed."""
     cpu_time_ms: Mapping[int, int] = field(default_factory=dict)
     """CPU time of each engine's processes so far."""
+
+    def last_page_ms(self, engine_id: int, moment: Moment) -> int:
+        """Wall clock of the last page whose counters were taken; of one before this start, when they last moved."""
+        last = self.pages.get(engine_id)
+        if last is not None:
+            return moment.wall_ms - (moment.monotonic_ms - last.monotonic_ms)
+        return 1000 * max((state.ts for state in self.counters.get(engine_id, {}).values()), default=moment.ts)
 
     def span(self, owner_id: int, moment: Moment, since_ms: int | None = None) -> Span:
         """What a row of `owner_id` covers now: back to its row before, or to the tick before for a new owner.

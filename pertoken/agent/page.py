@@ -30,6 +30,12 @@ class Page:
 
     samples: dict[str, dict[Labels, float]]
 
+    def only(self, label: str, value: str) -> "Page":
+        """The series with this label."""
+        pair = (label, value)
+        found = {name: {k: v for k, v in series.items() if pair in k} for name, series in self.samples.items()}
+        return Page({name: series for name, series in found.items() if series})
+
     def gauge(self, name: str) -> dict[Labels, float]:
         """Values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so, and what
         no gauge of ours can be."""

@@ -9,7 +9,8 @@ class Gap:
 
     metric: str
     status: str
-    """`unsupported` (never will be), `denied` (a right is missing), `missing` (a driver or file is), `failing`."""
+    """`unsupported` (never will be), `denied` (a right is missing), `missing` (a driver or file is), `failing`,
+    `late` (read, but only some time after it happened), `unresolved` (told by another host)."""
     reason: str
     remedy: str | None = None
 
@@ -148,6 +149,8 @@ class Endpoint:
     knobs: dict[str, object] = field(default_factory=dict)
     """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    model: str | None = None
+    """Which of the models on its page this is, where a page counts for several."""
     follows: bool = False
     """Whether these are ranks that another host leads: they answer nothing, and that host counts their tokens."""
 
@@ -182,6 +185,10 @@ class EngineReading:
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
     histograms: dict[str, HistogramReading] = field(default_factory=dict)
     """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
+    started_ms: int | None = None
+    """Unix time at which its process started, as its own page tells; by a clock that need not be ours."""
+    life_ms: int | None = None
+    """The same, or another positive number that its page gives each life of its process."""
     gaps: tuple[Gap, ...] = ()
     """What this engine never tells, and what could not be read beside its page."""
     fault: str | None = None

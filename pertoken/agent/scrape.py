@@ -43,6 +43,8 @@ class Reply:
 
     body: bytes
     content_type: str
+    process_start: str = ""
+    """What llama.cpp's server tells of its start: microseconds since boot, whatever the name of the header says."""
 
 
 class ScrapeError(Exception):
@@ -206,4 +208,5 @@ def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
         raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {received} of {promised} bytes")
     if inflate is not None and (not inflate.eof or inflate.unused_data):
         raise ScrapeError("malformed", f"{at}: its gzip stream does not end where the reply ends")
-    return Reply(bytes(body), response.headers.get("Content-Type", ""))
+    headers = response.headers
+    return Reply(bytes(body), headers.get("Content-Type", ""), headers.get("Process-Start-Time-Unix", ""))

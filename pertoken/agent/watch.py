@@ -1,7 +1,9 @@
 """The inference servers of this host: which there are, and one reader for each that is kept between ticks."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import psutil
 
@@ -13,13 +15,19 @@ from pertoken.agent.scrape import Limits, ScrapeError
 
 MOST_AT_ONCE = 8
 """Engines read at the same time."""
+ASK_AGAIN_S = 120.0
+"""Time for which a port that let us wait and then was no engine is not asked again: others are looked for meanwhile."""
 
 
 class Watch:
     """Endpoints found by discovery and by setting. `look` is slow and runs apart; `read` is for every tick."""
 
-    def __init__(self, urls: Iterable[str], find: bool, limits: Limits) -> None:
-        self._urls, self._find, self._limits = tuple(urls), find, limits
+    def __init__(
+        self, urls: Iterable[str], find: bool, limits: Limits, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._urls, self._find, self._limits, self._clock = tuple(urls), find, limits, clock
+        self._silent: dict[str, float] = {}
+        """Ports that let us wait -> when to ask them again."""
         self._endpoints: tuple[Endpoint, ...] = ()
         self._readers: dict[str, EngineReader] = {}
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="engine")
@@ -35,7 +43,7 @@ class Watch:
         found: dict[str, Endpoint] = {}
         gaps: list[Gap] = []
         if self._find:
-            seen = discover(host_processes(), lambda url: answers(url, self._limits), self._endpoints)
+            seen = discover(host_processes(), self._ask, self._endpoints)
             found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
             gaps += seen.gaps
         for url in self._urls:
@@ -57,8 +65,17 @@ class Watch:
         self._endpoints = tuple(found.values())
         return self._endpoints
 
+    def _ask(self, url: str) -> str | None:
+        started = self._clock()
+        if started < self._silent.get(url, started):
+            return None
+        kind = answers(url, self._limits)
+        if kind is None and self._clock() - started >= self._limits.timeout_s:
+            self._silent[url] = self._clock() + ASK_AGAIN_S
+        return kind
+
     def read(self) -> tuple[EngineReading, ...]:
-        """Read every server found, at once; never raises for one of them."""
+        """Read every server found, at once; never raises for one of them. One of several models gives several."""
         readers = {}
         for endpoint in self._endpoints:
             reader = self._readers.get(endpoint.base_url)
@@ -66,8 +83,8 @@ class Watch:
             readers[endpoint.base_url] = reader if reader and same else EngineReader(endpoint, self._limits)
         self._readers = readers
         if len(readers) == 1:
-            return tuple(reader.read() for reader in readers.values())
-        return tuple(self._pool.map(EngineReader.read, readers.values()))
+            return next(iter(readers.values())).read()
+        return tuple(chain.from_iterable(self._pool.map(EngineReader.read, readers.values())))
 
     def close(self) -> None:
         """Let go of the reading threads."""

@@ -147,6 +147,11 @@ def port_argument(engine: str, argv: Sequence[str]) -> int | None:
     return None
 
 
+def names_port(engine: str, argv: Sequence[str]) -> bool:
+    """Whether a command line itself says the port, so that the server answers there or not yet."""
+    return any(_set(_options(argv), row.flags) for row in _arguments(engine, "port"))
+
+
 def tls_argument(engine: str, argv: Sequence[str]) -> bool:
     """Whether a command line makes the server answer by HTTPS alone."""
     return any(_set(_options(argv), row.flags) for row in _arguments(engine, "tls"))
@@ -162,6 +167,37 @@ def follows_argument(engine: str, argv: Sequence[str]) -> bool:
     """Whether a command line is that of ranks which another host leads, so that they answer no requests."""
     found = (_last(_options(argv), row.flags) for row in _arguments(engine, "follows"))
     return any(value not in (None, "0") for value in found)
+
+
+def executor_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """What a command line has start the ranks: `ray`, `mp`; None if it does not say."""
+    found = (_last(_options(argv), row.flags) for row in _arguments(engine, "executor"))
+    return next((name for name in found if name), None)
+
+
+def layout(engine: str, split_mode: str, devices: int) -> dict[str, object]:
+    """Parallel sizes of an engine that spreads a model over all the devices it holds, by how it splits it.
+
+    `layer` splits are pipeline stages and `row` splits tensor-parallel ranks; with `none` it computes on one device.
+    """
+    sizes = {"layer": (1, devices), "row": (devices, 1), "none": (1, 1)}
+    if engine != "llama.cpp" or devices < 1 or (split_mode not in sizes and devices > 1):
+        return {}
+    tp, pp = sizes.get(split_mode, (1, 1))
+    return {"tp": tp, "pp": pp, "dp": 1}
+
+
+def split_arguments(engine: str, argv: Sequence[str]) -> tuple[str | None, int | None]:
+    """How a command line has a model split over devices (`layer`, `row`, `none`), and over how many if it says so.
+
+    (None, None) for an engine that is told sizes instead, or nothing of its command line is known.
+    """
+    options = _options(argv)
+    modes = [_last(options, row.flags) or "layer" for row in _arguments(engine, "split_mode") if argv]
+    parts = [_last(options, row.flags) for row in _arguments(engine, "tensor_split")]
+    named = [each for each in parts if each]
+    shares = [part for part in re.split("[,/]", named[0]) if re.fullmatch(r"[0-9]*\.?[0-9]+", part)] if named else []
+    return (modes[0] if modes else None), (sum(float(share) > 0 for share in shares) or None)
 
 
 def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:

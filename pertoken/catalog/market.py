@@ -48,6 +48,16 @@ class Accelerator:
     as_of: date
     confidence: str
 
+    def peak_flops(self, weight_dtype: str) -> float | None:
+        """Dense peak rate of matrix products with weights of this dtype, FLOP/s; None for one it has no rate of.
+
+        Weights of a format that the hardware cannot multiply are unpacked, and 16-bit products made of them.
+        """
+        rates = {"bf16": self.fp16_flops, "fp16": self.fp16_flops, "int4": self.fp16_flops}
+        rates |= {"fp8": self.fp8_flops or self.fp16_flops, "int8": self.int8_flops or self.fp16_flops}
+        rates |= {"fp4": self.fp4_flops or self.fp16_flops}
+        return rates.get(weight_dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:

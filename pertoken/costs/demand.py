@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pertoken.evidence import Evidence
-from pertoken.forecast.efficiency import defaults
+from pertoken.forecast.formats import defaults
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 

@@ -1,6 +1,8 @@
 """What the screens and the summary show of a fleet: plain values, already reconciled. None is unknown."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pertoken.costs.engine_counts import EngineCounts
 
 STALE_TICKS = 3
 """Ticks without a row after which something is called stale."""
@@ -118,6 +120,10 @@ class DeploymentLine:
     age_s: int | None
     fault: str | None
     """Why its engine cannot be read now, with what to do."""
+    late: tuple[str, ...] = ()
+    """Words (`generated_tokens`) that its engine counts only when a request ends."""
+    counts: EngineCounts = field(default_factory=EngineCounts)
+    """What its engine counts beside tokens."""
 
 
 @dataclass(frozen=True, slots=True)

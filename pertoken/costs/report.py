@@ -1,20 +1,20 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import load_market
+from pertoken.costs import ranks
 from pertoken.costs.detected import detected_prices
+from pertoken.costs.engine_counts import by_epoch, engine_counts
 from pertoken.costs.hints import hints
-from pertoken.costs.ledger import Allocation, DeviceTime, allocate
 from pertoken.costs.lines import (
     STALE_TICKS,
-    Bill,
     DeploymentLine,
     DeviceLine,
     EventLine,
@@ -22,6 +22,7 @@ from pertoken.costs.lines import (
     HostLine,
     MissingMetric,
 )
+from pertoken.costs.money import allocations
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.store import book, read
@@ -29,8 +30,6 @@ from pertoken.store.open import Store
 from pertoken.store.telemetry import OTHER
 from pertoken.units import MTOK, SHARE
 
-NOW_S = 60
-"""Live figures are over the newest minute or so: whole minute buckets that end within it."""
 _SLICES = (60, 120, 300, 600, 900, 1800, 3600, 10_800, 21_600, 86_400)
 _MOST_SLICES = 30
 
@@ -54,59 +53,6 @@ def price_book(store: Store, now_ts: int) -> PriceBook:
     return PriceBook(prices_set(store), detected_prices(devices, load_market(), today))
 
 
-@dataclass(slots=True)
-class _Money:
-    """Dollars summed over buckets."""
-
-    paid: int = 0
-    busy: int = 0
-    idle: int = 0
-    other: int = 0
-    unallocated: int = 0
-    by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    unpriced_devices: set[int] = field(default_factory=set)
-    unpriced_epochs: set[int] = field(default_factory=set)
-    priced: bool = False
-
-    def add(self, part: Allocation) -> None:
-        self.priced = True
-        self.paid += part.paid
-        self.busy += sum(part.busy.values())
-        self.idle += sum(part.idle.values())
-        self.other += part.other
-        self.unallocated += part.unallocated
-        for epoch, nano in [*part.busy.items(), *part.idle.items()]:
-            self.by_epoch[epoch] += nano
-
-    def bill(self) -> Bill | None:
-        return Bill(self.paid, self.busy, self.idle, self.other, self.unallocated) if self.priced else None
-
-
-def allocations(
-    connection: Connection, segments: tuple[read.Segment, ...], devices: Mapping[int, Priced], prices: PriceBook
-) -> _Money:
-    """The bill of all devices over some segments, and what of it each epoch carries."""
-    money = _Money()
-    for segment in segments:  # within one, no price changes
-        held: dict[int, dict[int, int]] = defaultdict(dict)
-        busy: dict[int, dict[int, int]] = defaultdict(dict)
-        for device_id, epoch_id, held_ns, busy_ns in read.share_time(connection, segment):
-            held[device_id][epoch_id] = held_ns
-            busy[device_id][epoch_id] = busy_ns
-        for device_id, duration_ms in read.device_time(connection, segment):
-            device = devices.get(device_id)
-            if device is None or device.parent_id is not None:
-                continue  # a MIG device is paid for with its GPU
-            price = prices.at(device, segment.start)
-            if price is None:
-                money.unpriced_devices.add(device_id)
-                money.unpriced_epochs.update(held[device_id])
-                continue
-            time = DeviceTime(device_id, segment.start, duration_ms, held[device_id], busy[device_id])
-            money.add(allocate(time, price.nano_usd_per_device_hour))
-    return money
-
-
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     """Everything the fleet screen and the summary show of the last `window_s` seconds.
 
@@ -127,37 +73,38 @@ class _Reporter:
         self.devices = read.devices(connection, start)
         self.priced = {row.device_id: Priced(row.kind, row.name, row.uuid, row.parent_id) for row in self.devices}
         self.device_names = {row.device_id: _device_name(row) for row in self.devices}
-        self.order = {device_id: i for i, device_id in enumerate(self.device_names)}
         self.epochs = read.epochs(connection, start)
-        self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs}
-        self.current = {row.deployment_id: row for row in self.epochs}
-        self.of_deployment = _grouped(self.epochs, "deployment_id")
-        self.epoch_devices = read.epoch_devices(connection)
+        self.led = ranks.heads(self.epochs)
+        """Epochs of ranks that follow -> the deployment that leads them."""
+        self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs if row.epoch_id not in self.led}
+        self.current = {row.deployment_id: row for row in self.epochs if row.epoch_id in self.of_epoch}
+        self.epoch_devices = ranks.devices(read.epoch_devices(connection), self.epochs, self.led)
         self.segments = read.segments(start, now_ts, prices.changes())
-        self.money = allocations(connection, self.segments, self.priced, prices)
+        self.money = allocations(connection, self.segments, self.priced, prices, self.led, self.of_epoch)
         self.newest = read.newest(connection)
         last = max(self.newest.values(), default=now_ts)
         recent = (last - 1) // 60 * 60 + 60 - read.recent_s(connection), last + 1
         self.recent_devices = {row.device_id: row for row in read.device_totals(connection, *recent)}
         self.recent_hosts = {row.host_id: row for row in read.host_totals(connection, *recent)}
         self.recent = self._by_deployment(read.deployment_totals(connection, read.Segment(60, *recent)))
-        self.recent_shares = _grouped(read.share_time(connection, read.Segment(60, *recent)), "epoch_id")
-        self.holders = _grouped([row for rows in self.recent_shares.values() for row in rows], "device_id")
-        self.totals = self._by_deployment(
-            [row for each in self.segments for row in read.deployment_totals(connection, each)]
-        )
+        self.recent_shares = read.share_time(connection, read.Segment(60, *recent))
+        self.holders = _grouped(self.recent_shares, "device_id")
+        self.held_by_epoch = _grouped(self.recent_shares, "epoch_id")
+        totals = [row for each in self.segments for row in read.deployment_totals(connection, each)]
+        self.totals = self._by_deployment(totals)
+        self.busy_ms = {
+            epoch: sum(row.busy_ms or 0 for row in totals if row.epoch_id == epoch) for epoch in self.of_epoch
+        }
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for each in self.segments:
             self._add_histograms(read.histograms(connection, each, ("ttft_s", "tpot_s")))
+        self.counts = by_epoch(connection, self.segments)
         self.slice_s = next((s for s in _SLICES if window_s <= s * _MOST_SLICES), _SLICES[-1])
         slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
         self.slices = _grouped(slices, "epoch_id")
         self.agents = read.newest_agent_samples(connection)
         self.intervals = {row.host_id: read.noted_every_s(connection, row.interval_s) for row in self.hosts}
         self.gaps = read.missing(connection)
-        self.faults = {gap.owner_id: gap for gap in self.gaps if gap.metric == "metrics_page"}
-        self.host_names = {row.host_id: row.name for row in self.hosts}
-        self.engine_urls = {row.engine_id: row.base_url for row in self.epochs}
         self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
         """Devices that answer nothing -> since when."""
         self.events = read.events(connection, start)
@@ -166,7 +113,9 @@ class _Reporter:
         deployments = tuple(self._deployment(row) for row in self.current.values())
         devices = tuple(self._device(row) for row in self.devices)
         hosts = tuple(self._host(row) for row in self.hosts)
-        missing = tuple(self._missing(row) for row in self.gaps)
+        resolved = {row.engine_id for row in self.epochs if row.epoch_id in self.led}
+        told = [row for row in self.gaps if (row.metric, row.owner_id in resolved) != ("rendezvous", True)]
+        missing = tuple(self._missing(row) for row in told if row.status != "late")
         # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
         fresh = {line.name for line in hosts if line.age_s is not None and line.age_s <= STALE_TICKS * line.interval_s}
         rates = [each.generated_tok_s_now for each in deployments if each.host in fresh]
@@ -236,7 +185,8 @@ class _Reporter:
         part_1e6 = SHARE if row.parent_id is None else row.part_1e6
         price = self.prices.at(payer, self.now) if payer and part_1e6 is not None else None
         held_by = {share.epoch_id for share in self.holders.get(row.device_id, ())}
-        names = [self.current[self.of_epoch[each]].served_model for each in sorted(held_by) if each in self.of_epoch]
+        holders = [self.of_epoch.get(each, self.led.get(each)) for each in sorted(held_by)]
+        names = [self.current[each].served_model for each in holders if each in self.current]
         return DeviceLine(
             device_id=row.device_id,
             host=row.host_name,
@@ -260,25 +210,26 @@ class _Reporter:
 
     def _deployment(self, row: Any) -> DeploymentLine:
         totals, recent = self.totals.get(row.deployment_id, {}), self.recent.get(row.deployment_id, {})
-        epochs = self.of_deployment[row.deployment_id]
-        own = [each.epoch_id for each in epochs]
+        own = [epoch for epoch, deployment in self.of_epoch.items() if deployment == row.deployment_id]
+        holding = [*own, *(epoch for epoch, head in self.led.items() if head == row.deployment_id)]
         held = self.epoch_devices.get(row.epoch_id, ())
         nano = None
-        if any(epoch in self.money.by_epoch for epoch in own) and not self.money.unpriced_epochs.intersection(own):
-            nano = sum(self.money.by_epoch.get(epoch, 0) for epoch in own)
+        if any(each in self.money.by_epoch for each in holding) and not self.money.unpriced_epochs.intersection(
+            holding
+        ):
+            nano = sum(self.money.by_epoch.get(epoch, 0) for epoch in holding)
         prompt, generated = totals.get("prompt_tokens"), totals.get("generated_tokens")
         tokens = prompt + generated if prompt is not None and generated is not None else None
         observed = totals.get("observed_ms", 0)
-        since = max(self.now - self.window_s, min(each.start_ts for each in epochs))
-        fault = self.faults.get(row.engine_id)
+        since = max(self.now - self.window_s, min(e.start_ts for e in self.epochs if e.epoch_id in own))
+        of_engine = [gap for gap in self.gaps if gap.owner_id == row.engine_id]
+        fault = next((gap for gap in of_engine if gap.metric in ("metrics_page", "rendezvous")), None)
         return DeploymentLine(
             deployment_id=row.deployment_id,
             model=row.served_model,
             engine=row.engine_kind,
             host=row.host_name,
-            devices=tuple(
-                self.device_names[each] for each in sorted(self.order.keys() & held, key=self.order.__getitem__)
-            ),
+            devices=tuple(name for each, name in self.device_names.items() if each in held),
             generated_tok_s_now=_rate(recent, "generated_tokens"),
             prompt_tok_s_now=_rate(recent, "prompt_tokens"),
             running_now=_ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
@@ -287,11 +238,11 @@ class _Reporter:
             prompt_tokens=prompt,
             cached_tokens=totals.get("cached_tokens"),
             busy=_ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
-            power_w=self._power(own),
+            power_w=self._power(holding),
             nano_usd=nano,
             nano_usd_per_mtok=_per_mtok(nano, tokens),
             nano_usd_per_generated_mtok=_per_mtok(nano, generated),
-            nano_usd_per_hour=self._per_hour(own),
+            nano_usd_per_hour=self._per_hour(holding),
             ttft_p95_s=self._quantile(row.deployment_id, "ttft_s", 0.95),
             tpot_p50_s=self._quantile(row.deployment_id, "tpot_s", 0.5),
             spark=self._spark(own),
@@ -299,6 +250,15 @@ class _Reporter:
             coverage=min(1.0, observed / 1000 / max(1, self.now - since)),
             age_s=self.now - row.newest_ts,
             fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
+            late=tuple(gap.metric for gap in of_engine if gap.status == "late"),
+            counts=engine_counts(
+                [self.counts.get(each, {}) for each in own],
+                totals.get("preemptions"),
+                self.counts.get(row.epoch_id, {}),
+                self.busy_ms.get(row.epoch_id),
+                json.loads(row.knobs),
+                [each.name for each in self.devices if each.device_id in held and each.parent_id is None],
+            ),
         )
 
     def _power(self, epochs: list[int]) -> float | None:
@@ -325,7 +285,7 @@ class _Reporter:
     def _held(self, epochs: list[int]) -> dict[int, float]:
         """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
         held: dict[int, float] = defaultdict(float)
-        for share in (each for epoch in epochs for each in self.recent_shares.get(epoch, ())):
+        for share in (each for epoch in epochs for each in self.held_by_epoch.get(epoch, ())):
             device = self.recent_devices.get(share.device_id)
             sliced = self.priced[share.device_id].parent_id is not None if share.device_id in self.priced else True
             if device is not None and device.duration_ms and not sliced:
@@ -351,7 +311,8 @@ class _Reporter:
 
     def _missing(self, row: Any) -> MissingMetric:
         owner = self.device_names.get(row.owner_id)
-        owner = owner or self.host_names.get(row.owner_id) or self.engine_urls.get(row.owner_id, "engine")
+        owner = owner or next((h.name for h in self.hosts if h.host_id == row.owner_id), None)
+        owner = owner or next((e.base_url for e in self.epochs if e.engine_id == row.owner_id), "engine")
         return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
 
     def _age(self, host_id: int) -> int | None:

@@ -1,45 +1,45 @@
 """Whether a deployment starts on its devices, and how many sequences its KV cache holds."""
 
-from dataclasses import dataclass
+import numpy as np
 
-from pertoken.deployment import Deployment
-from pertoken.forecast.efficiency import Efficiency, defaults
-from pertoken.forecast.served import Served
-from pertoken.units import format_bytes
+from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.formats import defaults
+from pertoken.forecast.terms import cached_tokens, context, kv_bytes_per_token, parts
 
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """KV cache of the whole deployment, all data-parallel replicas together."""
-
-    kv_tokens: float
-    """0 if it does not start."""
-    refusal: str | None = None
-    """Why the engine would not start."""
+LEAST_FREE = 0.02
+"""Share of a device's memory that a deployment seen running is taken to have left where the arithmetic says none."""
 
 
-def capacity(deployment: Deployment, served: Served, efficiency: Efficiency) -> Capacity:
-    """KV tokens that fit beside the weights in the share of device memory the engine may use.
+def weight_bytes(c: Candidates) -> Array:
+    """Bytes of weights on each device."""
+    always, experts = parts(c)
+    expert_ranks = c.tp * np.where(c.shared_experts > 0, c.dp, 1.0)
+    return (always / c.tp + experts / expert_ranks) * c.weight_bits / 8 / c.pp
 
-    Memory is what the driver reports: an "80 GB" H100 has 85.5e9 bytes. An engine with a `max_model_len` refuses to
-    start if one such sequence does not fit (vLLM's check at start-up).
+
+def free_bytes(c: Candidates) -> Array:
+    """Bytes each device has for its KV cache; below 0 where the weights do not fit.
+
+    Memory is what the driver reports: an "80 GB" H100 has 85.5e9 bytes.
     """
-    share = deployment.gpu_memory_utilization or defaults().gpu_memory_utilization
-    usable = served.accelerator.memory_bytes * share
-    weights = served.weight_bytes / served.tp / served.pp
-    free = usable - weights - efficiency.reserved_bytes
-    if free <= 0:
-        return Capacity(
-            0.0,
-            f"weights need {format_bytes(weights)} of each {served.accelerator.name}, and the engine may use "
-            f"{format_bytes(usable)}, {format_bytes(efficiency.reserved_bytes)} of it for itself",
-        )
-    tokens = free / served.kv_bytes_per_token_per_device
-    longest = deployment.max_model_len
-    if longest is not None and tokens < longest:
-        return Capacity(
-            0.0,
-            f"the KV cache would hold {tokens:.0f} tokens, fewer than max_model_len {longest}: "
-            "a shorter max_model_len would start",
-        )
-    return Capacity(tokens * served.dp)
+    return c.memory_bytes * c.memory_share - weight_bytes(c) - defaults().reserved_bytes
+
+
+def kv_tokens(c: Candidates) -> Array:
+    """Tokens of KV cache of the whole deployment, all replicas together; 0 where the weights do not fit."""
+    return np.maximum(free_bytes(c), 0.0) / kv_bytes_per_token(c) * c.dp
+
+
+def fitting_sequences(c: Candidates) -> Array:
+    """Sequences of the load's mean length that the cache holds; 0 where the weights do not fit."""
+    return kv_tokens(c) / cached_tokens(c, context(c))
+
+
+def running_sequences(c: Candidates) -> Array:
+    """Sequences that run at once: those that are there, within the batch limit of each replica and the cache.
+
+    At least 1: whether a deployment starts at all is asked before.
+    """
+    room = np.maximum(kv_tokens(c), LEAST_FREE * c.memory_bytes / kv_bytes_per_token(c) * c.dp)
+    most = np.minimum(c.max_num_seqs * c.dp, room / cached_tokens(c, context(c)))
+    return np.maximum(1.0, np.minimum(c.concurrency, most))

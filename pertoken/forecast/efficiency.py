@@ -1,99 +1,115 @@
-"""What serving engines reach of their hardware, with ranges, and how far this model was off: one table."""
+"""What serving engines reach of their hardware, and how far this model was off: one table, fitted from measurements."""
 
 import math
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
+from pertoken.forecast.candidates import Array
+from pertoken.forecast.terms import TERMS
+
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """One set of constants. Shares are of the catalog's peak rates, 0 to 1; times are seconds."""
+    """Logarithms of how much longer a term takes than at its listed rate (or than its unit, for overheads)."""
 
-    memory_bandwidth_share: float
-    decode_flops_share: float
-    prefill_flops_share: float
-    link_share: float
-    step_overhead_s: float
-    """Fixed per decode step: scheduling, sampling, detokenizing."""
-    layer_overhead_s: float
-    """Per layer and step: kernel launches and gaps."""
-    sequence_overhead_s: float
-    """Per running sequence and step."""
-    allreduce_latency_s: float
-    """Per all-reduce; tensor parallelism has two in each layer."""
-    moe_layer_overhead_s: float
-    """Per mixture-of-experts layer and step: routing, gathering, scattering."""
-    reserved_bytes: float
-    """Memory of each device kept for activations, graphs and the engine itself."""
+    base: Array
+    """Shape (number of `TERMS`,): a dense model in 16 bits on Hopper under TensorRT-LLM."""
+    by_tag: Array
+    """Shape (number of tags, number of `TERMS`): added where the tag holds."""
+
+    def log_scale(self, tags: Array) -> Array:
+        """For candidates with these tags, shape (n, number of `TERMS`)."""
+        return self.base + tags @ self.by_tag
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """How a weight format is stored and computed."""
+class Deviation:
+    """How far a single deployment may be from the table before anything was measured on it, in log times."""
 
-    bytes_per_param: float
-    flops_path: str
-    """Catalog rate its matrix products run at where the hardware has it: fp16, fp8, int8 or fp4."""
-    flops_share: float
-    """Of that path's decode and prefill share: what kernels of this format reach beside 16-bit ones."""
-    bandwidth_share: float
-    """The same for reading weights."""
-    weight_only_flops_share: float
-    """Of the 16-bit rate where the hardware lacks the path: weights are unpacked before each product."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What is assumed where nobody could see it; every use is named in a forecast's assumptions."""
-
-    gpu_memory_utilization: float
-    max_num_seqs: int
-    prompt_len: float
-    generated_len: float
+    names: tuple[str, ...]
+    """Groups of terms that deviate together; last `common`, all of them."""
+    groups: Array
+    """Shape (len(names), number of `TERMS`): 1 where a term belongs to the group."""
+    sd: Array
+    """Shape (len(names),)."""
+    noise: float
+    """Standard deviation of one measurement."""
 
 
 @cache
-def _table() -> dict[str, Any]:
+def table() -> Mapping[str, Any]:
+    """The whole table, as `efficiency.toml` has it."""
     return tomllib.loads(files("pertoken.forecast").joinpath("efficiency.toml").read_text(encoding="utf-8"))
 
 
 @cache
-def efficiencies() -> tuple[Efficiency, Efficiency, Efficiency]:
-    """The pessimistic, likely and optimistic constants."""
-    low, likely, high = (
-        Efficiency(**{each.name: float(_table()["constants"][each.name]["range"][end]) for each in fields(Efficiency)})
-        for end in range(3)
-    )
-    return low, likely, high
+def tag_names() -> tuple[str, ...]:
+    """Every tag that adjusts a term, in the order of the columns of `Candidates.tags`."""
+    return tuple(table()["tags"])
+
+
+def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> tuple[float, ...]:
+    """The tags of one candidate as a row: 1 for each in `held`, and the `values` of graded ones.
+
+    Raises ValueError for a name that is no tag.
+    """
+    known = {**dict.fromkeys(held, 1.0), **(values or {})}
+    if unknown := sorted(set(known) - set(tag_names())):
+        raise ValueError(f"not a tag of the efficiency table: {', '.join(unknown)}")
+    return tuple(known.get(name, 0.0) for name in tag_names())
 
 
 @cache
-def weight_format(dtype: str) -> Format | None:
-    """How weights of this dtype are stored and computed; None for a dtype the table does not know."""
-    row = _table()["weights"].get(dtype)
-    return Format(**{each.name: row[each.name] for each in fields(Format)}) if row else None
-
-
-def kv_bytes_per_value(dtype: str | None) -> float | None:
-    """Bytes of one cached value; `None` and `auto` are 16-bit, an unknown dtype is None."""
-    found: float | None = _table()["kv_bytes_per_value"].get(dtype or "auto")
-    return found
+def efficiency() -> Efficiency:
+    """The fitted constants."""
+    base = np.array([table()["terms"][term]["base"] for term in TERMS], dtype=float)
+    by_tag = np.zeros((len(tag_names()), len(TERMS)))
+    for column, term in enumerate(TERMS):
+        for tag, value in table()["terms"][term].get("by", {}).items():
+            by_tag[tag_names().index(tag), column] = value
+    return Efficiency(base, by_tag)
 
 
 @cache
-def defaults() -> Defaults:
-    """Assumptions for what was not measured."""
-    return Defaults(**{each.name: _table()["assumed"][each.name] for each in fields(Defaults)})
+def deviation() -> Deviation:
+    """Deviations of single deployments, as the table has them."""
+    rows = table()["deviation"]["groups"]
+    groups = np.array([[float(term in row["terms"]) for term in TERMS] for row in rows.values()])
+    return Deviation(tuple(rows), groups, np.array([row["sd"] for row in rows.values()]), table()["deviation"]["noise"])
 
 
-def width(kinds: Iterable[str]) -> float:
+def transfer(kinds: Iterable[str]) -> Array:
+    """Share of each deviation that stays after changes of these kinds, in the order of `Deviation.names`, 0 to 1.
+
+    A kind the table has no row for keeps all.
+    """
+    kept = np.ones(len(deviation().names))
+    for kind in kinds:
+        row = table()["transfer"].get(kind, {})
+        kept = np.minimum(kept, [row.get(name, 1.0) for name in deviation().names])
+    return kept
+
+
+def half_width(kinds: Iterable[str], log_sd: Array | float) -> Array:
     """Half width of the 80 % interval of a log-ratio changed in these ways, their errors taken as independent.
 
-    Source: `[error]` of the table, measured on public before/after pairs. Raises KeyError for an unknown kind.
+    `log_sd` is what the calibration left open. Source: `[error]` of the table: how many of them held-out pairs of
+    that kind needed, and the least that repeats of one measurement differ by. A kind without a row of its own has
+    the row `other`.
     """
-    error = _table()["error"]
-    return math.sqrt(sum(max(error[kind]["p80_abs_log"], error["noise_floor"]) ** 2 for kind in kinds))
+    error = table()["error"]
+    rows = [error.get(kind, error["other"]) for kind in kinds]
+    widths = [np.hypot(row["floor"], row["per_sd"] * np.asarray(log_sd)) for row in rows]
+    total = np.sqrt(sum((np.square(each) for each in widths), start=np.zeros(np.shape(log_sd))))
+    return np.asarray(total)
+
+
+def absolute_half_width() -> float:
+    """Half width of the 80 % interval of a rate itself on a host where nothing was measured, as a log."""
+    return math.log1p(table()["error"]["absolute"]["p80"])

@@ -1,10 +1,30 @@
-"""A deployment resolved against the catalog: every number the serving model needs, or the reason it is not known."""
+"""Deployments resolved against the catalog: every number the serving model needs, or the reason it is not known."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pertoken.catalog.market import Accelerator, Market
-from pertoken.deployment import Deployment
-from pertoken.forecast.efficiency import Format, kv_bytes_per_value, weight_format
+from pertoken.deployment import Deployment, Model
+from pertoken.forecast.candidates import Candidates, stack
+from pertoken.forecast.efficiency import tag_row
+from pertoken.forecast.formats import (
+    Format,
+    defaults,
+    engine_tag,
+    gguf_format,
+    hardware_tag,
+    has_fp8_cache,
+    kv_bytes_per_value,
+    weight_format,
+)
+
+PCIE_BYTES_PER_S = 32e9
+"""Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
+SLOW_LINK_BYTES_PER_S = 128e9
+"""Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
+BASE_ACTIVE_PARAMS = 8e9
+"""The graded tag `small` is 0 from here on."""
 
 
 class Abstained(Exception):
@@ -12,95 +32,172 @@ class Abstained(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Shape, hardware and layout of one deployment; nothing in it is unknown."""
+class Load:
+    """What is asked of a deployment: token rates over all time, lengths per request, concurrency while busy."""
 
-    params_total: int
-    params_active: int
-    n_layers: int
-    n_kv_heads: int
-    n_experts: int
-    """0 for a dense model."""
-    n_experts_active: int
-    kv_bytes_per_token: float
-    """Of one sequence, all layers, before it is split over ranks."""
-    format: Format
-    accelerator: Accelerator
-    tp: int
-    pp: int
-    dp: int
-
-    @property
-    def width(self) -> float:
-        """Hidden size, from parameters = 12 x layers x width^2 of a standard transformer block."""
-        dense = self.params_active if self.n_experts else self.params_total
-        return float((dense / (12 * self.n_layers)) ** 0.5)
-
-    @property
-    def weight_bytes(self) -> float:
-        """Bytes of all weights of one data-parallel replica."""
-        return self.params_total * self.format.bytes_per_param
-
-    @property
-    def kv_bytes_per_token_per_device(self) -> float:
-        """Heads are split over tensor-parallel ranks until each has one; then they are copied."""
-        return self.kv_bytes_per_token / min(self.tp, self.n_kv_heads) / self.pp
-
-    @property
-    def flops(self) -> float:
-        """Peak rate of its matrix products on one device, FLOP/s: weight-only formats compute in 16 bits."""
-        rates = {
-            "fp16": self.accelerator.fp16_flops,
-            "fp8": self.accelerator.fp8_flops,
-            "int8": self.accelerator.int8_flops,
-            "fp4": self.accelerator.fp4_flops,
-        }
-        native = rates[self.format.flops_path]
-        if native is None:
-            return self.accelerator.fp16_flops * self.format.weight_only_flops_share
-        return native * self.format.flops_share
+    generated_tok_s: float
+    prompt_len: float
+    generated_len: float
+    running: float
+    waiting: float = 0.0
+    cached_share: float = 0.0
+    """Prompt tokens found in the prefix cache, 0 to 1."""
 
 
-def resolve(deployment: Deployment, market: Market) -> Served:
-    """The deployment with every number the serving model needs.
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Rates of one device for one weight format."""
+
+    flops: float
+    weight_only: bool
+    tags: tuple[str, ...]
+    bits: float
+
+
+def resolve(deployments: Sequence[Deployment], loads: Sequence[Load], market: Market) -> Candidates:
+    """Deployments under their loads as candidates, in order.
 
     Raises Abstained naming the first thing that is not known.
     """
-    name = deployment.served_model or deployment.model.name
-    model = deployment.model
-    if (
-        model.params_total is None
-        or model.params_active is None
-        or model.n_layers is None
-        or model.n_kv_heads is None
-        or model.head_dim is None
-    ):
+    rows, tags = zip(*(_row(each, load, market) for each, load in zip(deployments, loads, strict=True)), strict=True)
+    return stack(rows, tags)
+
+
+def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
+    """What weights of a format run at on a device: native products where it has them, else unpacked ones.
+
+    Raises Abstained for a format the serving model does not know.
+    """
+    found: Format | None = weight_format(format_name)
+    if found is None:
+        raise Abstained(f"the serving model does not know the dtype {format_name}")
+    rates = {
+        "fp16": accelerator.fp16_flops,
+        "fp8": accelerator.fp8_flops,
+        "int8": accelerator.int8_flops,
+        "fp4": accelerator.fp4_flops,
+    }
+    if found.fallback is not None and (rates[found.path] is None or rates[found.needs] is None):
+        return kernels(found.fallback, accelerator)
+    return Hardware(rates[found.path] or accelerator.fp16_flops, found.weight_only, found.tags, found.bits)
+
+
+def shape(model: Model, name: str) -> dict[str, float]:
+    """The model's columns of a candidate.
+
+    Hidden size comes from parameters = 12 x layers x width^2 of a standard transformer block. Raises Abstained.
+    """
+    total, active, layers = model.params_total, model.params_active, model.n_layers
+    heads, dim = model.n_kv_heads, model.head_dim
+    if total is None or active is None or layers is None or heads is None or dim is None:
         raise Abstained(f"the shape of {name} is not known: neither its engine nor the catalog tells it")
-    mixture = model.params_active < model.params_total
+    mixture = active < total
     if mixture and (model.n_experts is None or model.n_experts_active is None):
         raise Abstained(f"the experts of {name} are not known")
+    return {
+        "params_total": total,
+        "params_active": active,
+        "n_layers": layers,
+        "kv_values": 2 * layers * heads * dim,
+        "n_kv_heads": heads,
+        "hidden_size": math.sqrt(active / (12 * layers)),
+        "n_experts": model.n_experts or 0 if mixture else 0,
+        "n_experts_active": model.n_experts_active or 0 if mixture else 0,
+        "windowed_share": (model.n_windowed_layers or 0) / layers if model.sliding_window else 0.0,
+        "window": model.sliding_window or math.inf,
+    }
+
+
+def model_tags(columns: dict[str, float]) -> tuple[list[str], dict[str, float]]:
+    """Tags of a model's shape: those that hold, and the graded ones with their values."""
+    held = []
+    if columns["n_experts"]:
+        held.append("mixture")
+    if columns["n_kv_heads"] == 1 and columns["kv_values"] > 2 * columns["n_layers"] * 256:
+        held.append("mla")
+    return held, {"small": max(0.0, math.log(BASE_ACTIVE_PARAMS / columns["params_active"]))}
+
+
+def device_columns(accelerator: Accelerator) -> dict[str, float]:
+    """The device's columns of a candidate that do not depend on a weight format."""
+    link = accelerator.interconnect_bytes_per_s or PCIE_BYTES_PER_S
+    return {
+        "memory_bytes": accelerator.memory_bytes,
+        "memory_bytes_per_s": accelerator.memory_bytes_per_s,
+        "fp16_flops": accelerator.fp16_flops,
+        "link_bytes_per_s": link / 2,
+        "devices_per_host": 72.0 if "72" in accelerator.interconnect else 8.0,
+    }
+
+
+def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | None) -> list[str]:
+    """Tags of a device with a kind of kernels and a cache dtype. Raises Abstained for an unknown architecture."""
+    arch = hardware_tag(accelerator.arch)
+    if arch is None:
+        raise Abstained(f"there is no measured prior for the architecture {accelerator.arch} of {accelerator.name}")
+    held = [arch] if arch else []
+    if (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
+        held.append("pcie")
+    if weight_only and arch in ("ampere", "ada", "turing"):
+        held.append("weight-only-before-hopper")
+    if kv_bytes_per_value(kv_dtype) == 1:
+        held.append("kv-8-bit")
+        if kv_dtype == "fp8" and not has_fp8_cache(accelerator.arch):
+            held.append("kv-fp8-unpacked")
+    return held
+
+
+def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, float], tuple[float, ...]]:
+    name = deployment.served_model or deployment.model.name
+    columns = shape(deployment.model, name)
     accelerator = market.accelerator(deployment.accelerator)
     if accelerator is None:
         raise Abstained(f"{name} runs on a device the catalog does not know")
     if deployment.weight_dtype is None:
         raise Abstained(f"the weight dtype of {name} is not known")
-    weights, kv_bytes = weight_format(deployment.weight_dtype), kv_bytes_per_value(deployment.kv_dtype)
-    if weights is None or kv_bytes is None:
-        unknown = deployment.weight_dtype if weights is None else deployment.kv_dtype
-        raise Abstained(f"the serving model does not know the dtype {unknown}")
-    seen = len(deployment.device_ids) or 1
+    engine = engine_tag(deployment.engine)
+    if engine is None:
+        raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
+    kv_bytes = kv_bytes_per_value(deployment.kv_dtype)
+    if kv_bytes is None:
+        raise Abstained(f"the serving model does not know the dtype {deployment.kv_dtype}")
+    hardware = kernels(_format_name(deployment), accelerator)
+    tp, pp, dp = layout(deployment)
+    held, graded = model_tags(columns)
+    held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, deployment.kv_dtype)]
+    if engine:
+        held.append(engine)
+    columns |= device_columns(accelerator)
+    columns |= {
+        "weight_bits": hardware.bits,
+        "weight_only": float(hardware.weight_only),
+        "kv_bytes": kv_bytes,
+        "flops": hardware.flops,
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "shared_experts": 0.0,
+        "concurrency": max(1.0, load.running + load.waiting),
+        "prompt_len": load.prompt_len,
+        "generated_len": load.generated_len,
+        "cached_share": load.cached_share,
+        "max_num_seqs": deployment.max_num_seqs or defaults().max_num_seqs,
+        "memory_share": deployment.gpu_memory_utilization or defaults().gpu_memory_utilization,
+        "accepted_len": 1.0,
+        "drafted_len": 0.0,
+        "clock_share": 1.0,
+    }
+    return columns, tag_row(held, graded)
+
+
+def layout(deployment: Deployment) -> tuple[int, int, int]:
+    """Tensor-, pipeline- and data-parallel ranks; devices whose layout was not seen are tensor-parallel ranks."""
     parallel = (deployment.tp, deployment.pp, deployment.dp)
-    return Served(
-        params_total=model.params_total,
-        params_active=model.params_active,
-        n_layers=model.n_layers,
-        n_kv_heads=model.n_kv_heads,
-        n_experts=model.n_experts or 0 if mixture else 0,
-        n_experts_active=model.n_experts_active or 0 if mixture else 0,
-        kv_bytes_per_token=2 * model.n_layers * model.n_kv_heads * model.head_dim * kv_bytes,
-        format=weights,
-        accelerator=accelerator,
-        tp=seen if parallel == (None, None, None) else deployment.tp or 1,
-        pp=deployment.pp or 1,
-        dp=deployment.dp or 1,
-    )
+    if parallel == (None, None, None):
+        return len(deployment.device_ids) or 1, 1, 1
+    return deployment.tp or 1, deployment.pp or 1, deployment.dp or 1
+
+
+def _format_name(deployment: Deployment) -> str:
+    dtype = deployment.weight_dtype or ""
+    return gguf_format(dtype) if engine_tag(deployment.engine) == "llama.cpp" else dtype

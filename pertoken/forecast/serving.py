@@ -1,45 +1,77 @@
 """The serving model: throughput, latency and concurrency of a deployment under a load, with ranges.
 
-Ranges are (low, likely, high). An uncalibrated one spans what the pessimistic and the optimistic constants give, and
-at least the error measured on public data; a calibrated one rests on what the host itself measured.
+Ranges are (low, likely, high) of an 80 % interval. An uncalibrated one is as wide as single deployments were off in
+public data; a calibrated one rests on what the host itself measured.
 """
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from pertoken.catalog.market import Market
 from pertoken.deployment import Deployment
-from pertoken.forecast.capacity import capacity
-from pertoken.forecast.efficiency import Efficiency, defaults, efficiencies, width
-from pertoken.forecast.served import Abstained, Served, resolve
-from pertoken.forecast.step import decode_step_s, prefill_s
+from pertoken.forecast.calibration import Posterior, posterior, ratio
+from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
+from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, transfer
+from pertoken.forecast.formats import defaults
+from pertoken.forecast.served import Abstained, Load, resolve
+from pertoken.forecast.steady import first_token_s, steady
+from pertoken.units import format_bytes
+
+__all__ = [
+    "Abstained",
+    "Calibration",
+    "Change",
+    "Forecast",
+    "Load",
+    "Point",
+    "Range",
+    "calibrate",
+    "compare",
+    "forecast",
+]
 
 Range = tuple[float, float, float]
 """Low, likely, high."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is asked of a deployment: token rates over all time, lengths per request, concurrency while busy."""
-
-    generated_tok_s: float
-    prompt_len: float
-    generated_len: float
-    running: float
-    waiting: float = 0.0
-    cached_share: float = 0.0
-    """Prompt tokens found in the prefix cache, 0 to 1."""
+BISECTIONS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the host's own measurements say of the model: shared by before and after, so that a ratio is honest."""
+    """What a host's own measurements say of the model: shared by before and after, so that a ratio is honest."""
 
-    log_time: float = 0.0
-    """Added to the logarithm of every step time."""
+    origin: Deployment | None = None
+    """Where it was measured."""
+    mean: tuple[float, ...] = ()
+    """Deviations of log times, in the order of `Deviation.names`; empty where nothing was measured."""
+    covariance: tuple[tuple[float, ...], ...] = ()
     capacity: float = 1.0
     """Factor on the sequences that fit; at least what was seen running."""
-    measured: bool = False
+    log_time: float = 0.0
+    """Logarithm of the measured step time over the uncalibrated one."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was measured."""
+        return self.origin is not None
+
+    @property
+    def posterior(self) -> Posterior:
+        """As one row; the prior itself where nothing was measured."""
+        prior = deviation()
+        if self.origin is None:
+            return Posterior(np.zeros((1, len(prior.sd))), np.diag(prior.sd**2)[None])
+        return Posterior(np.array([self.mean]), np.array([self.covariance]))
+
+    def kept(self, deployment: Deployment) -> Array:
+        """Share of each deviation that holds for a deployment: the further from where it was measured, the less."""
+        return transfer(_kinds(self.origin, deployment) if self.origin is not None else ())
+
+    def shift_for(self, deployment: Deployment) -> Array:
+        """What is added to the log times of the terms of a deployment, shape (1, number of `TERMS`)."""
+        return np.asarray(self.posterior.mean * self.kept(deployment) @ deviation().groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +102,33 @@ class Forecast:
     assumptions: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A deployment before and after a change, under one load and one calibration."""
+
+    ratio: Range
+    """Generated tokens/s after over before, at the requests that are there: running ones, and waiting ones that
+    then fit."""
+    tpot_ms_now: float
+    """As the calibrated model has it at the running requests."""
+    after: Forecast
+
+
 def forecast(deployment: Deployment, load: Load, market: Market, calibration: Calibration | None = None) -> Forecast:
     """Steady states of the deployment under the load.
 
-    Raises Abstained if its shape, dtype or accelerator is not known.
+    Raises Abstained if its shape, dtype, engine or accelerator is not known.
     """
-    served = resolve(deployment, market)
+    candidate = resolve([deployment], [load], market)
     known = calibration or Calibration()
     assumptions = _assumptions(deployment)
-    likely = efficiencies()[1]
-    room = capacity(deployment, served, likely)
-    if room.refusal is not None:
-        return Forecast(0.0, refusal=room.refusal, assumptions=assumptions)
-    fitting = max(1.0, room.kv_tokens / _context(load) * known.capacity)
-    most = min(fitting, deployment.max_num_seqs or defaults().max_num_seqs)
+    refusal = _refusal(deployment, candidate, market)
+    if refusal is not None:
+        return Forecast(0.0, refusal=refusal, assumptions=assumptions)
+    model = _Model(candidate, known.shift_for(deployment), known.measured)
+    limit = float(candidate.max_num_seqs[0] * candidate.dp[0])
+    most = min(max(1.0, float(fitting_sequences(candidate)[0]) * known.capacity), limit)
     asked = max(1.0, min(load.running + load.waiting, most))
-    model = _Model(served, load, known)
     at_demand = model.concurrency_for(load.generated_tok_s, most)
     return Forecast(
         max_concurrency=most,
@@ -99,136 +142,136 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
 def calibrate(
     deployment: Deployment, load: Load, market: Market, busy_tok_s: float, tpot_ms: float | None = None
 ) -> Calibration:
-    """One factor on all times that makes the model agree with what was measured at the load's running requests.
+    """The deviations from the fitted table that make the model agree with what was measured.
 
-    `busy_tok_s`: generated tokens per second of busy time. With `tpot_ms` the factor is the geometric mean of both.
-    Raises Abstained as `forecast` does, ValueError for a rate that is not above 0.
+    `busy_tok_s`: generated tokens per second of busy time, at the load's running requests; `tpot_ms`: milliseconds
+    per token after the first. Raises Abstained as `forecast` does, ValueError for a rate that is not above 0.
     """
     if busy_tok_s <= 0 or (tpot_ms is not None and tpot_ms <= 0):
         raise ValueError("calibration needs rates and times above 0")
-    served = resolve(deployment, market)
-    running = max(1.0, load.running)
-    likely = efficiencies()[1]
-    rate, tpot = _Model(served, load, Calibration()).steady(running, likely)
-    errors = [math.log(rate / busy_tok_s)]
-    if tpot_ms is not None:
-        errors.append(math.log(tpot_ms / 1000 / tpot))
-    fitting = capacity(deployment, served, likely).kv_tokens / _context(load)
+    candidate = resolve([deployment], [load], market)
+    running = np.array([max(1.0, load.running)])
+    seen = np.array([[running[0] / busy_tok_s, math.nan if tpot_ms is None else tpot_ms / 1000]])
+    found = posterior(candidate, efficiency(), deviation(), running, seen)
+    expected = steady(candidate, efficiency(), running).token_s[0]
+    explained = steady(candidate, efficiency(), running, found.mean @ deviation().groups).token_s[0]
+    fitting = float(fitting_sequences(candidate)[0])
     return Calibration(
-        log_time=sum(errors) / len(errors),
-        capacity=max(1.0, running / fitting) if fitting > 0 else 1.0,
-        measured=True,
+        origin=deployment,
+        mean=tuple(map(float, found.mean[0])),
+        covariance=tuple(tuple(map(float, row)) for row in found.covariance[0]),
+        capacity=max(1.0, float(running[0]) / fitting) if fitting > 0 else 1.0,
+        log_time=float(np.log(explained / expected)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A deployment before and after a change, under one load and one calibration."""
-
-    ratio: Range
-    """Generated tokens/s after over before, at the requests that are there: running ones, and waiting ones that
-    then fit."""
-    tpot_ms_now: float
-    """As the calibrated model has it at the running requests."""
-    after: Forecast
 
 
 def compare(
     now: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
 ) -> Change | Forecast:
-    """What a change does to the rate of a deployment; the forecast with its refusal if it would not start then.
+    """What going from `now` to `to` does under the load: the refusal if it would not start then.
 
     The interval is the error measured for changes of these kinds. Raises Abstained as `forecast` does, and for a
     change of a knob the serving model does not know.
     """
-    kinds = _kinds(now, to)
+    kinds = _known_kinds(now, to)
     known = calibration or Calibration()
-    before, tpot_s = _Model(resolve(now, market), load, known).steady(max(1.0, load.running), efficiencies()[1])
+    here, there = resolve([now], [load], market), resolve([to], [load], market)
     after = forecast(to, load, market, known)
     if after.running is None:
         return after
-    likely = after.running.tok_s[1] / before
-    spread = math.exp(width(kinds))
-    return Change((likely / spread, likely, likely * spread), 1000 * tpot_s, after)
+    running = (np.array([max(1.0, load.running)]), np.array([after.running.concurrency]))
+    kept = (known.kept(now), known.kept(to))
+    found = ratio(here, there, efficiency(), deviation(), running, known.posterior, kept)
+    likely = float(np.exp(found.log_ratio[0]))
+    spread = math.exp(float(half_width(kinds, found.log_sd)[0]))
+    return Change((likely / spread, likely, likely * spread), 1000 * float(found.before.token_s[0]), after)
 
 
 _KINDS = {
-    "model": "model",
-    "accelerator": "move_accelerator",
-    "tp": "parallelism",
-    "pp": "parallelism",
-    "dp": "parallelism",
-    "kv_dtype": "kv_dtype",
-    "max_num_seqs": "batch",
-    "gpu_memory_utilization": "batch",
-    "max_model_len": "batch",
+    "model": "smaller_model",
+    "accelerator": "move_gpu",
+    "tp": "tp_change",
+    "pp": "tp_change",
+    "dp": "tp_change",
+    "kv_dtype": "kv_fp8",
+    "max_num_seqs": "raise_batch",
+    "gpu_memory_utilization": "raise_batch",
+    "max_model_len": "raise_batch",
 }
 _NO_EFFECT = frozenset({"purchase"})
+_QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
 
 def _kinds(now: Deployment, to: Deployment) -> frozenset[str]:
+    """Kinds of change between two deployments, in the words of the efficiency table."""
     changes = now.changes_to(to)
     kinds = {_KINDS[knob] for knob in changes if knob in _KINDS}
     if "weight_dtype" in changes:
-        kinds.add(f"quantize_{to.weight_dtype}")
+        narrow = to.weight_dtype if to.weight_dtype in _QUANTIZED else now.weight_dtype
+        kinds.add(f"quantize_{narrow}")
+    return frozenset(kinds)
+
+
+def _known_kinds(now: Deployment, to: Deployment) -> frozenset[str]:
+    changes = now.changes_to(to)
     unknown = [knob for knob in changes if knob not in _KINDS and knob not in _NO_EFFECT and knob != "weight_dtype"]
     if unknown:
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")
-    if to.weight_dtype not in ("fp8", "int8", "int4", "fp4") and "weight_dtype" in changes:
+    if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):
         raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
-    return frozenset(kinds)
+    return _kinds(now, to)
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    served: Served
-    load: Load
-    calibration: Calibration
+    candidate: Candidates
+    shift: Array
+    measured: bool
 
-    def steady(self, concurrency: float, efficiency: Efficiency) -> tuple[float, float]:
-        """Generated tokens/s and seconds per token; each token pays its share of the prompt's prefill."""
-        batch = max(1.0, concurrency / self.served.dp)
-        computed = self.load.prompt_len * (1 - self.load.cached_share)
-        prefill = prefill_s(self.served, efficiency, computed) / max(1.0, self.load.generated_len)
-        token_s = decode_step_s(self.served, efficiency, batch, _context(self.load)) + batch * prefill
-        token_s *= math.exp(self.calibration.log_time)
-        return concurrency / token_s, token_s
+    def steady(self, concurrency: float) -> tuple[float, float]:
+        """Generated tokens/s and seconds per token; each token pays its share of the prompts' prefill."""
+        state = steady(self.candidate, efficiency(), np.array([concurrency]), self.shift)
+        return float(state.tok_s[0]), float(state.token_s[0])
 
     def point(self, concurrency: float) -> Point:
-        rates, times = zip(*(self.steady(concurrency, each) for each in efficiencies()), strict=True)
-        computed = self.load.prompt_len * (1 - self.load.cached_share)
-        scale = math.exp(self.calibration.log_time) * self.served.pp
-        firsts = [prefill_s(self.served, each, computed) * scale + times[1] for each in efficiencies()]
-        return Point(
-            concurrency,
-            self._range(rates),
-            self._range([1000 * each for each in reversed(times)]),
-            self._range([1000 * each for each in reversed(firsts)]),
-        )
+        rate, token_s = self.steady(concurrency)
+        first_s = float(first_token_s(self.candidate, efficiency(), self.shift)[0]) + token_s
+        return Point(concurrency, self._range(rate), self._range(1000 * token_s), self._range(1000 * first_s))
 
     def concurrency_for(self, tok_s: float, most: float) -> float | None:
         """Fewest sequences at which it likely generates this much; the rate grows with every sequence."""
-        likely = efficiencies()[1]
-        if self.steady(most, likely)[0] < tok_s:
+        if self.steady(most)[0] < tok_s:
             return None
         low, high = min(1.0, most), most
-        for _ in range(40):
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            low, high = (low, middle) if self.steady(middle, likely)[0] >= tok_s else (middle, high)
+            low, high = (low, middle) if self.steady(middle)[0] >= tok_s else (middle, high)
         return high
 
-    def _range(self, values: tuple[float, ...] | list[float]) -> Range:
-        low, likely, high = values
-        if self.calibration.measured:
-            spread = math.exp(width(["batch"]))
-            return likely / spread, likely, likely * spread
-        spread = math.exp(width(["absolute"]))
-        return min(low, likely / spread), likely, max(high, likely * spread)
+    def _range(self, likely: float) -> Range:
+        spread = math.exp(
+            float(half_width(["raise_batch"], deviation().noise)) if self.measured else absolute_half_width()
+        )
+        return likely / spread, likely, likely * spread
 
 
-def _context(load: Load) -> float:
-    """Mean tokens of a running sequence: its prompt, and half of what it will have generated."""
-    return max(1.0, load.prompt_len + load.generated_len / 2)
+def _refusal(deployment: Deployment, candidate: Candidates, market: Market) -> str | None:
+    """Why the engine would not start: one with a `max_model_len` refuses if one such sequence does not fit."""
+    accelerator = market.accelerator(deployment.accelerator)
+    if free_bytes(candidate)[0] <= 0:
+        usable = float(candidate.memory_bytes[0] * candidate.memory_share[0])
+        return (
+            f"weights need {format_bytes(float(weight_bytes(candidate)[0]))} of each "
+            f"{accelerator.name if accelerator else 'device'}, and the engine may use {format_bytes(usable)}, "
+            f"{format_bytes(defaults().reserved_bytes)} of it for itself"
+        )
+    tokens, longest = float(kv_tokens(candidate)[0] / candidate.dp[0]), deployment.max_model_len
+    if longest is not None and tokens < longest:
+        return (
+            f"the KV cache would hold {tokens:.0f} tokens, fewer than max_model_len {longest}: "
+            "a shorter max_model_len would start"
+        )
+    return None
 
 
 def _assumptions(deployment: Deployment) -> tuple[str, ...]:

@@ -238,6 +238,22 @@ def histograms(connection: Connection, segment: Segment, metrics: Collection[str
     ).all()
 
 
+def engine_counter_totals(connection: Connection, segment: Segment) -> Rows:
+    """What each further counter of an engine grew by over a segment: (epoch_id, metric, delta)."""
+    table = t.engine_counter_rollup[segment.seconds]
+    return connection.execute(
+        select(table.c.epoch_id, table.c.metric, _sum(table.c.delta).label("delta"))
+        .where(_within(table, segment))
+        .group_by(table.c.epoch_id, table.c.metric)
+    ).all()
+
+
+def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
+    """Roll-ups of further counters of a segment."""
+    table = t.engine_counter_rollup[segment.seconds]
+    return connection.execute(select(table).where(_within(table, segment))).all()
+
+
 def newest(connection: Connection) -> dict[int, int]:
     """`ts` of the newest row of each host."""
     if _by_notes(connection):

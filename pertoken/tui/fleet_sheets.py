@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column, L
 from pertoken.tui.fleet_columns import (
@@ -56,6 +57,7 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
                 ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (a gap was not observed)"),
             ),
         ),
+        Section("What its engine counts", _counted(line.counts)),
         Section(
             "Now",
             (
@@ -68,6 +70,28 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
         ),
         Section("How far to trust it", _trust(report, line)),
     )
+
+
+def _counted(counts: EngineCounts) -> tuple[Fact, ...]:
+    """What it counts beside tokens, as far as it does."""
+    accepted = counts.spec_acceptance_length
+    asleep = format_duration(counts.asleep_ms / 1000) if counts.asleep_ms else None
+    facts = (
+        ("requests ended", ", ".join(f"{literal(how)} {format_count(n)}" for how, n in counts.ended)),
+        ("requests failed", format_count(counts.failed) if counts.failed else ""),
+        ("preemptions", format_count(counts.preemptions) if counts.preemptions is not None else ""),
+        ("prefix cache hits", percent(counts.prefix_hit_rate) if counts.prefix_hit_rate is not None else ""),
+        ("drafts accepted", percent(counts.spec_acceptance_rate) if counts.spec_acceptance_rate is not None else ""),
+        ("acceptance length", f"{accepted:.2f} tokens per step" if accepted is not None else ""),
+        ("MFU while busy", _utilization(counts.mfu)),
+        ("MBU while busy", _utilization(counts.mbu)),
+        ("asleep", asleep or ""),
+    )
+    return tuple((name, text) for name, text in facts if text)
+
+
+def _utilization(share: float | None) -> str:
+    return "" if share is None else f"{percent(share)}  (by the engine's own estimate, of the catalog's peak)"
 
 
 def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
@@ -139,7 +163,12 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
         "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
         "and $ per Mtok, marked *, is an upper bound."
     )
-    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()))
+    words = " and ".join(word.replace("_", " ") for word in line.late)
+    late = (
+        f"Its engine counts {words} when a request ends: totals are exact but for requests still running at the two "
+        "ends of the window, and rates over less than a few requests lag behind what it does."
+    )
+    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()), *((late,) if words else ()))
 
 
 def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:

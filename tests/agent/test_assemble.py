@@ -14,6 +14,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE
+from tests.agent.engines.pages import read_one
 from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, moment, probe
 
 COST = Cost(10, 50_000_000, 20, 0)
@@ -265,7 +266,7 @@ def test_ranks_that_follow_another_host_hold_their_devices_unresolved_and_are_ne
     follower = Endpoint(
         "vllm", "rendezvous://10.0.0.1/m", "process", None, 300, START_MS, (300, 301), knobs, "m", follows=True
     )
-    reading = EngineReader(follower, Limits()).read()
+    reading = read_one(EngineReader(follower, Limits()))
     ticks = run(*[Readings(probe(gpu(0, 301), gpu(1)), (reading,))] * 2)
     (row,) = served(ticks[1])
     assert (row.generated_tokens, row.observed_ms, row.busy_ms, row.complete) == (None, 10_000, 10_000, True)
@@ -289,3 +290,27 @@ def test_a_knob_a_model_or_a_device_that_changes_begins_an_epoch_and_a_restart_a
         Readings(two, (engine(4, endpoint=again, knobs={"max_num_seqs": 8}, served_model="other", version="b2"),)),
     )
     assert [len(tick.epochs) for tick in ticks] == [1, 0, 1, 1, 1, 1]
+
+
+def test_models_that_share_the_processes_of_a_node_share_its_devices_equally_as_an_assumption() -> None:
+    node = Endpoint("ray", "http://127.0.0.1:8080", "process", 8080, 100, START_MS - 5_000, (100, 101))
+
+    def page(a: int, b: int) -> tuple[EngineReading, ...]:
+        return tuple(
+            engine(count, endpoint=replace(node, model=model), served_model=model, gauges={"running": 1.0})
+            for model, count in (("a", a), ("b", b))
+        )
+
+    _, tick = run(Readings(probe(gpu(0, 101)), page(5, 50)), Readings(probe(gpu(0, 101)), page(7, 90)))
+    assert sorted(row.generated_tokens or 0 for row in served(tick)) == [2, 40]
+    assert len({row.engine_id for row in tick.engines}) == 2
+    halves = [sample for sample in tick.samples if isinstance(sample, DeviceShare) and sample.epoch_id != OTHER]
+    gpu_shares = [(each.share_1e6, each.provenance) for each in halves]
+    assert gpu_shares == [(SHARE // 2, Provenance.ASSUMED)] * 2
+
+
+def test_a_server_that_holds_two_gpus_and_splits_its_model_by_layers_is_a_pipeline_of_two() -> None:
+    llama = engine(0, knobs={"split_mode": "layer"})
+    tick, *_ = run(Readings(probe(gpu(0, 101), gpu(1, 101)), (llama,)))
+    knobs = json.loads(tick.epochs[0].knobs)
+    assert (knobs["tp"], knobs["pp"], knobs["dp"]) == (1, 2, 1)

@@ -16,6 +16,7 @@ from pertoken.agent.scrape import Limits
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.write import Writer
+from tests.agent.engines.pages import read_one
 from tests.agent.engines.test_reader import PAGE, VLLM, huge
 from tests.agent.servers import Answer, answering, dripping, pages
 from tests.agent.values import memory, moment, probe
@@ -35,7 +36,7 @@ def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineRe
     with answering(answer) as url:  # type: ignore[arg-type]
         endpoint = Endpoint("vllm", url, "setting")
         limits = Limits(timeout_s=0.5, page_bytes=1_000_000)
-        found = EngineReader(endpoint, limits, processes=lambda: HostProcesses({})).read()
+        found = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
     return replace(found, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
 
 
@@ -43,7 +44,7 @@ def closed() -> EngineReading:
     with answering(GOOD) as url:
         pass
     reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(1.0), processes=lambda: HostProcesses({}))
-    return replace(reader.read(), endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
+    return replace(read_one(reader), endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
 
 
 @pytest.mark.parametrize("kind", [*FAULTS, "closed"])

@@ -14,6 +14,7 @@ from pertoken.agent.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape import Limits, ScrapeError, get
 from pertoken.errors import BadInput
+from tests.agent.engines.pages import read_one
 from tests.agent.servers import answering, http, pages
 
 HERE = Path(__file__).parent / "certificates"
@@ -106,7 +107,7 @@ def test_a_server_that_refuses_is_a_fault_that_says_where_to_set_its_key(tmp_pat
     with answering(lambda connection, path: connection.sendall(echo)) as url:
         endpoint = Endpoint("vllm", url, "setting")
         reader = EngineReader(endpoint, limits(url, token_file=str(file)), processes=lambda: HostProcesses({}))
-        reading = reader.read()
+        reading = read_one(reader)
     assert reading.fault_kind == "access"
     assert "agent.access" in (reading.remedy or "")
     assert SECRET not in repr(reading)

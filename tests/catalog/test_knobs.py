@@ -2,7 +2,17 @@ from dataclasses import asdict
 
 import pytest
 
-from pertoken.catalog.knobs import Commands, commands, model_argument, port_argument, read_argv, read_word, table
+from pertoken.catalog.knobs import (
+    Commands,
+    commands,
+    layout,
+    model_argument,
+    port_argument,
+    read_argv,
+    read_word,
+    split_arguments,
+    table,
+)
 from pertoken.deployment import KNOBS, Model
 
 VLLM = ("python", "/opt/venv/bin/vllm", "serve", "meta-llama/Llama-3.1-70B-Instruct")
@@ -228,3 +238,28 @@ def test_what_no_flag_expresses_becomes_a_sentence() -> None:
     )
     assert commands("vllm", {"weight_dtype": ("int4", "fp8")}).apply == ()
     assert asdict(commands("vllm", {})) == asdict(Commands())
+
+
+@pytest.mark.parametrize(
+    ("flags", "devices", "sizes"),
+    [
+        ((), 1, (1, 1)),
+        ((), 4, (1, 4)),
+        (("-sm", "row"), 2, (2, 1)),
+        (("--split-mode", "none"), 4, (1, 1)),
+        (("--tensor-split", "3,1"), 4, (1, 2)),
+        (("-ts", "1/0/2", "-sm", "row"), 4, (2, 1)),
+        (("-sm", "new"), 2, None),
+    ],
+)
+def test_llama_cpp_is_split_over_the_devices_it_says_or_holds(
+    flags: tuple[str, ...], devices: int, sizes: tuple[int, int] | None
+) -> None:
+    mode, parts = split_arguments("llama.cpp", (*LLAMA, *flags))
+    found = layout("llama.cpp", mode or "", parts or devices)
+    assert found == ({} if sizes is None else {"tp": sizes[0], "pp": sizes[1], "dp": 1})
+
+
+def test_only_llama_cpp_is_laid_out_by_its_devices() -> None:
+    assert split_arguments("vllm", VLLM) == (None, None)
+    assert layout("vllm", "layer", 2) == layout("llama.cpp", "layer", 0) == layout("llama.cpp", "", 2) == {}

@@ -1,47 +1,64 @@
-import math
-import tomllib
-from dataclasses import astuple
-from importlib.resources import files
-
+import numpy as np
 import pytest
 
-from pertoken.forecast.efficiency import efficiencies, kv_bytes_per_value, weight_format, width
-
-TABLE = tomllib.loads(files("pertoken.forecast").joinpath("efficiency.toml").read_text(encoding="utf-8"))
-
-
-def test_every_constant_and_format_names_its_source() -> None:
-    for section in ("constants", "weights"):
-        assert all(row["source"] for row in TABLE[section].values())
-    for section in ("fit", "assumed"):
-        assert TABLE[section]["source"] and TABLE[section]["as_of"]
+from pertoken.forecast.efficiency import deviation, efficiency, half_width, table, tag_names, tag_row, transfer
+from pertoken.forecast.formats import defaults, engine_tag, hardware_tag, kv_bytes_per_value, weight_format
+from pertoken.forecast.terms import TERMS
 
 
-def test_the_ends_of_every_constant_are_around_its_likely_value() -> None:
-    low, likely, high = (astuple(each) for each in efficiencies())
-    for least, middle, most in zip(low, likely, high, strict=True):
-        assert least < middle < most or least > middle > most
+def test_the_table_says_what_it_was_fitted_on() -> None:
+    fit = table()["fit"]
+    assert fit["source"] and fit["as_of"] and fit["rows"] > 1000 and fit["pairs"] > 1000
+
+
+def test_every_term_has_a_constant_and_only_known_tags_adjust_it() -> None:
+    assert set(table()["terms"]) == set(TERMS)
+    assert all(set(row.get("by", {})) <= set(tag_names()) for row in table()["terms"].values())
+    assert np.isfinite(efficiency().base).all() and np.isfinite(efficiency().by_tag).all()
+
+
+def test_tags_of_a_candidate_add_up() -> None:
+    plain, quantized = (efficiency().log_scale(np.array([tag_row(held)])) for held in ((), ("int4", "ampere")))
+    places = [tag_names().index(each) for each in ("int4", "ampere")]
+    assert quantized - plain == pytest.approx(efficiency().by_tag[places].sum(axis=0)[None])
+
+
+def test_an_unknown_tag_is_refused() -> None:
+    with pytest.raises(ValueError, match="astrology"):
+        tag_row(["astrology"])
 
 
 def test_fewer_bits_are_fewer_bytes() -> None:
-    sizes = [weight_format(dtype) for dtype in ("bf16", "fp8", "int4")]
-    bytes_each = [each.bytes_per_param for each in sizes if each is not None]
-    assert bytes_each == sorted(bytes_each, reverse=True) and len(bytes_each) == 3
+    bits = [found.bits for dtype in ("bf16", "fp8", "int4") if (found := weight_format(dtype))]
+    assert bits == sorted(bits, reverse=True) and len(bits) == 3
 
 
 def test_an_unknown_format_is_none_and_an_unseen_cache_dtype_is_16_bit() -> None:
-    assert weight_format("int3") is None
+    assert weight_format("fp3") is None
     assert (kv_bytes_per_value(None), kv_bytes_per_value("fp8"), kv_bytes_per_value("fp5")) == (2, 1, None)
 
 
+def test_engines_and_architectures_without_measurements_have_no_prior() -> None:
+    assert engine_tag("trtllm") == "" and engine_tag("vllm") == "vllm" and engine_tag("lmdeploy") is None
+    assert hardware_tag("Hopper") == "" and hardware_tag("Gaudi3") is None
+    assert defaults().max_num_seqs == 256
+
+
 def test_errors_of_two_kinds_add_in_quadrature_and_none_is_below_the_noise() -> None:
-    assert width([]) == 0
-    assert width(["parallelism"]) == 0.19
-    assert width(["parallelism", "quantize_fp8"]) == pytest.approx(math.hypot(0.19, 0.208))
-    with pytest.raises(KeyError):
-        width(["astrology"])
+    one, other = (half_width([kind], 0.1) for kind in ("tp_change", "quantize_fp8"))
+    assert half_width(["tp_change", "quantize_fp8"], 0.1) == pytest.approx(np.hypot(one, other))
+    assert half_width([], 0.1) == 0
+    assert half_width(["tp_change"], 0.0) == table()["error"]["tp_change"]["floor"]
+    assert half_width(["astrology"], 0.0) == table()["error"]["other"]["floor"] > 0.5
+
+
+def test_a_change_of_two_kinds_keeps_no_more_of_what_was_learned_than_either() -> None:
+    both = transfer(["quantize_fp8", "smaller_model"])
+    assert (both <= transfer(["quantize_fp8"])).all() and (both <= transfer(["smaller_model"])).all()
+    assert (transfer([]) == 1).all() and both.shape == (len(deviation().names),)
 
 
 def test_the_measured_errors_say_on_how_many_pairs() -> None:
-    kinds = {name: row for name, row in TABLE["error"].items() if name != "noise_floor"}
-    assert all(row["n"] >= 40 and 0 < row["p80_abs_log"] < 1 for row in kinds.values())
+    rows = {kind: row for kind, row in table()["error"].items() if kind not in ("absolute", "other")}
+    assert len(rows) >= 9
+    assert all(row["n"] >= row["clusters"] >= 1 and row["per_sd"] > 0 for row in rows.values())

@@ -7,14 +7,11 @@ from hypothesis import strategies as st
 
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.deployment import Deployment, Model
-from pertoken.forecast.capacity import capacity
-from pertoken.forecast.efficiency import efficiencies
-from pertoken.forecast.served import Abstained, resolve
-from pertoken.forecast.serving import Change, Forecast, Load, calibrate, compare, forecast
-from pertoken.forecast.step import decode_step_s, prefill_s, weight_bytes_read
+from pertoken.forecast.formats import hardware_tag
+from pertoken.forecast.served import Abstained, Load, kernels
+from pertoken.forecast.serving import Change, Forecast, calibrate, compare, forecast
 
 MARKET = load_market()
-LIKELY = efficiencies()[1]
 
 
 def model(name: str) -> Model:
@@ -45,20 +42,6 @@ def at(deployment: Deployment, load: Load) -> Forecast:
     found = forecast(deployment, load, MARKET)
     assert found.refusal is None and found.running is not None and found.saturated is not None
     return found
-
-
-def test_a_small_dense_step_takes_the_time_to_read_its_weights_and_the_fixed_overheads() -> None:
-    served = resolve(LLAMA_8B, MARKET)
-    by_hand = 8.03e9 * 2 / (3.35e12 * LIKELY.memory_bandwidth_share)
-    by_hand += 2 * 8.03e9 / (989e12 * LIKELY.decode_flops_share)
-    by_hand += 32 * LIKELY.layer_overhead_s + LIKELY.step_overhead_s + LIKELY.sequence_overhead_s
-    by_hand += 100 * 131_072 / (3.35e12 * LIKELY.memory_bandwidth_share)
-    assert decode_step_s(served, LIKELY, 1, 100) == pytest.approx(by_hand)
-
-
-def test_a_70b_keeps_327680_bytes_of_16_bit_cache_for_each_token() -> None:
-    assert resolve(LLAMA_70B, MARKET).kv_bytes_per_token == 327_680
-    assert resolve(LLAMA_70B.but(kv_dtype="fp8"), MARKET).kv_bytes_per_token == 163_840
 
 
 def test_a_batch_of_32_generates_far_more_than_a_batch_of_one_for_little_latency() -> None:
@@ -94,9 +77,10 @@ def test_fp8_gains_between_a_fifth_and_double_at_a_small_batch(deployment: Deplo
 
 
 def test_fp8_gains_no_speed_of_products_on_an_a100() -> None:
-    a100 = LLAMA_8B.but(accelerator="A100 80GB SXM4")
-    fp8 = resolve(a100.but(weight_dtype="fp8"), MARKET)
-    assert fp8.flops < accelerator("A100 80GB SXM4").fp16_flops
+    a100 = accelerator("A100 80GB SXM4")
+    assert (kernels("fp8", a100).flops, kernels("fp8", a100).weight_only) == (a100.fp16_flops, True)
+    h100 = accelerator("H100 SXM5")
+    assert (kernels("fp8", h100).flops, kernels("fp8", h100).weight_only) == (h100.fp8_flops, False)
 
 
 def test_the_gain_of_four_bit_weights_is_gone_when_saturated() -> None:
@@ -105,12 +89,6 @@ def test_the_gain_of_four_bit_weights_is_gone_when_saturated() -> None:
     saturated = ratio(LLAMA_8B, int4, Load(0, 500, 500, running=256))[1]
     assert few > 1.3
     assert 0.85 < saturated < 1.1
-
-
-def test_a_mixture_reads_the_active_experts_at_batch_one_and_nearly_all_at_a_large_one() -> None:
-    served = resolve(MOE, MARKET)
-    assert weight_bytes_read(served, 1) == pytest.approx(3.3e9 * 2)
-    assert 0.98 * 30.5e9 * 2 < weight_bytes_read(served, 128) < 30.5e9 * 2
 
 
 def test_a_full_cache_limits_how_many_run_at_once() -> None:
@@ -138,13 +116,29 @@ def test_cached_prompt_tokens_cost_no_prefill() -> None:
     assert warm.ttft_ms[1] < cold.ttft_ms[1] and warm.tok_s[1] > cold.tok_s[1]
 
 
-def test_calibration_meets_what_was_measured_and_leaves_a_ratio_as_it_was() -> None:
+def test_calibration_meets_what_was_measured() -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
     found = forecast(LLAMA_70B, CHAT, MARKET, calibration).running
-    assert found is not None and found.tok_s[1] == pytest.approx(33.0)
-    calibrated = compare(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8"), CHAT, MARKET, calibration)
-    assert isinstance(calibrated, Change)
-    assert calibrated.ratio == pytest.approx(ratio(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8")))
+    assert found is not None and found.tok_s[1] == pytest.approx(33.0, rel=0.01)
+
+
+def test_a_host_slower_than_expected_at_batch_one_gains_less_from_fewer_bytes_if_launches_are_to_blame() -> None:
+    fp8 = LLAMA_8B.but(weight_dtype="fp8")
+    alone = replace(CHAT, running=1)
+    found = at(LLAMA_8B, alone).running
+    assert found is not None
+    slow = calibrate(LLAMA_8B, alone, MARKET, busy_tok_s=found.tok_s[1] / 3)
+    change = compare(LLAMA_8B, fp8, alone, MARKET, slow)
+    assert isinstance(change, Change) and change.ratio[1] != pytest.approx(ratio(LLAMA_8B, fp8, alone)[1], rel=0.01)
+
+
+@pytest.mark.parametrize("changes", [{"weight_dtype": "fp8"}, {"tp": 4}, {"accelerator": "H200 SXM"}])
+def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(changes: dict[str, object]) -> None:
+    to = LLAMA_70B.but(**changes)
+    calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
+    there, back = compare(LLAMA_70B, to, CHAT, MARKET, calibration), compare(to, LLAMA_70B, CHAT, MARKET, calibration)
+    assert isinstance(there, Change) and isinstance(back, Change)
+    assert there.ratio[1] * back.ratio[1] == pytest.approx(1)
 
 
 def test_more_sequences_than_the_model_thinks_fit_raise_its_capacity() -> None:
@@ -168,6 +162,8 @@ def test_calibration_refuses_what_cannot_be_measured() -> None:
         (LLAMA_8B.but(weight_dtype="int3"), "int3"),
         (LLAMA_8B.but(kv_dtype="turboquant"), "turboquant"),
         (replace(MOE, model=replace(MOE.model, n_experts=None)), "experts"),
+        (replace(LLAMA_8B, engine="lmdeploy"), "engine lmdeploy"),
+        (LLAMA_8B.but(accelerator="Gaudi 3 OAM"), "architecture Gaudi3"),
     ],
 )
 def test_what_is_not_known_is_no_number(deployment: Deployment, missing: str) -> None:
@@ -186,12 +182,6 @@ def test_what_was_not_seen_is_named_among_the_assumptions() -> None:
     assert at(LLAMA_8B.but(gpu_memory_utilization=0.9, max_num_seqs=256), CHAT).assumptions == ()
 
 
-def test_an_interval_is_wider_for_two_changes_than_for_one() -> None:
-    one = ratio(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8"))
-    both = ratio(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8", tp=1))
-    assert one[2] / one[0] < both[2] / both[0]
-
-
 LOADS = st.builds(
     Load,
     generated_tok_s=st.floats(0, 1e5),
@@ -204,7 +194,7 @@ LOADS = st.builds(
 DEPLOYMENTS = st.builds(
     lambda base, device, dtype, tp: base.but(accelerator=device, weight_dtype=dtype, tp=tp),
     st.sampled_from([LLAMA_8B, LLAMA_70B, MOE]),
-    st.sampled_from([each.name for each in MARKET.accelerators]),
+    st.sampled_from([each.name for each in MARKET.accelerators if hardware_tag(each.arch) is not None]),
     st.sampled_from(["bf16", "fp8", "int8", "int4", "fp4"]),
     st.sampled_from([1, 2, 4, 8]),
 )
@@ -220,35 +210,6 @@ def test_every_number_is_finite_positive_and_in_order(deployment: Deployment, lo
         for low, likely, high in (point.tok_s, point.tpot_ms, point.ttft_ms):
             assert 0 < low <= likely <= high < math.inf
         assert point.concurrency <= found.max_concurrency * (1 + 1e-9)
-
-
-@settings(deadline=None)
-@given(DEPLOYMENTS, st.floats(1, 512), st.floats(1, 50_000), st.floats(1, 4))
-def test_more_bandwidth_never_slows_a_step(deployment: Deployment, batch: float, context: float, more: float) -> None:
-    served = resolve(deployment, MARKET)
-    device = served.accelerator
-    faster = replace(served, accelerator=replace(device, memory_bytes_per_s=device.memory_bytes_per_s * more))
-    assert decode_step_s(faster, LIKELY, batch, context) <= decode_step_s(served, LIKELY, batch, context)
-    assert prefill_s(faster, LIKELY, context) <= prefill_s(served, LIKELY, context)
-
-
-@settings(deadline=None)
-@given(DEPLOYMENTS, st.floats(1, 512))
-def test_fewer_bits_never_read_more_bytes(deployment: Deployment, batch: float) -> None:
-    read = [
-        weight_bytes_read(resolve(deployment.but(weight_dtype=dtype), MARKET), batch)
-        for dtype in ("bf16", "fp8", "fp4", "int4")
-    ]
-    assert read == sorted(read, reverse=True)
-
-
-@settings(deadline=None)
-@given(DEPLOYMENTS, st.floats(1, 4))
-def test_more_memory_never_holds_fewer_tokens(deployment: Deployment, more: float) -> None:
-    served = resolve(deployment, MARKET)
-    device = served.accelerator
-    larger = replace(served, accelerator=replace(device, memory_bytes=int(device.memory_bytes * more)))
-    assert capacity(deployment, larger, LIKELY).kv_tokens >= capacity(deployment, served, LIKELY).kv_tokens
 
 
 @settings(deadline=None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
+from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.lines import (
     Bill,
     DeploymentLine,
@@ -81,6 +82,16 @@ CHAT = DeploymentLine(
     coverage=0.998,
     age_s=4,
     fault=None,
+    counts=EngineCounts(
+        preemptions=7,
+        ended=(("stop", 5120), ("length", 902)),
+        failed=3,
+        prefix_hit_rate=0.469,
+        spec_acceptance_rate=0.61,
+        spec_acceptance_length=2.83,
+        mfu=0.094,
+        mbu=0.612,
+    ),
 )
 RESTARTED = replace(
     CHAT,
@@ -97,6 +108,7 @@ RESTARTED = replace(
     ttft_p95_s=1.84,
     incomplete=True,
     coverage=0.61,
+    late=("generated_tokens",),
 )
 SILENT = replace(
     CHAT,
@@ -116,6 +128,7 @@ SILENT = replace(
     nano_usd_per_hour=None,
     ttft_p95_s=None,
     tpot_p50_s=None,
+    counts=EngineCounts(),
     spark=(None,) * 15,
     age_s=190,
     fault="http://127.0.0.1:8001/metrics answered 404. Start llama-server with --metrics.",

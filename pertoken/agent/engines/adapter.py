@@ -17,6 +17,8 @@ Ask = Callable[[str], object]
 """GETs a path of the engine and returns the JSON; None for any status but 200. Raises ScrapeError otherwise."""
 
 
+PROCESS_START = "process_start_time_seconds"
+"""Gauge that servers of one process show by `prometheus_client` and its like: Unix time by their own clock."""
 TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 
 
@@ -49,6 +51,8 @@ class Counter(Metric):
     """Label that says how a request ended."""
     unit: float = 1
     """How many of the engine's units are one of ours."""
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    """Series with one of these labels count what another server counts as well: here they count nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +125,13 @@ class Adapter:
     """File mapped into a process that serves it without saying so on its command line."""
     shared: bool = False
     """Its processes do other things too: one that does not answer as this engine is none."""
+    several: bool = False
+    """Its page may count for several models, each with series of its own: each is an engine to us."""
 
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
-        return frozenset({name for _, name in self._named()} | set(self.info))
+        return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
 
     def read(self, page: Page) -> Values:
         """The page in our words; nothing at all where none of its series is there.
@@ -133,7 +139,7 @@ class Adapter:
         Raises PageError for values a counter or a histogram cannot have.
         """
         counters = {
-            metric.word + _braces(labels, metric.reason): value
+            metric.word + _braces(labels, metric.reason): 0 if set(metric.elsewhere) & set(labels) else value
             for metric, name in _present(page, self.counters)
             for labels, value in self._series(metric, page.counter(name, metric.unit)).items()
         }

@@ -81,4 +81,5 @@ FRONTEND = Adapter(
     ),
     no_tokens=Gap("tokens", "missing", "a Dynamo frontend's tokens are counted at its workers", _REMEDY),
     model_label="model",
+    several=True,
 )

@@ -1,6 +1,7 @@
 """Reads one engine: its page each time, its word on itself now and then. A failure is a value, with its remedy."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import Adapter, Identity, pick
+from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
 from pertoken.agent.page import Page, PageError, parse
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
@@ -51,40 +52,63 @@ class EngineReader:
         self._processes = processes
         self._clock = clock
         self._unsure = endpoint.pid is None
-        self._identity: Identity | None = None
-        self._identified_at = 0.0
+        self._identities: dict[str | None, tuple[Identity, float]] = {}
+        """By model, for an engine of several, with when it was told."""
+        self._life_ms: int | None = None
+        """What the last page's headers told of its process."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
-    def read(self) -> EngineReading:
-        """One reading. Never raises for what the engine does: `fault` says why there is none."""
+    def read(self) -> tuple[EngineReading, ...]:
+        """One reading, of an engine of several models one of each.
+
+        Never raises for what the engine does: `fault` says why there is none.
+        """
         if self.endpoint.follows:
-            return self._following()
+            return (self._following(),)
         try:
-            reading = self._read()
+            readings = self._read()
         except ScrapeError as error:
             return self._fault(error)
         except PageError as error:
             return self._fault(ScrapeError("malformed", f"{self._url}: {error}"))
         self._unsure = False
-        return reading
+        return readings
 
-    def _read(self) -> EngineReading:
+    def _read(self) -> tuple[EngineReading, ...]:
         url = self.endpoint.base_url
         unsure = self._unsure or self._ended()
         if unsure:
             self.endpoint = locate(self.endpoint, self._processes())
         page = self._page()
-        values = self._adapter.read(page)
-        if not values.counters and self._adapter.no_tokens is None:
-            raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
-        identity = self._identify(page, afresh=unsure or self._adapter.metrics_path is None)
+        parts = self._parts(page)
+        told = {model: self._identify(model, part, unsure) for model, part in parts.items()}
+        readings = tuple(self._reading(model, part, told[model][0]) for model, part in parts.items())
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
+        self._identities = told
+        return readings
+
+    def _parts(self, page: Page) -> dict[str | None, Page]:
+        """The page by model, for an engine of several; else all of it. Raises ScrapeError for counts of several."""
+        models, label = self._adapter.models(page), self._adapter.model_label
+        if self._adapter.several and label is not None and models:
+            return {model: page.only(label, model) for model in models}
+        if len(models) > 1:
+            shown = ", ".join(models)
+            raise ScrapeError("several_models", f"{self._url}: counts of several models on one page: {shown}")
+        return {None: page}
+
+    def _reading(self, model: str | None, page: Page, identity: Identity) -> EngineReading:
+        values = self._adapter.read(page)
+        if not values.counters and self._adapter.no_tokens is None:
+            raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
+        # Of a page of several models it would be that of whatever shows the page.
+        started_ms = None if model else _started_ms(page)
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
         return EngineReading(
-            self.endpoint,
+            replace(self.endpoint, model=model),
             served_model=identity.served_model,
             version=identity.version,
             model_path=path,
@@ -93,22 +117,31 @@ class EngineReader:
             counters=values.counters,
             gauges=values.gauges,
             histograms=values.histograms,
+            started_ms=started_ms,
+            life_ms=started_ms or self._life_ms,
             gaps=self._gaps(files),
         )
 
     def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
         never = (self._adapter.no_tokens,) if self._adapter.no_tokens else ()
         unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
-        return (*never, *unread)
+        return (*never, *unread, *self._late)
+
+    @property
+    def _late(self) -> tuple[Gap, ...]:
+        reason = "counted when a request ends: exact over a window but for those still running at its two ends"
+        counted = self._adapter.at_finish & {each.word for each in self._adapter.counters}
+        return tuple(Gap(word, "late", reason) for word in sorted(counted))
 
     def _following(self) -> EngineReading:
         """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
         address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
         files = self._files(path)
-        told = f"ranks led from {address}: their tokens are counted there, and joined where both hosts report"
+        led = f"ranks led from {address}"
+        told = f"{led}: their tokens are counted there, and joined where both hosts report"
         return EngineReading(
             self.endpoint,
-            served_model=path,
+            served_model=path or led,
             model_path=path,
             model_facts=files.facts,
             knobs=_with_dtype(self.endpoint.knobs, files),
@@ -131,27 +164,26 @@ class EngineReader:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
             raise
+        told = reply.process_start
+        self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
         return parse(reply.body, self._adapter.wanted, eof_required="openmetrics" in reply.content_type)
 
-    def _identify(self, page: Page, afresh: bool) -> Identity:
-        known = None if afresh else self._identity
-        if known is not None and self._clock() - self._identified_at < IDENTITY_S:
-            return known
+    def _identify(self, model: str | None, page: Page, afresh: bool) -> tuple[Identity, float]:
+        """What it says of itself, and when it said so."""
+        known, told_at = self._identities.get(model, (None, 0.0))
+        afresh = afresh or self._adapter.metrics_path is None
+        if known is not None and not afresh and self._clock() - told_at < IDENTITY_S:
+            return known, told_at
         try:
             told = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
         except ScrapeError:
-            if known is None:
+            if known is None or afresh:
                 raise
             told = known
-        models = self._adapter.models(page)
-        if len(models) > 1:
-            shown = ", ".join(models)
-            raise ScrapeError("several_models", f"{self._url}: counts of several models on one page: {shown}")
-        told = replace(told, served_model=next(iter(models), told.served_model))
+        told = replace(told, served_model=next(iter(self._adapter.models(page)), told.served_model))
         if told.served_model is None:
             raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not tell which model it serves")
-        self._identity, self._identified_at = told, self._clock()
-        return told
+        return told, self._clock()
 
     def _files(self, path: str | None) -> Checkpoint:
         """What the model's files tell, read once in the life of a process; nothing of those of another host."""
@@ -163,10 +195,21 @@ class EngineReader:
             self._checkpoint = key, read_checkpoint(path, pid)
         return self._checkpoint[1]
 
-    def _fault(self, error: ScrapeError) -> EngineReading:
+    def _fault(self, error: ScrapeError) -> tuple[EngineReading, ...]:
         self._unsure = True
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
-        return EngineReading(self.endpoint, fault=error.message, fault_kind=error.kind, remedy=remedy)
+        return tuple(
+            EngineReading(
+                replace(self.endpoint, model=model), fault=error.message, fault_kind=error.kind, remedy=remedy
+            )
+            for model in self._identities or (None,)
+        )
+
+
+def _started_ms(page: Page) -> int | None:
+    """When the process that answers started, as it says itself; None where it does not, or several answer as one."""
+    told = page.gauge(PROCESS_START)
+    return round(1000 * next(iter(told.values()))) if len(told) == 1 else None
 
 
 def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:

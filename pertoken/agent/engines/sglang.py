@@ -4,6 +4,9 @@ Token counters grow only when a request finishes, and are not on the page before
 scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks tell the same thing again, data-parallel
 ranks add up. Cached tokens are split by where they lay; a request whose split is not known counts as source
 `total`, so all sources together count each request once.
+
+Where prefill and decode are servers of their own, a request passes both and both count all of it: its prompt is
+taken from the prefill half, what is generated and how it ends from the decode half.
 """
 
 import re
@@ -26,6 +29,7 @@ from pertoken.agent.engines.adapter import (
 from pertoken.agent.page import Page
 from pertoken.catalog.knobs import read_word
 
+_PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)
 _ARGS: Mapping[str, str] = {
     "tp": "tp_size",
     "pp": "pp_size",
@@ -69,10 +73,10 @@ ADAPTER = Adapter(
     recognises=_recognises,
     metrics_off_status=404,
     counters=(
-        Counter("prompt_tokens", ("sglang:prompt_tokens_total",)),
-        Counter("cached_tokens", ("sglang:cached_tokens_total",)),
-        Counter("generated_tokens", ("sglang:generation_tokens_total",)),
-        Counter("requests_finished", ("sglang:num_requests_total",)),
+        Counter("prompt_tokens", ("sglang:prompt_tokens_total",), elsewhere=_DECODE_HALF),
+        Counter("cached_tokens", ("sglang:cached_tokens_total",), elsewhere=_DECODE_HALF),
+        Counter("generated_tokens", ("sglang:generation_tokens_total",), elsewhere=_PREFILL_HALF),
+        Counter("requests_finished", ("sglang:num_requests_total",), elsewhere=_PREFILL_HALF),
         Counter("requests_failed", ("sglang:num_aborted_requests_total", "sglang:num_aborted_requests")),
         Counter("preemptions", ("sglang:num_retracted_requests_total",)),
     ),

@@ -7,7 +7,9 @@ from pathlib import Path
 from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.engines import ADAPTERS, tokens
 from pertoken.agent.engines.adapter import Identity, Values
+from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.page import Page, parse
+from pertoken.agent.readings import EngineReading
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 
@@ -33,3 +35,9 @@ def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
         return json.loads((CAPTURES / replies[path]).read_text()) if path in replies else None
 
     return ADAPTERS[kind].identify(ask, page(kind, name))
+
+
+def read_one(reader: EngineReader) -> EngineReading:
+    """The reading of an engine of one model."""
+    (reading,) = reader.read()
+    return reading

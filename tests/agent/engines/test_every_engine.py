@@ -13,6 +13,7 @@ from pertoken.agent.engines.adapter import Identity, Seen
 from pertoken.agent.page import Page, parse
 from tests.agent.engines.pages import CAPTURES, growth, page, values
 
+HALVES = ("prefill", "decode")
 CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished": 40}
 
 
@@ -123,6 +124,16 @@ def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twic
     assert taken.complete
     expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)
     assert (word_totals(taken.deltas).get("preemptions") or 0) == expected
+
+
+def test_a_request_that_passes_a_prefill_and_a_decode_half_of_sglang_counts_once() -> None:
+    captured = (CAPTURES / "sglang-0.5.23-collector.prom").read_text()
+    whole = counted_of(read("sglang", captured).counters)
+    halves = [counted_of(read("sglang", captured.replace('"unified"', f'"{half}"')).counters) for half in HALVES]
+    prefill, decode = halves
+    assert (prefill["generated_tokens"], decode["prompt_tokens"], decode["cached_tokens"]) == (0, 0, 0)
+    for word in ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"):
+        assert sum(half[word] or 0 for half in halves) == whole[word], word
 
 
 def test_sglang_cached_tokens_of_every_source_count_once() -> None:

@@ -15,6 +15,7 @@ from pertoken.agent.processes import host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.store.rows import CounterState
+from tests.agent.engines.pages import read_one
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
 LIMITS = Limits(timeout_s=10)
@@ -79,7 +80,7 @@ def test_a_server_named_by_a_setting_is_detected_with_its_process(server: LlamaS
 
 
 def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
-    reading = EngineReader(discovered(server), LIMITS).read()
+    reading = read_one(EngineReader(discovered(server), LIMITS))
     assert (reading.served_model, reading.model_path) == (ALIAS, str(server.model))
     assert reading.knobs == {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
     shape = {"n_layers": 2, "n_kv_heads": 4, "head_dim": 16}
@@ -89,11 +90,11 @@ def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
 
 def test_tokens_are_exactly_those_of_the_server_and_of_its_clients(server: LlamaServer) -> None:
     reader, meter = EngineReader(discovered(server), LIMITS), Meter()
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     usages = [server.complete(list(range(10, 10 + length)), generated) for length, generated in ((40, 7), (60, 5))]
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     server.abort([5] * 50)
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     assert [each.generated_tokens for each in usages] == [7, 5]
     assert meter.totals["prompt_tokens"] == 40 + 60 + 50
     assert meter.totals["cached_tokens"] == server.counter("prompt_tokens_cached_total") > 0
@@ -105,19 +106,19 @@ def test_tokens_are_exactly_those_of_the_server_and_of_its_clients(server: Llama
 def test_what_was_served_before_anybody_watched_is_not_counted(server: LlamaServer) -> None:
     server.complete([9] * 30, 4)
     reader, meter = EngineReader(discovered(server), LIMITS), Meter(watching_since_ms=time.time_ns() // 1_000_000)
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     server.complete([8] * 20, 3)
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     assert (meter.totals["prompt_tokens"], meter.totals["generated_tokens"]) == (20, 3)
     assert meter.complete
 
 
 def test_an_agent_that_restarts_loses_and_doubles_nothing(server: LlamaServer) -> None:
     before = Meter()
-    before.add(EngineReader(discovered(server), LIMITS).read())
+    before.add(read_one(EngineReader(discovered(server), LIMITS)))
     server.complete([9] * 30, 4)
     after = Meter(before.states, time.time_ns() // 1_000_000)
-    after.add(EngineReader(discovered(server), LIMITS).read())
+    after.add(read_one(EngineReader(discovered(server), LIMITS)))
     assert (after.totals["prompt_tokens"], after.totals["generated_tokens"]) == (30, 4)
     assert after.complete
 
@@ -125,12 +126,12 @@ def test_an_agent_that_restarts_loses_and_doubles_nothing(server: LlamaServer) -
 def test_an_engine_that_restarts_is_counted_from_zero_and_marked(server: LlamaServer) -> None:
     reader, meter = EngineReader(discovered(server), LIMITS), Meter()
     server.complete([9] * 30, 4)
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     server.complete([8] * 10, 2)  # nobody sees these: the server is killed first
     first = reader.endpoint
     server.restart()
     server.complete([7] * 200, 50)  # more than before: only the process tells that it is another
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     assert reader.endpoint.pid == server.pid != first.pid
     assert (meter.totals["prompt_tokens"], meter.totals["generated_tokens"]) == (30 + 200, 4 + 50)
     assert not meter.complete
@@ -138,18 +139,18 @@ def test_an_engine_that_restarts_is_counted_from_zero_and_marked(server: LlamaSe
 
 def test_a_server_that_is_gone_is_a_fault_until_it_is_back(server: LlamaServer) -> None:
     reader, meter = EngineReader(discovered(server), LIMITS), Meter()
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     server.kill()
-    assert reader.read().fault_kind == "closed"
+    assert read_one(reader).fault_kind == "closed"
     server.start()
     server.complete([9] * 30, 4)
-    meter.add(reader.read())
+    meter.add(read_one(reader))
     assert meter.totals["prompt_tokens"] == 30
     assert not meter.complete
 
 
 def test_a_server_without_metrics_is_found_and_says_how_to_switch_them_on(model: Path) -> None:
     with LlamaServer(model, metrics=False) as server:
-        reading = EngineReader(discovered(server), LIMITS).read()
+        reading = read_one(EngineReader(discovered(server), LIMITS))
     assert reading.fault_kind == "metrics_off"
     assert "--metrics" in (reading.remedy or "")

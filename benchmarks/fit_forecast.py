@@ -1,0 +1,274 @@
+"""Fit the forecast's efficiency table: `python -m benchmarks.fit_forecast PATH [--out efficiency.toml]`.
+
+PATH is a folder with `measurements.csv` and `pairs.csv`. The same files always give the same table. Three steps:
+the constants, by maximum a posteriori on rows and pairs; how much of a deployment's own deviation outlives each kind
+of change, on pairs that were left out; how wide intervals must be to hold 80 % of those. It prints what changed
+against the shipped table, and how far ratios move if only rows under a licence that allows copying are used.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
+from benchmarks.forecast_folds import MACRO, Predicted, cluster_weights, clusters, leave_out, predict, quantile
+from benchmarks.performance import BadFile, Measurements, Pairs, measured, read
+from pertoken.forecast.candidates import Array
+from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
+from pertoken.forecast.terms import OVERHEAD_S, TERMS
+
+SHIPPED = Path(__file__).parents[1] / "pertoken/forecast/efficiency.toml"
+LICENSED = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
+FOLDS = ("gpu", "model", "source")
+SHARES = (1.0, 0.6, 0.2)
+"""Shares of a deviation that are tried for each kind of change, the most trusting first."""
+LEAST_GAIN = 0.02
+"""By how much a smaller share must lower a kind's loss, as a share of it, to be taken."""
+FEWEST_CLUSTERS = 3
+
+
+def prior() -> Deviation:
+    """Deviations of single deployments, from the design."""
+    rows = design()["deviation"]["groups"]
+    groups = np.array([[float(term in _terms(row)) for term in TERMS] for row in rows.values()])
+    sd = np.array([row["sd"] for row in rows.values()])
+    return Deviation(tuple(rows), groups, sd, design()["deviation"]["noise"])
+
+
+def _terms(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return TERMS if row["terms"] == ["all"] else tuple(row["terms"])
+
+
+def held_out(
+    measurements: Measurements, pairs: Pairs, evidence: Evidence, start: Array, progress: Callable[[str], None]
+) -> Callable[[Callable[[str], Array], str | None], list[Predicted]]:
+    """A function of (shares kept by kind, one kind or all) to predictions of every fold, each by tables that never
+    saw the value of that fold's column."""
+    kinds = pairs.column("kind")
+    tables = {column: leave_out(measurements, pairs, evidence, start, column, progress) for column in FOLDS}
+    columns = {column: pairs.column("gpu_after" if column == "gpu" else column) for column in FOLDS}
+
+    def by_fold(kept: Callable[[str], Array], kind: str | None) -> list[Predicted]:
+        found = []
+        for column in FOLDS:
+            fold = Predicted.none(len(kinds))
+            for value, refitted in tables[column].items():
+                only = np.flatnonzero((columns[column] == value) & ((kinds == kind) if kind else True))
+                part = predict(measurements, pairs, refitted, prior(), kept, only)
+                fold.log_ratio[only], fold.log_sd[only] = part.log_ratio[only], part.log_sd[only]
+            found.append(fold)
+        return found
+
+    return by_fold
+
+
+def transfers(
+    pairs: Pairs,
+    by_fold: Callable[[Callable[[str], Array], str | None], list[Predicted]],
+    progress: Callable[[str], None],
+) -> dict[str, dict[str, float]]:
+    """Share of each deviation that stays, by kind; what is not named stays whole."""
+    names = prior().names
+    found: dict[str, dict[str, float]] = {}
+    labels, kinds = clusters(pairs), pairs.column("kind")
+    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
+    for kind in sorted(set(kinds)):
+        rows = np.flatnonzero((kinds == kind) & trusted)
+        if len(set(labels[rows])) < FEWEST_CLUSTERS or kind == "switch_engine":
+            continue
+        progress(f"what outlives {kind}")
+        weights = cluster_weights(labels[rows])
+
+        def loss(shares: Array, kind: str = kind, rows: Any = rows, weights: Array = weights) -> float:
+            total = 0.0
+            for fold in by_fold(lambda _: shares, kind):
+                errors = np.minimum(np.abs(fold.log_ratio[rows] - pairs.log_ratio[rows]), 1.0)
+                errors = np.where(np.isfinite(errors), errors, 1.0)
+                total += 2 * quantile(errors, weights, 0.5) + quantile(errors, weights, 0.9) / 4
+                total += float(np.average(errors, weights=weights))
+            return total
+
+        shares, least = np.ones(len(names)), loss(np.ones(len(names)))
+        for place in range(len(names)):
+            for share in SHARES[1:]:
+                trial = shares.copy()
+                trial[place] = share
+                if (value := loss(trial)) < least * (1 - LEAST_GAIN):
+                    shares, least = trial, value
+        if (shares < 1).any():
+            found[kind] = {name: float(share) for name, share in zip(names, shares, strict=True) if share < 1}
+    return found
+
+
+def errors(
+    pairs: Pairs, folds: list[Predicted], measurements: Measurements, absolute: Array
+) -> dict[str, dict[str, float]]:
+    """What intervals of each kind must be so that 80 % of left-out pairs lie within, each cluster weighing the same."""
+    rules, found = design()["interval"], {}
+    labels, kinds = clusters(pairs), pairs.column("kind")
+    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
+    for kind in sorted(set(kinds)):
+        rows = np.flatnonzero((kinds == kind) & trusted)
+        if not len(rows):
+            continue
+        n = len(set(labels[rows]))
+        floor, needed, weights = rules["floor"], [], []
+        for fold in folds:
+            error, sd = np.abs(fold.log_ratio[rows] - pairs.log_ratio[rows]), fold.log_sd[rows]
+            needed.append(np.sqrt(np.maximum(error**2 - floor**2, 0.0)) / sd)
+            weights.append(cluster_weights(labels[rows]))
+        # The fewer clusters, the further the quantile of the next one may be: the usual conformal correction.
+        share = min(1.0, rules["share"] * (1 + 1 / n))
+        per_sd = quantile(np.concatenate(needed), np.concatenate(weights), share)
+        found[kind] = {
+            "floor": floor,
+            "per_sd": round(max(per_sd, rules["least_per_sd"]), 3),
+            "n": len(rows),
+            "clusters": n,
+        }
+    found["other"] = {
+        "floor": rules["others_floor"],
+        "per_sd": float(np.median([row["per_sd"] for row in found.values()])),
+    }
+    rows = np.flatnonzero((measurements.column("trust") != "low") & np.isfinite(absolute))
+    found["absolute"] = {"p80": round(float(np.expm1(np.quantile(np.abs(absolute[rows]), 0.8))), 3), "n": len(rows)}
+    return found
+
+
+def text(
+    values: Array,
+    kept: Mapping[str, Mapping[str, float]],
+    widths: Mapping[str, Mapping[str, float]],
+    evidence: Evidence,
+    as_of: str,
+) -> str:
+    """The table as TOML."""
+    known, least = parameters(), design()["evidence"]["least_adjustment"]
+    lines = [
+        "# What engines reach of their hardware: written by `python -m benchmarks.fit_forecast`, never by hand.",
+        "# base and by.TAG: logarithms of how much longer a term takes than at its listed rate (for overheads, than",
+        f"# its unit); adjustments below {least} are left out. The base is a dense model in 16 bits on Hopper under",
+        "# TensorRT-LLM. deviation: how far single deployments are from that, as standard deviations of log times.",
+        "# transfer: share of such a deviation that outlives a change. error: the 80 % interval of a log-ratio is",
+        "# hypot(floor, per_sd x what the calibration left open), wide enough for 80 % of pairs left out of the fit.",
+        "",
+        f"tags = [{', '.join(map(_quoted, tag_names()))}]",
+        "",
+        "[fit]",
+        f"rows = {int((evidence.row_weight > 0).sum())}",
+        f"pairs = {int((evidence.pair_weight > 0).sum())}",
+        f"parameters = {len(values)}",
+        f'as_of = "{as_of}"',
+        f'source = "public measurements, {", ".join(design()["evidence"]["sources"])}"',
+    ]
+    for place, term in enumerate(TERMS):
+        own = values[(known.term == place) & (known.tag < 0)][0]
+        unit = f"{OVERHEAD_S[term]:g} s" if term in OVERHEAD_S else "listed rate"
+        lines += ["", f"[terms.{term}]", f'unit = "{unit}"', f"base = {own:.3f}"]
+        adjusted = [
+            f"{_quoted(tag_names()[tag])} = {value:.3f}"
+            for tag, value in zip(known.tag[known.term == place], values[known.term == place], strict=True)
+            if tag >= 0 and abs(value) >= least
+        ]
+        if adjusted:
+            lines.append(f"by = {{ {', '.join(adjusted)} }}")
+    lines += ["", "[deviation]", f"noise = {prior().noise}", "", "[deviation.groups]"]
+    for name, row in design()["deviation"]["groups"].items():
+        lines.append(f"{name} = {{ sd = {row['sd']}, terms = [{', '.join(map(_quoted, _terms(row)))}] }}")
+    for title, rows in (("transfer", kept), ("error", widths)):
+        lines += ["", f"[{title}]"]
+        lines += [
+            f"{kind} = {{ {', '.join(f'{key} = {value}' for key, value in row.items())} }}"
+            for kind, row in rows.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def licensed(measurements: Measurements, pairs: Pairs) -> tuple[Measurements, Pairs]:
+    """Only rows that may be copied, and pairs of two of them."""
+    places = np.flatnonzero(np.isin(measurements.column("licence"), LICENSED))
+    moved = np.full(len(measurements.rows), -1)
+    moved[places] = np.arange(len(places))
+    keep = np.flatnonzero((moved[pairs.before] >= 0) & (moved[pairs.after] >= 0))
+    kept = Pairs(
+        rows=tuple(pairs.rows[place] for place in keep),
+        before=moved[pairs.before[keep]],
+        after=moved[pairs.after[keep]],
+        log_ratio=pairs.log_ratio[keep],
+        log_energy_ratio=pairs.log_energy_ratio[keep],
+    )
+    return measured([measurements.rows[place] for place in places]), kept
+
+
+def differences(measurements: Measurements, pairs: Pairs, all_rows: Array, some: Array) -> list[str]:
+    """How far ratios of each kind move between two fits: the median and the ninth decile of the cluster-weighted
+    difference, in percent."""
+    lines, kinds, labels = [], pairs.column("kind"), clusters(pairs)
+    everything = np.ones(len(prior().names))
+    one, other = (
+        predict(measurements, pairs, as_efficiency(values), prior(), lambda _: everything).log_ratio
+        for values in (all_rows, some)
+    )
+    for kind in MACRO:
+        rows = np.flatnonzero((kinds == kind) & np.isfinite(one) & np.isfinite(other))
+        if len(rows):
+            moved, weights = np.abs(np.expm1(other[rows] - one[rows])), cluster_weights(labels[rows])
+            half, most = (100 * quantile(moved, weights, share) for share in (0.5, 0.9))
+            lines.append(f"  {kind}: median {half:.1f} %, p90 {most:.1f} %")
+    return lines
+
+
+def main() -> None:
+    """Fit, print the differences, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", type=Path, help="folder with measurements.csv and pairs.csv")
+    parser.add_argument(
+        "--out", type=Path, default=SHIPPED, help="where the table is written (default: the shipped one)"
+    )
+    parser.add_argument(
+        "--as-of", default=None, help="date the measurements were collected (default: the shipped one's)"
+    )
+    options = parser.parse_args()
+    try:
+        measurements, pairs = read(options.path / "measurements.csv", options.path / "pairs.csv")
+    except BadFile as error:
+        parser.exit(2, f"{error}\n")
+    as_of = options.as_of or table()["fit"]["as_of"]
+
+    def progress(step: str) -> None:
+        print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+
+    progress("fitting all rows")
+    evidence = Evidence(measurements, pairs)
+    values = fit(evidence)
+    by_fold = held_out(measurements, pairs, evidence, values, progress)
+    kept = transfers(pairs, by_fold, progress)
+    names = prior().names
+    folds = by_fold(lambda kind: np.array([kept.get(kind, {}).get(name, 1.0) for name in names]), None)
+    absolute = evidence.log_tok_s - evidence.predict(values)[0]
+    widths = errors(pairs, folds, measurements, absolute)
+    some_measurements, some_pairs = licensed(measurements, pairs)
+    progress("fitting licensed rows only")
+    some = fit(Evidence(some_measurements, some_pairs))
+    progress("")
+    shipped = efficiency()
+    moved = (
+        np.abs(as_efficiency(values).by_tag - shipped.by_tag).max(),
+        np.abs(as_efficiency(values).base - shipped.base).max(),
+    )
+    print(f"against the shipped table: base moves by up to {moved[1]:.3f}, adjustments by up to {moved[0]:.3f} (log)")
+    print(f"licensed rows only ({len(some_measurements.rows)} of {len(measurements.rows)}): ratios move by")
+    print("\n".join(differences(measurements, pairs, values, some)))
+    options.out.write_text(text(values, kept, widths, evidence, as_of), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

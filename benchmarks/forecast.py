@@ -1,0 +1,237 @@
+"""How far the forecast is off: `python -m benchmarks.forecast --measurements M.csv --pairs P.csv [--out FILE]`.
+
+For each pair the forecast sees the whole "before" row and the configuration of the "after" row, never its results,
+and predicts the ratio of output tokens/s. Errors are |predicted/measured - 1|; every (source, model, GPU) cluster
+weighs the same; pairs marked low-trust are left out; an abstention counts as no change. Beside the shipped table, each
+GPU, model and source is left out in turn and the table refitted without it, because a new host is like that.
+
+Predictions of the shipped table go to `--out` as CSV; progress and tables for people go to stderr; stdout is one JSON
+object. `--skip-folds` leaves the refits out.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.fit_forecast import FOLDS
+from benchmarks.forecast_baselines import baselines, noise_floor
+from benchmarks.forecast_fit import Evidence, fit
+from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, leave_out, macro, predict, score
+from benchmarks.performance import BadFile, Measurements, Pairs, read
+from benchmarks.report import Row, Target, report
+from pertoken.forecast.candidates import Array
+from pertoken.forecast.efficiency import deviation, efficiency, half_width, transfer
+
+MUST = {
+    "median": (0.11, "<="),
+    "p90": (0.38, "<="),
+    "coverage": (0.78, ">="),
+    "sign": (0.90, ">="),
+    "abstained": (0.10, "<="),
+}
+REACH = {
+    "median": (0.05, "<="),
+    "p90": (0.15, "<="),
+    "coverage": (0.80, ">="),
+    "sign": (0.95, ">="),
+    "abstained": (0.10, "<="),
+}
+FIGURES = tuple(MUST)
+
+
+def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
+    """Why a pair is not predicted; empty where it is.
+
+    A device nobody knows is only a reason where it is what changes: elsewhere both sides share the guess.
+    """
+    found = []
+    for before, after, row in zip(pairs.before, pairs.after, pairs.rows, strict=True):
+        doubts = {each for end in (before, after) for each in measurements.doubts[end].split("; ") if each}
+        moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
+        swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
+        said = [each for each in doubts if ("device" in each and moved) or ("size" in each and swapped)]
+        if row["kind"] == "switch_engine":
+            said += [each for each in doubts if "engine" in each]
+        found.append("; ".join(sorted(said)))
+    return found
+
+
+def half_widths(pairs: Pairs, predicted: Predicted) -> Array:
+    """Half widths of the 80 % intervals of log-ratios."""
+    kinds = pairs.column("kind")
+    found = np.zeros(len(kinds))
+    for kind in np.unique(kinds):
+        rows = kinds == kind
+        found[rows] = half_width([kind], predicted.log_sd[rows])
+    return found
+
+
+def tables(
+    pairs: Pairs, predicted: Array, half: Array | None, abstained: NDArray[np.bool_], rows: NDArray[np.bool_]
+) -> dict[str, Score]:
+    """Scores by kind of the pairs marked in `rows`."""
+    kinds, labels = pairs.column("kind"), clusters(pairs)
+    found = {}
+    for kind in dict.fromkeys([*MACRO, *sorted(set(kinds))]):
+        chosen = np.flatnonzero((kinds == kind) & rows)
+        if len(chosen):
+            found[kind] = score(
+                pairs.log_ratio[chosen],
+                predicted[chosen],
+                half[chosen] if half is not None else None,
+                labels[chosen],
+                abstained[chosen],
+            )
+    return found
+
+
+def macro_of(scores: dict[str, Score]) -> Score:
+    """The macro average over the kinds it is defined on."""
+    return macro(found for kind, found in scores.items() if kind in MACRO)
+
+
+def fold_predictions(
+    measurements: Measurements,
+    pairs: Pairs,
+    column: str,
+    evidence: Evidence,
+    start: Array,
+    progress: Callable[[str], None],
+) -> tuple[Predicted, list[str]]:
+    """Predictions by tables that never saw the value, and the folds with no pair of a kind left to fit on."""
+    found, bare = Predicted.none(len(pairs.before)), []
+    kinds = pairs.column("kind")
+    held = pairs.column("gpu_after" if column == "gpu" else column)
+    groups = measurements.column(column)
+    for value, refitted in leave_out(measurements, pairs, evidence, start, column, progress).items():
+        only = np.flatnonzero(held == value)
+        part = predict(measurements, pairs, refitted, deviation(), lambda kind: transfer([kind]), only)
+        found.log_ratio[only], found.log_sd[only] = part.log_ratio[only], part.log_sd[only]
+        left = (groups[pairs.before] != value) & (groups[pairs.after] != value) & (pairs.column("trust") != "low")
+        for kind in sorted(set(kinds[only]) & set(MACRO)):
+            if not (left & (kinds == kind)).any():
+                bare.append(f"{kind} without {column} {value}")
+                found.log_ratio[only[kinds[only] == kind]] = np.nan
+    return found, bare
+
+
+def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list[str]) -> None:
+    """One line for each pair, in the order of the file."""
+    with path.open("w", encoding="utf-8", newline="") as lines:
+        out = csv.writer(lines)
+        out.writerow(["before", "after", "kind", "predicted", "low80", "high80", "abstained", "reason"])
+        for row, likely, width, reason in zip(pairs.rows, predicted.log_ratio, half, why, strict=True):
+            numbers = ["", "", ""] if reason else [f"{np.exp(likely + each * width):.6g}" for each in (0, -1, 1)]
+            out.writerow([row["before"], row["after"], row["kind"], *numbers, int(bool(reason)), reason])
+
+
+def main() -> None:
+    """Predict, score, and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measurements", type=Path, required=True)
+    parser.add_argument("--pairs", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="CSV of predictions")
+    parser.add_argument("--skip-folds", action="store_true", help="do not refit without each GPU, model and source")
+    parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
+    options = parser.parse_args()
+    try:
+        measurements, pairs = read(options.measurements, options.pairs)
+    except BadFile as error:
+        parser.exit(2, f"{error}\n")
+
+    def progress(step: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+
+    why = reasons(measurements, pairs)
+    abstained = np.array([bool(each) for each in why])
+    shipped = predict(measurements, pairs, efficiency(), deviation(), lambda kind: transfer([kind]))
+    half = half_widths(pairs, shipped)
+    if options.out:
+        write(options.out, pairs, shipped, half, why)
+    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
+    found = {"shipped table": tables(pairs, shipped.log_ratio, half, abstained, trusted)}
+    same = pairs.column("same_engine_version") != "0"
+    found["shipped table, same engine version"] = tables(pairs, shipped.log_ratio, half, abstained, trusted & same)
+    nobody = np.zeros(len(abstained), dtype=bool)
+    for name, ratios in baselines(measurements, pairs).items():
+        found[name] = tables(pairs, ratios, None, nobody, trusted)
+    bare: list[str] = []
+    if not options.skip_folds and trusted.any():
+        evidence = Evidence(measurements, pairs)
+        start = fit(evidence)
+        for column in FOLDS:
+            fold, empty = fold_predictions(measurements, pairs, column, evidence, start, progress)
+            bare += empty
+            known = trusted & np.isfinite(fold.log_ratio)
+            found[f"without its {column}"] = tables(pairs, fold.log_ratio, half_widths(pairs, fold), abstained, known)
+    progress("")
+    print_tables(found, bare)
+    text = report("forecast", list(as_rows(found, measurements, bare)), targets(found))
+    if options.json:
+        options.json.write_text(f"{text}\n", encoding="utf-8")
+    print(text)
+
+
+def print_tables(found: dict[str, dict[str, Score]], bare: list[str]) -> None:
+    """Median / p90 errors in percent, for people."""
+    for name, scores in found.items():
+        mean = macro_of(scores)
+        print(f"\n{name}: macro {_figures(mean)}", file=sys.stderr)
+        for kind, each in scores.items():
+            print(f"  {kind:20} n={each.n:<5} clusters={each.clusters:<3} {_figures(each)}", file=sys.stderr)
+    for fold in bare:
+        print(f"left out, nothing to fit on: {fold}", file=sys.stderr)
+
+
+def _figures(each: Score) -> str:
+    return (
+        f"{100 * each.median:5.1f} / {100 * each.p90:5.1f} %  covers {100 * each.coverage:3.0f} %  "
+        f"sign {100 * each.sign:3.0f} %  abstained {100 * each.abstained:.0f} %"
+    )
+
+
+def as_rows(found: dict[str, dict[str, Score]], measurements: Measurements, bare: list[str]) -> list[Row]:
+    """Every figure as a row of the report."""
+    rows = []
+    method = "|predicted/measured - 1| of output tok/s ratios, clusters (source, model, GPU) equal, low-trust pairs out"
+    for name, scores in found.items():
+        for kind, each in [*scores.items(), ("macro", macro_of(scores))]:
+            for figure in FIGURES:
+                value = getattr(each, figure)
+                given = None if np.isnan(value) else round(float(value), 4)
+                rows.append(Row(name, f"{kind}.{figure}", given, "ratio", f"{method}; n={each.n}"))
+    for name, (n, median, p90) in noise_floor(measurements).items():
+        rows.append(Row("noise floor", f"{name}.median", round(median, 4), "max/min", f"{n} repeated configurations"))
+        rows.append(Row("noise floor", f"{name}.p90", round(p90, 4), "max/min", f"{n} repeated configurations"))
+    rows += [Row("folds", "left out", each, "", "no pair of this kind was left to fit on") for each in bare]
+    return rows
+
+
+def targets(found: dict[str, dict[str, Score]]) -> list[Target]:
+    """The limits on the mean of the leave-one-out figures; on the shipped table's where those were not asked for."""
+    names = [name for name in found if name.startswith("without its ")] or ["shipped table"]
+    means = [macro_of(found[name]) for name in names]
+    out = []
+    for level, limits in (("must", MUST), ("reach", REACH)):
+        for figure, (limit, op) in limits.items():
+            value = float(np.mean([getattr(each, figure) for each in means]))
+            out.append(Target(f"forecast.{level}.{figure}", None if np.isnan(value) else value, limit, op))
+    worse = [
+        kind
+        for kind in MACRO
+        for other in ("no change", "additive")
+        if all(kind in found[name] for name in (*names, other))
+        and float(np.mean([found[name][kind].median for name in names])) >= found[other][kind].median
+    ]
+    out.append(Target("forecast.must.kinds_not_better_than_no_change_and_additive", float(len(set(worse))), 0.0, "<="))
+    return out
+
+
+if __name__ == "__main__":
+    main()

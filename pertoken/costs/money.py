@@ -1,0 +1,81 @@
+"""The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from pertoken.costs import ranks
+from pertoken.costs.ledger import Allocation, DeviceTime, allocate
+from pertoken.costs.lines import Bill
+from pertoken.costs.prices import PriceBook, Priced
+from pertoken.store import read
+
+
+@dataclass(slots=True)
+class Money:
+    """Dollars summed over buckets."""
+
+    paid: int = 0
+    busy: int = 0
+    idle: int = 0
+    other: int = 0
+    unallocated: int = 0
+    by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    unpriced_devices: set[int] = field(default_factory=set)
+    unpriced_epochs: set[int] = field(default_factory=set)
+    priced: bool = False
+
+    def add(self, part: Allocation) -> None:
+        """Take one device's bucket in."""
+        self.priced = True
+        self.paid += part.paid
+        self.busy += sum(part.busy.values())
+        self.idle += sum(part.idle.values())
+        self.other += part.other
+        self.unallocated += part.unallocated
+        for epoch, nano in [*part.busy.items(), *part.idle.items()]:
+            self.by_epoch[epoch] += nano
+
+    def bill(self) -> Bill | None:
+        """The sums; None where no device had a price."""
+        return Bill(self.paid, self.busy, self.idle, self.other, self.unallocated) if self.priced else None
+
+
+def allocations(
+    connection: Connection,
+    segments: tuple[read.Segment, ...],
+    devices: Mapping[int, Priced],
+    prices: PriceBook,
+    led: Mapping[int, int],
+    of_epoch: Mapping[int, int],
+) -> Money:
+    """The bill of all devices over some segments, and what of it each epoch carries.
+
+    `led`: epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
+    """
+    money = Money()
+    for segment in segments:  # within one, no price changes
+        held: dict[int, dict[int, int]] = defaultdict(dict)
+        busy: dict[int, dict[int, int]] = defaultdict(dict)
+        for device_id, epoch_id, held_ns, busy_ns in read.share_time(connection, segment):
+            held[device_id][epoch_id] = held_ns
+            busy[device_id][epoch_id] = 0 if epoch_id in led else busy_ns
+        if led:
+            heads = ranks.busy_shares(read.deployment_buckets(connection, segment), of_epoch)
+            for row in read.share_buckets(connection, segment):
+                if row.epoch_id in led:
+                    busy[row.device_id][row.epoch_id] += ranks.busy_ns(row, led, heads)
+        for device_id, duration_ms in read.device_time(connection, segment):
+            device = devices.get(device_id)
+            if device is None or device.parent_id is not None:
+                continue  # a MIG device is paid for with its GPU
+            price = prices.at(device, segment.start)
+            if price is None:
+                money.unpriced_devices.add(device_id)
+                money.unpriced_epochs.update(held[device_id])
+                continue
+            time = DeviceTime(device_id, segment.start, duration_ms, held[device_id], busy[device_id])
+            money.add(allocate(time, price.nano_usd_per_device_hour))
+    return money

@@ -1,0 +1,103 @@
+"""Ranks on several hosts made one deployment, where the rows of both hosts are: those that follow, and their head.
+
+A host tells of ranks that another one leads only where they meet, and their model. They join the one deployment that
+meets there with the same model; with none, or several, they stay by themselves: unresolved, and their devices busy.
+"""
+
+import ipaddress
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+FOLLOWING = "rendezvous://"
+"""How the address of ranks that follow begins."""
+
+
+def heads(epochs: Iterable[Any]) -> Mapping[int, int]:
+    """Epoch of ranks that follow -> the deployment that leads them, for all of `read.epochs` that can be joined."""
+    rows = list(epochs)
+    leading = [(row, address) for row in rows if not _follows(row) and (address := _meeting(row)) is not None]
+    found: dict[int, int] = {}
+    for row in rows:
+        address = _meeting(row) if _follows(row) else None
+        if address is None:
+            continue
+        led_by = {
+            head.deployment_id
+            for head, met in leading
+            if met == address
+            and (head.engine_kind, head.host_id == row.host_id) == (row.engine_kind, False)
+            and _same_model(row, head)
+            and _overlap(row, head)
+        }
+        if len(led_by) == 1:
+            found[row.epoch_id] = led_by.pop()
+    return found
+
+
+def devices(
+    held: Mapping[int, tuple[int, ...]], epochs: Iterable[Any], led: Mapping[int, int]
+) -> dict[int, tuple[int, ...]]:
+    """Devices of each epoch, with those of the ranks that follow it while it lasts."""
+    rows = list(epochs)
+    return {
+        row.epoch_id: (
+            *held.get(row.epoch_id, ()),
+            *(
+                device
+                for other in rows
+                if led.get(other.epoch_id) == row.deployment_id and _overlap(other, row)
+                for device in held.get(other.epoch_id, ())
+            ),
+        )
+        for row in rows
+    }
+
+
+def busy_shares(buckets: Iterable[Any], of_epoch: Mapping[int, int]) -> dict[tuple[int, int], float]:
+    """Part of the observed time of a bucket in which a deployment was busy, by (deployment, ts)."""
+    busy: dict[tuple[int, int], int] = {}
+    observed: dict[tuple[int, int], int] = {}
+    for row in buckets:
+        key = of_epoch.get(row.epoch_id, 0), row.ts
+        if row.busy_ms is not None:
+            busy[key] = busy.get(key, 0) + row.busy_ms
+            observed[key] = observed.get(key, 0) + row.observed_ms
+    return {key: min(1.0, busy[key] / ms) for key, ms in observed.items() if ms}
+
+
+def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], float]) -> int:
+    """Of the time an epoch held a device, how long it was busy: ranks that follow are while their head is."""
+    head = led.get(share.epoch_id)
+    part = None if head is None else busy.get((head, share.ts))
+    return int(share.busy_ns) if part is None else round(share.held_ns * part)
+
+
+def _follows(row: Any) -> bool:
+    return str(row.base_url).startswith(FOLLOWING)
+
+
+def _meeting(row: Any) -> str | None:
+    """Where the ranks of an epoch meet, if hosts can meet there."""
+    address = json.loads(row.knobs).get("rendezvous")
+    if not isinstance(address, str):
+        return None
+    return None if any(map(_loopback, (address, address.rpartition(":")[0].strip("[]")))) else address
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _same_model(follower: Any, head: Any) -> bool:
+    """Workers that Ray started do not know their model; where they meet alone tells then."""
+    names: Sequence[str] = [str(each).rstrip("/") for each in (head.model_path, head.served_model) if each]
+    return follower.model_path is None or str(follower.model_path).rstrip("/") in names
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    ends = [row.end_ts if row.end_ts is not None else float("inf") for row in (one, other)]
+    return bool(max(one.start_ts, other.start_ts) < min(ends))

@@ -1,0 +1,52 @@
+"""Steady state of candidates at a number of running sequences: tokens per second, and what the time goes to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.efficiency import Efficiency
+from pertoken.forecast.terms import TERMS, seconds
+
+PREFILL = tuple(TERMS.index(name) for name in ("prefill_flops", "prefill_attention", "requests"))
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """One row for each candidate."""
+
+    running: Array
+    token_s: Array
+    """Seconds from one token of a sequence to its next, each carrying its share of others' prefills."""
+    term_s: Array
+    """The same by term, shape (n, number of `TERMS`)."""
+
+    @property
+    def tok_s(self) -> Array:
+        """Generated tokens/s of the whole deployment."""
+        return self.running / self.token_s
+
+    @property
+    def shares(self) -> Array:
+        """Share of each term in the time, shape (n, number of `TERMS`); rows sum to 1."""
+        return self.term_s / self.token_s[:, None]
+
+
+def steady(c: Candidates, table: Efficiency, running: Array, shift: Array | float = 0.0) -> Steady:
+    """Steady state with `running` sequences, shape (n,).
+
+    `shift` is added to the logarithm of each term's time: what calibration found, shape (n, number of `TERMS`).
+    """
+    term_s = seconds(c, running) * np.exp(table.log_scale(c.tags) + shift)
+    return Steady(running, term_s.sum(axis=1), term_s)
+
+
+def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
+    """Seconds until the first token of a request that waits for nobody: its prefill and one step, shape (n,).
+
+    Pipeline stages are passed one after another.
+    """
+    alone = steady(c, table, np.ones(len(c)), shift).term_s * c.accepted_len[:, None]
+    per_token = np.maximum(c.generated_len, 1.0) / np.maximum(c.accepted_len, 1.0)
+    prefill = alone[:, PREFILL].sum(axis=1) * per_token
+    return np.asarray(prefill * c.pp + np.delete(alone, PREFILL, axis=1).sum(axis=1))

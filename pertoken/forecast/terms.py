@@ -1,0 +1,118 @@
+"""The time of one decode step as a sum of terms, each at the hardware's listed rate.
+
+Decode and prefill share the device: a step over `batch` sequences carries the prefill of `batch / generated_len`
+requests. Sources: weights and cache read per step, 2 FLOPs per active parameter and token, causal attention
+(Pope et al., 2022, arXiv 2211.05102); a mixture layer reads the E x (1 - (1 - k/E)^batch) experts a batch touches; a
+ring all-reduce of n ranks moves 2 (n - 1) / n of its input and takes latency that grows with the ranks.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from pertoken.forecast.candidates import Array, Candidates
+
+TERMS: Final = (
+    "weights",
+    "experts",
+    "kv_cache",
+    "decode_flops",
+    "prefill_flops",
+    "prefill_attention",
+    "step",
+    "layers",
+    "sequences",
+    "requests",
+    "all_reduce_latency",
+    "all_reduce_bytes",
+    "mixture_layers",
+    "draft",
+)
+"""Names of the columns of `seconds`."""
+
+ACTIVATION_BYTES = 2
+OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests": 1e-3, "all_reduce_latency": 1e-5}
+"""Units of the terms that no listed rate gives: a fitted 1 means this many seconds each."""
+INTER_HOST_BYTES_PER_S = 50e9
+"""One way and per device between hosts: a 400 Gbit/s adapter for each device, as in HGX reference designs."""
+
+
+def touched_share(c: Candidates, tokens: Array) -> Array:
+    """Share of the experts that `tokens` tokens touch, 0 to 1, if routing is even."""
+    share = np.divide(c.n_experts_active, c.n_experts, out=np.ones(len(c)), where=c.n_experts > 0)
+    untouched = np.exp(np.maximum(tokens, 1.0) * np.log1p(-np.minimum(share, 1 - 1e-12)))
+    return np.asarray(1 - untouched)
+
+
+def parts(c: Candidates) -> tuple[Array, Array]:
+    """Parameters every token passes, and parameters of all experts together."""
+    mixture = c.n_experts > 0
+    spread = np.where(mixture, np.maximum(c.n_experts - c.n_experts_active, 1e-9), 1.0)
+    expert = np.where(mixture, (c.params_total - c.params_active) / spread, 0.0)
+    experts = expert * c.n_experts
+    return np.maximum(c.params_total - experts, 0.0), experts
+
+
+def context(c: Candidates) -> Array:
+    """Mean tokens of a running sequence: its prompt, and half of what it will have generated."""
+    return np.maximum(1.0, c.prompt_len + c.generated_len / 2)
+
+
+def cached_tokens(c: Candidates, tokens: Array) -> Array:
+    """Tokens whose cache a sequence of this length keeps, averaged over layers: a window forgets the rest."""
+    return tokens * (1 - c.windowed_share) + np.minimum(tokens, c.window) * c.windowed_share
+
+
+def kv_bytes_per_token(c: Candidates) -> Array:
+    """On one device: heads are split over tensor-parallel ranks until each has one; then they are copied."""
+    return c.kv_values * c.kv_bytes / np.minimum(c.tp, c.n_kv_heads) / c.pp
+
+
+def seconds(c: Candidates, running: Array) -> Array:
+    """Seconds of each term in one decode step at the listed rates, shape (n, number of `TERMS`).
+
+    `running`: sequences of the whole deployment, shape (n,). Pipeline stages work on a `pp`-th of a replica's
+    batch each and a token passes all of them, so a step is what one token of one sequence takes.
+    """
+    out = np.zeros((len(c), len(TERMS)))
+    at = {name: column for column, name in enumerate(TERMS)}
+    attention_ranks = c.dp
+    batch = np.maximum(running / attention_ranks / c.pp, np.minimum(1.0, running))
+    expert_ranks = c.tp * np.where(c.shared_experts > 0, c.dp, 1.0)
+    expert_batch = batch * np.where(c.shared_experts > 0, c.dp, 1.0)
+    steps = 1 + c.drafted_len
+    tokens = batch * steps
+    requests = batch * c.accepted_len / np.maximum(c.generated_len, 1.0)
+    computed = c.prompt_len * (1 - c.cached_share)
+    always, experts = parts(c)
+    stored = c.weight_bits / 8
+
+    out[:, at["weights"]] = always * stored / c.tp / c.memory_bytes_per_s
+    expert_touched = touched_share(c, expert_batch * steps)
+    out[:, at["experts"]] = experts * expert_touched * stored / expert_ranks / c.memory_bytes_per_s
+    cache = cached_tokens(c, context(c)) * kv_bytes_per_token(c) * c.pp
+    out[:, at["kv_cache"]] = batch * cache / c.memory_bytes_per_s
+
+    flops = c.flops * c.clock_share
+    active = 2 * c.params_active / c.tp
+    out[:, at["decode_flops"]] = active * tokens / flops
+    out[:, at["prefill_flops"]] = active * requests * computed / flops
+    attended = np.where(computed > 0, cached_tokens(c, c.prompt_len) - computed / 2 * (1 - c.windowed_share), 0.0)
+    causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
+    out[:, at["prefill_attention"]] = causal * requests / c.tp / (c.fp16_flops * c.clock_share)
+
+    out[:, at["step"]] = OVERHEAD_S["step"] * c.pp
+    out[:, at["layers"]] = OVERHEAD_S["layers"] * c.n_layers
+    out[:, at["sequences"]] = OVERHEAD_S["sequences"] * batch * c.dp
+    out[:, at["requests"]] = OVERHEAD_S["requests"] * requests * c.dp
+    ranks = expert_ranks
+    inside = np.minimum(ranks, c.devices_per_host)
+    hosts = np.maximum(ranks / c.devices_per_host, 1.0)
+    hops = np.where(ranks > 1, 1 + np.log2(np.maximum(inside, 1)) + 4 * np.log2(hosts), 0.0)
+    out[:, at["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
+    moved = 2 * 2 * c.n_layers * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
+    wire = (inside - 1) / np.maximum(inside, 1) / c.link_bytes_per_s + (1 - 1 / hosts) / INTER_HOST_BYTES_PER_S
+    out[:, at["all_reduce_bytes"]] = moved * wire
+    out[:, at["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
+    out[:, at["draft"]] = OVERHEAD_S["step"] * c.drafted_len
+    return out / np.where(c.accepted_len > 0, c.accepted_len, 1.0)[:, None]

@@ -1,0 +1,106 @@
+"""What an engine counts beside tokens, from its samples to a deployment's line and to what a rule reads."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.advisor.gather import gather
+from pertoken.catalog.market import load_market
+from pertoken.costs.engine_counts import EngineCounts, mbu, mfu, spec_acceptance_length
+from pertoken.costs.report import fleet_report
+from pertoken.evidence import NotMeasured
+from pertoken.provenance import Provenance
+from pertoken.store import read
+from pertoken.store.open import open_store
+from pertoken.store.place import Place
+from pertoken.store.rows import EngineCounterSample
+from pertoken.store.write import Writer
+from tests.scenario import H100, HEALTHY_70B, LOW_BATCH_70B, seed
+from tests.values import tick
+
+END = 1_795_046_400
+MINUTES = 5
+ACCELERATOR = load_market().accelerator(H100)
+A_MINUTE = {
+    'requests_finished{reason="stop"}': 9,
+    'requests_finished{reason="length"}': 3,
+    "requests_failed": 2,
+    "prefix_queries": 400,
+    "prefix_hits": 300,
+    "spec_drafts": 100,
+    "spec_draft_tokens": 300,
+    "spec_accepted_tokens": 150,
+    "gflop_per_gpu": 8_904_600,
+    "read_mb_per_gpu": 60_000_000,
+    "write_mb_per_gpu": 300_000,
+}
+
+
+def counting(folder: Path, counts: dict[str, int]) -> Place:
+    """A low batch host whose engine counts this in each minute."""
+    where = seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END)
+    with open_store(where).read() as connection:
+        (epoch,) = read.epochs(connection, 0)
+    with Writer(where) as writer:
+        for n in range(MINUTES):
+            ts = END - 60 * n - 10
+            samples = (EngineCounterSample(epoch.epoch_id, metric, ts, delta) for metric, delta in counts.items())
+            writer.commit(tick(ts, *samples))
+        writer.roll_up()
+    return where
+
+
+def test_a_line_tells_what_its_engine_counts(tmp_path: Path) -> None:
+    assert ACCELERATOR is not None
+    (line,) = fleet_report(open_store(counting(tmp_path, A_MINUTE)), 3600, END).deployments
+    busy_s = 60 * LOW_BATCH_70B.busy
+    peak = ACCELERATOR.fp16_flops, ACCELERATOR.memory_bytes_per_s
+    counts = line.counts
+    assert (counts.preemptions, counts.failed, counts.ended) == (0, 10, (("stop", 45), ("length", 15)))
+    shares = counts.prefix_hit_rate, counts.spec_acceptance_rate, counts.spec_acceptance_length
+    assert shares == (0.75, 0.5, 2.5)
+    assert counts.mfu == pytest.approx(A_MINUTE["gflop_per_gpu"] * 1e9 / peak[0] / busy_s)
+    assert counts.mbu == pytest.approx(60.3e12 / peak[1] / busy_s)
+
+
+def test_a_rule_reads_it_by_the_minute(tmp_path: Path) -> None:
+    gathered = gather(open_store(counting(tmp_path, A_MINUTE)), load_market(), 3600, END)
+    (seen,) = gathered.seen.values()
+    assert (seen.prefix_hit_rate.mean, seen.prefix_hit_rate.n) == (0.75, MINUTES)
+    assert (seen.spec_acceptance_rate.p50, seen.spec_acceptance_length.p95) == (0.5, 2.5)
+    assert seen.prefix_hit_rate.provenance == Provenance.COUNTER
+    assert 0 < seen.mfu.mean < seen.mbu.mean < 1
+    assert seen.mfu.provenance == Provenance.LISTED
+
+
+def test_what_its_engine_does_not_count_is_unknown_and_says_what_would_tell(tmp_path: Path) -> None:
+    store = open_store(seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END))
+    assert fleet_report(store, 3600, END).deployments[0].counts == EngineCounts(preemptions=0)
+    (seen,) = gather(store, load_market(), 3600, END).seen.values()
+    with pytest.raises(NotMeasured, match="--enable-mfu-metrics"):
+        _ = seen.mfu
+    with pytest.raises(NotMeasured, match="speculative"):
+        _ = seen.spec_acceptance_length
+
+
+def test_utilization_is_of_one_gpu_of_each_data_parallel_rank() -> None:
+    assert ACCELERATOR is not None
+    counts = {"gflop_per_gpu": 10**6, "read_mb_per_gpu": 10**6}
+    one, two = (mfu(counts, 10_000, dp, ACCELERATOR, "bf16") or 0 for dp in (1, 2))
+    assert one == pytest.approx(2 * two)
+    assert mbu(counts, 10_000, 1, ACCELERATOR) == pytest.approx(1e12 / ACCELERATOR.memory_bytes_per_s / 10)
+    fp8 = mfu(counts, 10_000, 1, ACCELERATOR, "fp8")
+    assert fp8 == pytest.approx(one / 2, rel=0.01)  # its 8-bit peak is twice that of 16 bits
+    unknown = ((None, 1, ACCELERATOR, "bf16"), (0, 1, ACCELERATOR, "bf16"), (9, None, ACCELERATOR, "bf16"))
+    assert [mfu(counts, *each) for each in unknown] == [None] * 3
+    assert (mfu(counts, 9, 1, None, "bf16"), mfu(counts, 9, 1, ACCELERATOR, None)) == (None, None)
+    assert mfu({}, 9, 1, ACCELERATOR, "bf16") is None
+
+
+@given(drafts=st.integers(1, 10**6), per_draft=st.integers(1, 8), accepted=st.floats(0, 1))
+def test_an_acceptance_length_is_between_one_and_a_draft_and_one(drafts: int, per_draft: int, accepted: float) -> None:
+    tokens = round(drafts * per_draft * accepted)
+    length = spec_acceptance_length({"spec_drafts": drafts, "spec_accepted_tokens": tokens})
+    assert length is not None and 1 <= length <= per_draft + 1

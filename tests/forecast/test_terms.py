@@ -1,0 +1,72 @@
+"""Terms of a step by hand, at the listed rates."""
+
+import numpy as np
+import pytest
+
+from pertoken.forecast.capacity import fitting_sequences, kv_tokens, weight_bytes
+from pertoken.forecast.served import Load, resolve
+from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, seconds, touched_share
+from tests.forecast.test_serving import LLAMA_8B, LLAMA_70B, MARKET, MOE
+
+SHORT = Load(generated_tok_s=1, prompt_len=50, generated_len=100, running=1)
+
+
+def term(name: str, found: np.ndarray) -> float:
+    return float(found[0, TERMS.index(name)])
+
+
+def test_a_small_dense_step_reads_its_weights_and_its_cache_and_computes_two_flops_per_parameter() -> None:
+    found = seconds(resolve([LLAMA_8B], [SHORT], MARKET), np.array([1.0]))
+    assert term("weights", found) == pytest.approx(8.03e9 * 2 / 3.35e12)
+    assert term("kv_cache", found) == pytest.approx(100 * 131_072 / 3.35e12)
+    assert term("decode_flops", found) == pytest.approx(2 * 8.03e9 / 989e12)
+    assert term("prefill_flops", found) == pytest.approx(2 * 8.03e9 * 50 / 100 / 989e12)
+    assert term("layers", found) == 32 * OVERHEAD_S["layers"]
+    assert term("experts", found) == term("all_reduce_latency", found) == term("draft", found) == 0
+
+
+def test_ranks_share_weights_and_pay_for_talking() -> None:
+    one, two = (seconds(resolve([LLAMA_70B.but(tp=tp)], [SHORT], MARKET), np.array([1.0])) for tp in (1, 2))
+    assert term("weights", two) == pytest.approx(term("weights", one) / 2)
+    moved = 2 * 2 * 80 * 8192 * 2 * (1 + 50 / 100) * 0.5 / 450e9
+    assert term("all_reduce_bytes", two) == pytest.approx(moved, rel=0.05)
+
+
+def test_a_70b_keeps_327680_bytes_of_16_bit_cache_for_each_token() -> None:
+    for kv_dtype, expected in ((None, 327_680), ("fp8", 163_840)):
+        assert kv_bytes_per_token(resolve([LLAMA_70B.but(tp=1, kv_dtype=kv_dtype)], [SHORT], MARKET)) == expected
+
+
+def test_heads_are_copied_once_ranks_outnumber_them() -> None:
+    mixtures = [MOE.but(tp=tp) for tp in (1, 4, 8)]
+    one, four, eight = kv_bytes_per_token(resolve(mixtures, [SHORT] * 3, MARKET))
+    assert four == one / 4 == eight
+
+
+def test_a_mixture_reads_the_active_experts_at_batch_one_and_nearly_all_at_a_large_one() -> None:
+    candidate = resolve([MOE], [SHORT], MARKET)
+    assert touched_share(candidate, np.array([1.0])) == pytest.approx(8 / 128)
+    few, many = (seconds(candidate, np.array([batch])) for batch in (1.0, 128.0))
+    read = [3.35e12 * (term("weights", each) + term("experts", each)) for each in (few, many)]
+    assert read[0] == pytest.approx(3.3e9 * 2, rel=1e-6)
+    assert 0.98 * 30.5e9 * 2 < read[1] < 30.5e9 * 2
+
+
+def test_speculation_spreads_a_step_over_the_tokens_it_accepts() -> None:
+    candidate = resolve([LLAMA_8B], [SHORT], MARKET)
+    from dataclasses import replace
+
+    ones = np.ones(1)
+    guessed = replace(candidate, accepted_len=2.5 * ones, drafted_len=3 * ones)
+    plain, fast = (seconds(each, ones) for each in (candidate, guessed))
+    assert term("weights", fast) == pytest.approx(term("weights", plain) / 2.5)
+    assert term("decode_flops", fast) == pytest.approx(term("decode_flops", plain) * 4 / 2.5)
+    assert term("draft", fast) > 0
+
+
+def test_what_fits_is_what_memory_leaves_beside_weights_and_reserve() -> None:
+    candidate = resolve([LLAMA_8B], [SHORT], MARKET)
+    assert weight_bytes(candidate)[0] == 8.03e9 * 2
+    by_hand = (81_559 * 2**20 * 0.9 - 8.03e9 * 2 - 1.5e9) / 131_072
+    assert kv_tokens(candidate)[0] == pytest.approx(by_hand)
+    assert fitting_sequences(candidate)[0] == pytest.approx(by_hand / 100)
