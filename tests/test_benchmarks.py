@@ -1,5 +1,6 @@
 """That the benchmarks run and print what they promise; nothing is timed."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def run(name: str, *arguments: str) -> dict[str, Any]:
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
 def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tmp_path: Path) -> None:
     out = tmp_path / "agent.json"
-    found = run("agent", "--gpus", "2", "--seconds", "2", "--out", str(out))
+    found = run("agent", "--gpus", "2", "--seconds", "2", "--starts", "1", "--growth", "3", "--out", str(out))
     assert json.loads(out.read_text()) == found
     rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
     assert rows["pertoken agent", "ticks"] >= 1
@@ -42,6 +43,7 @@ def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tm
         "agent.rss_mib",
         "agent.first_sample_s",
     }
+    assert rows["pertoken agent", "pss_growth"] == 0  # of one look
     assert rows["bare pynvml loop", "driver_calls_per_tick"] > 0
 
 
@@ -50,3 +52,30 @@ def test_the_scrape_benchmark_compares_the_same_values() -> None:
     targets = {target["id"]: target for target in found["targets"]}
     assert targets.keys() == {"scrape.cpu_ratio", "scrape.same_values"}
     assert targets["scrape.same_values"]["met"]
+
+
+def test_the_plan_search_benchmark_forecasts_as_many_candidates_as_it_is_asked_to() -> None:
+    found = run("forecast_speed", "--rounds", "1", "--candidates", "300")
+    assert {target["id"] for target in found["targets"]} == {
+        "forecast.candidates_per_s",
+        "forecast.search_candidates_per_s",
+    }
+    assert "300 candidates" in found["rows"][0]["method"]
+
+
+def test_the_benchmark_on_a_real_gpu_says_why_it_cannot_run_here() -> None:
+    command = [sys.executable, "-m", "benchmarks.gpu_forecast"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode == 0:
+        pytest.skip("there is a GPU here")
+    assert done.returncode == 2
+    assert "PyTorch is not installed" in done.stderr or "no NVIDIA GPU" in done.stderr
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs PyTorch")
+def test_the_benchmark_on_a_real_gpu_runs_on_a_cpu_with_a_tiny_model() -> None:
+    found = run("gpu_forecast", "--device", "cpu", "--tiny", "--steps", "2", "--accelerator", "H100 SXM5")
+    measured = [row for row in found["rows"] if row["subject"] == "measured"]
+    forecast = [row for row in found["rows"] if row["subject"] == "forecast" and row["unit"] == "tok/s"]
+    assert [row["what"] for row in measured] == [f"{w}, batch {b}" for w in ("bf16", "int8") for b in (1, 2, 4)]
+    assert len(forecast) == 5 and all(row["value"] > 0 for row in forecast)

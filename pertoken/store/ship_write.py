@@ -116,7 +116,7 @@ def put(
     stage = f"stage_{table.name}"
     connection.execute(f"CREATE TEMP TABLE {stage} (LIKE {table.fullname}) ON COMMIT DROP")
     with connection.cursor() as cursor:
-        with cursor.copy(f"COPY {stage} FROM STDIN") as copy:
+        with cursor.copy(f"COPY {stage} ({_names(table)}) FROM STDIN") as copy:
             for start in range(0, len(lines), 1000):
                 copy.write(b"".join(lines[start : start + 1000]))
         if cursor.rowcount != len(lines):

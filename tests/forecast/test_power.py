@@ -1,0 +1,136 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.performance import read
+from benchmarks.power import Watts, by_kind, log_ratios
+from pertoken.catalog.market import load_market
+from pertoken.deployment import Deployment
+from pertoken.forecast.candidates import Array
+from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.power import (
+    Device,
+    at_clock,
+    busy_w,
+    clock_bound,
+    idle_w,
+    joule_per_token,
+    shares,
+    uncapped_w,
+    under_cap,
+)
+from pertoken.forecast.served import Load, resolve
+from pertoken.forecast.steady import steady
+
+MARKET = load_market()
+H100 = Device(np.array([70.0]), np.array([700.0]))
+
+
+def one(value: float) -> Array:
+    return np.array([value])
+
+
+def test_watts_stay_between_idle_and_the_limit() -> None:
+    assert H100.idle_w[0] < busy_w(H100, one(1e-4), one(1e-5))[0] < busy_w(H100, one(0.8), one(0.6))[0] < 700
+
+
+def test_a_batch_spends_fewer_joules_on_a_token() -> None:
+    model = MARKET.model("Llama-3.1-8B")
+    assert model is not None
+    deployment = Deployment(model, "vllm", accelerator="H100 SXM5", tp=1, weight_dtype="bf16")
+    load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
+    candidates = resolve([deployment] * 2, [load] * 2, MARKET)
+    device = Device(np.repeat(H100.idle_w, 2), np.repeat(H100.limit_w, 2))
+    running = np.array([1.0, 32.0])
+    token_s = steady(candidates, efficiency(), running).token_s
+    watts = busy_w(device, *shares(candidates, running, token_s))
+    joules = joule_per_token(candidates, watts, running, token_s)
+    assert watts[1] > watts[0]
+    assert joules[0] > 8 * joules[1]
+    assert 0.05 < joules[1] < 1.0
+
+
+def test_an_idle_device_nobody_measured_draws_an_assumed_share_of_its_limit() -> None:
+    assert idle_w("H100 SXM5", 700) == 70
+    assert idle_w("never seen", 500) == pytest.approx(60)
+
+
+def test_a_cap_costs_little_until_the_clock_has_to_fall_far() -> None:
+    device = Device(one(25), one(350))
+    mild, hard = (under_cap(device, one(340), one(0.5), one(cap)) for cap in (280, 190))
+    assert mild.power_w[0] == pytest.approx(280) and hard.power_w[0] == pytest.approx(190)
+    assert mild.stretch[0] < 1.15 < 1.3 < hard.stretch[0]
+
+
+def test_a_cap_that_does_not_bind_changes_nothing() -> None:
+    found = under_cap(H100, one(450), one(0.5), one(500))
+    assert (found.power_w[0], found.clock_share[0], found.stretch[0]) == pytest.approx((450, 1, 1))
+
+
+def test_the_3090_of_the_published_caps_is_met() -> None:
+    """MoE model, 200 W: 104.1 of 137.7 tok/s at 199.7 W of 385.8 W (noonghunna/club-3090, Apache-2.0)."""
+    found = under_cap(Device(one(25), one(350)), one(385.8), one(0.43), one(199.7))
+    assert 1 / found.stretch[0] == pytest.approx(104.1 / 137.7, rel=0.06)
+    assert found.clock_share[0] == pytest.approx(1095 / 1935, rel=0.1)
+
+
+@given(
+    limit=st.floats(60, 1500),
+    drawn=st.floats(0.2, 1.0),
+    cap=st.floats(0.1, 1.2),
+    bound=st.floats(0, 1),
+    clock=st.floats(0.1, 1.0),
+)
+def test_lower_caps_and_clocks_never_draw_more_nor_run_faster(
+    limit: float, drawn: float, cap: float, bound: float, clock: float
+) -> None:
+    device = Device(one(0.1 * limit), one(limit))
+    power = one(drawn * limit)
+    high, low = (under_cap(device, power, one(bound), one(each * limit)) for each in (cap, 0.8 * cap))
+    assert low.power_w[0] <= high.power_w[0] * (1 + 1e-9) <= power[0] * (1 + 1e-6)
+    assert low.stretch[0] >= high.stretch[0] * (1 - 1e-9) >= 1 - 1e-9
+    locked = at_clock(device, power, one(bound), one(clock))
+    assert locked.power_w[0] <= power[0] * (1 + 1e-9) and locked.stretch[0] >= 1
+    assert uncapped_w(device, locked.power_w, one(clock))[0] >= locked.power_w[0]
+
+
+def test_weights_unpacked_before_each_product_wait_for_the_clock_more_than_others() -> None:
+    model = MARKET.model("Llama-3.1-8B")
+    assert model is not None
+    load = Load(generated_tok_s=50, prompt_len=200, generated_len=250, running=1)
+    kinds = [Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype=dtype) for dtype in ("bf16", "int4")]
+    candidates = resolve(kinds, [load, load], MARKET)
+    bound = clock_bound(candidates, steady(candidates, efficiency(), np.ones(2)))
+    assert 0 < bound[0] < bound[1] < 1
+
+
+HEADER = (
+    "key,source,model,params_total_b,params_active_b,n_layers,n_kv_heads,head_dim,weight_dtype,kv_dtype,gpu,n_gpus,"
+    "engine,mode,batch_or_concurrency,input_tokens,output_tokens,output_tok_s_total,itl_ms,ttft_ms,power_w_per_gpu,"
+    "energy_j_per_output_token,tp,pp,attn_dp,ep,spec,trust,notes,licence,power_limit_w,sm_clock_mhz,accept_len"
+)
+
+
+def test_the_energy_of_a_pair_is_forecast_from_before_and_the_configuration_of_after(tmp_path: Path) -> None:
+    shape = "c,Qwen/Qwen3-8B,8.19,8.19,36,8,128,bf16,bf16,H100-SXM,1,vLLM 0.11,online-closed"
+    (tmp_path / "m.csv").write_text(
+        f"{HEADER}\n"
+        f"a,{shape},8,1000,500,900,8.6,,430,0.478,1,1,1,1,,high,,MIT,,,\n"
+        f"b,{shape},64,1000,500,4200,15,,520,0.124,1,1,1,1,,high,,MIT,,,\n"
+        f"d,{shape},64,1000,500,,,,,,1,1,1,1,,high,,MIT,300,,\n"
+    )
+    (tmp_path / "p.csv").write_text(
+        "kind,before,after,source,model,gpu_before,gpu_after,ratio_output_tok_s,ratio_energy_per_token,trust\n"
+        "raise_batch,a,b,c,Qwen/Qwen3-8B,H100-SXM,H100-SXM,4.667,0.2594,high\n"
+        "power_cap,b,d,c,Qwen/Qwen3-8B,H100-SXM,H100-SXM,,,high\n"
+    )
+    measurements, pairs = read(tmp_path / "m.csv", tmp_path / "p.csv")
+    tok_s, joules = log_ratios(Watts(measurements), pairs, np.array([math.log(4.667), 0.0]))
+    assert math.exp(joules[0]) == pytest.approx(0.2594, rel=0.15)
+    assert tok_s[0] == math.log(4.667) and tok_s[1] < 0
+    assert math.exp(joules[1]) == pytest.approx(300 / 520 / math.exp(tok_s[1]), rel=1e-6)
+    assert by_kind(pairs, joules).keys() == {"raise_batch"}
