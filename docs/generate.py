@@ -14,7 +14,7 @@ from pertoken.config import Settings
 from pertoken.config_file import meanings
 from pertoken.evidence import SERIES
 from pertoken.rule import SECTIONS, Rule
-from pertoken.store import advice, telemetry
+from pertoken.store import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
 
 HERE = Path(__file__).parent
@@ -86,9 +86,9 @@ def _keys() -> str:
 
 def _schema() -> str:
     lines = [f"# Tables\n\n{_NOTE}"]
-    for group, metadata in (("telemetry", telemetry.metadata), ("advice", advice.metadata)):
-        lines.append(f"## {group}\n\n{inspect.getdoc(telemetry if group == 'telemetry' else advice)}\n")
-        for table in metadata.sorted_tables:
+    for group, tables in (("telemetry", telemetry), ("advice", advice), ("fleet", fleet)):
+        lines.append(f"## {group}\n\n{inspect.getdoc(tables)}\n")
+        for table in tables.metadata.sorted_tables:
             keys = ", ".join(f"**{column.name}**" for column in table.primary_key)
             rest = ", ".join(column.name for column in table.columns if not column.primary_key)
             lines.append(f"- `{table.name}`: {keys}{', ' + rest if rest else ''}")

@@ -4,6 +4,7 @@ The table of keys below is read by the loader, by `pertoken config`, and by the 
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -17,6 +18,8 @@ from pertoken.units import parse_duration_s
 APP = "pertoken"
 PROBES = ("nvidia", "amd", "gaudi")
 """Vendors whose devices the agent can read; the host and its CPUs are always read."""
+TLS = ("verify-full", "verify-ca", "require", "disable")
+"""How far a server's certificate is believed, in libpq's words."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
 
@@ -29,6 +32,19 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be text")
     return value.strip()
+
+
+def _secret_text(value: object) -> str:
+    try:
+        return _text(value)
+    except ValueError as error:
+        raise _Unrepeated(str(error)) from None
+
+
+def without_password(url: str) -> str:
+    """A database's folder or URL as it may be shown, however it is written."""
+    shown = re.sub(r"^([A-Za-z0-9+.]+:/*[^:/@?]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", shown)
 
 
 def _flag(value: object) -> bool:
@@ -102,6 +118,19 @@ def _probes(value: object) -> tuple[str, ...]:
     return tuple(items)
 
 
+def _tls(value: object) -> str:
+    if value not in TLS:
+        raise ValueError(f"must be one of {', '.join(TLS)}")
+    return str(value)
+
+
+def _marks(value: object) -> int:
+    number = _positive(value)
+    if number != int(number) or number < 1000:
+        raise ValueError("must be a whole number of at least 1000")
+    return int(number)
+
+
 def base_url(value: str) -> str:
     """A base URL without its trailing slash, checked.
 
@@ -139,7 +168,7 @@ def _setting(section: str, parse: Any, default: Any, example: str, **kwargs: Any
 class Settings:
     """All settings. Durations are seconds; None means *decide by what is there*."""
 
-    db: str | None = _setting("", _text, None, '"/var/lib/pertoken"')
+    db: str | None = _setting("", _secret_text, None, '"/var/lib/pertoken"')
     """Database: a folder (telemetry.db and advice.db in it) or a PostgreSQL URL. Without it: the service's folder
     if it can be read, else your own data folder."""
     advice: str | None = _setting("", _text, None, '"/home/me/pertoken-advice"')
@@ -164,6 +193,26 @@ class Settings:
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")
     """Largest metrics page read, in megabytes; a larger one is refused, not cut."""
+    ship_url: str | None = _setting("ship", _secret_text, None, '"postgresql://gpu_1@db.example.com/pertoken"')
+    """Server that gets this host's roll-ups (`pertoken db init-fleet` prepares it). Without it: the URL in the
+    credential pertoken.database-url, where the service manager hands one over; else nothing is shipped."""
+    ship_password_file: str | None = _setting("ship", _text, None, '"/etc/pertoken/password"')
+    """File whose first line is the server's password, read at every connection; it belongs into no URL."""
+    ship_tls: str | None = _setting("ship", _tls, None, '"verify-full"')
+    """verify-full | verify-ca | require | disable. Without it: verify-full, but for a socket or a loopback address."""
+    ship_ca_file: str | None = _setting("ship", _text, None, '"/etc/pertoken/ca.pem"')
+    """Certificates of the authorities to believe for the server, PEM. Without it: the system's."""
+    ship_cert_file: str | None = _setting("ship", _text, None, '"/etc/pertoken/gpu-1.pem"')
+    """Client certificate to show to the server, PEM."""
+    ship_key_file: str | None = _setting("ship", _text, None, '"/etc/pertoken/gpu-1.key"')
+    """Key of that certificate, PEM."""
+    ship_every: float = _setting("ship", lambda v: _seconds(v, 1), 60.0, '"60s"')
+    """Time between two batches; a bucket that changed several times meanwhile is sent once."""
+    ship_raw: bool = _setting("ship", _flag, False, "false")
+    """Whether ticks are shipped too; without it only where the server asks for some (`pertoken db request-raw`)."""
+    ship_spool_marks: int = _setting("ship", _marks, 1_000_000, "1000000")
+    """Most rows and buckets noted as not yet shipped (about 60 bytes each) while the server is away. Beyond it ticks
+    are given up, oldest first, and roll-ups are found again by comparing with the server."""
     store_raw: float = _setting("store", _age, 172_800.0, '"48h"')
     """How long ticks are kept. Roll-ups hold the sums of what is deleted."""
     store_minutes: float = _setting("store", _age, 2_592_000.0, '"30d"')

@@ -2,7 +2,7 @@
 
 import getpass
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pertoken.agent.engine_rows import bucket_set_id
@@ -20,11 +20,12 @@ from pertoken.store.rows import (
     EngineRow,
     EpochRow,
     HistogramSample,
+    HostRow,
     Tick,
 )
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD, SHARE
-from tests.values import HOST, host_row, host_sample, laid
+from tests.values import host_row, host_sample, laid
 
 H100 = "NVIDIA H100 80GB HBM3"
 BOUNDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -102,20 +103,35 @@ HEALTHY_70B = Serving(
 
 
 def seed(
-    where: Path | Place, serving: Serving, *, gpus: int, usd_per_hour: float | None, minutes: int, end_ts: int
+    where: Path | Place,
+    serving: Serving,
+    *,
+    gpus: int,
+    usd_per_hour: float | None,
+    minutes: int,
+    end_ts: int,
+    host: str = "",
 ) -> Place:
-    """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute)."""
+    """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute).
+
+    `host` names another host than the usual one, with devices and a deployment of its own.
+    """
     where = laid(where)
+    of_host = (host,) if host else ()
+    row = replace(host_row(60), host_id=stable_id("host", host), name=host, machine_id=host) if host else host_row(60)
+    uuids = [f"{host}GPU-{i}" for i in range(gpus)]
     devices = [
-        DeviceRow(stable_id("device", f"GPU-{i}"), HOST, "gpu", f"GPU-{i}", "nvidia", H100, i, 85_520_809_984, 700_000)
-        for i in range(gpus)
+        DeviceRow(stable_id("device", uuid), row.host_id, "gpu", uuid, "nvidia", H100, i, 85_520_809_984, 700_000)
+        for i, uuid in enumerate(uuids)
     ]
-    engine = EngineRow(stable_id("engine", "e"), HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, "0.32.0", "process")
-    deployment = DeploymentRow(stable_id("deployment", "d"), engine.engine_id, HOST, serving.model, serving.model)
+    engine_id = stable_id("engine", "e", *of_host)
+    engine = EngineRow(engine_id, row.host_id, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, "0.32.0", "process")
+    deployment_id = stable_id("deployment", "d", *of_host)
+    deployment = DeploymentRow(deployment_id, engine_id, row.host_id, serving.model, serving.model)
     start = end_ts - 60 * minutes
     held = devices[: serving.devices]
     epoch = EpochRow(
-        stable_id("epoch", "x"),
+        stable_id("epoch", "x", *of_host),
         deployment.deployment_id,
         start,
         None,
@@ -125,7 +141,7 @@ def seed(
     )
     with Writer(where) as writer:
         for n in range(1, minutes + 1):
-            writer.commit(_minute(start + 60 * n, n, serving, devices, engine, deployment, epoch))
+            writer.commit(_minute(start + 60 * n, n, serving, row, devices, engine, deployment, epoch))
         writer.roll_up()
     if usd_per_hour is not None:
         with Book(where).writing() as connection:
@@ -145,6 +161,7 @@ def _minute(
     ts: int,
     n: int,
     serving: Serving,
+    host: HostRow,
     devices: list[DeviceRow],
     engine: EngineRow,
     deployment: DeploymentRow,
@@ -154,7 +171,7 @@ def _minute(
     busy_ms = round(60_000 * serving.busy)
     generated, prompt = round(60 * serving.generated_tok_s), round(60 * serving.prompt_tok_s)
     requests = max(1, generated // 400)
-    samples: list[object] = [host_sample(ts)]
+    samples: list[object] = [replace(host_sample(ts), host_id=host.host_id)]
     for device in devices:
         used = device.device_id in epoch.device_ids
         samples.append(
@@ -197,7 +214,7 @@ def _minute(
         samples.append(HistogramSample(epoch.epoch_id, metric, ts, bucket_set_id(bounds), bucket, count))
     return Tick(
         ts=ts,
-        host=host_row(60),
+        host=host,
         devices=tuple(devices),
         engines=(engine,),
         deployments=(deployment,),

@@ -24,6 +24,7 @@ from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
+from pertoken.agent.shipping import Shipping
 from pertoken.agent.ticks import lists_processes, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
@@ -36,6 +37,7 @@ from pertoken.store.open import REVISIONS, explained, revision, writing
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import CounterState, Event
+from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 if TYPE_CHECKING:
@@ -120,6 +122,7 @@ class Agent:
         self._drivers = drivers
         self._writer = Writer(where, None if first.store_max_mb is None else int(first.store_max_mb * 1e6))
         self._identity = Identity(first.agent_cloud_metadata)
+        self._shipping = self._new_shipping(first)
         self._upkeep = Upkeep(where, self._writer, first, told)
         self._damage: CorruptStore | None = None
         self._asked_to_end = False
@@ -168,6 +171,8 @@ class Agent:
             gc.freeze()  # the collector need not walk all that was loaded, again and again
             log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
             while not self._stop.wait(1.0):
+                if self._shipping is not None:
+                    self._shipping.poll()
                 if release.is_set():
                     release.clear()
                     self._scheduler.add_job(self._release, executor="store")
@@ -178,6 +183,8 @@ class Agent:
             _tell("STOPPING=1")
             if self._scheduler.running:
                 self._scheduler.shutdown(wait=True)
+            if self._shipping is not None:
+                self._shipping.close()
             self._watch.close()
             self._drivers.close()
             self._end()
@@ -204,6 +211,15 @@ class Agent:
         limits = Limits.of(settings)
         return Watch(settings.agent_engines, settings.agent_discover, limits)
 
+    def _new_shipping(self, settings: Settings) -> Shipping | None:
+        """Shipping as set, and marks from now on where there is a server. Only while nothing else writes."""
+        server = shipping_server(settings)
+        self._writer.ship(server is not None, raw=settings.ship_raw)
+        if server is None or self._where.folder is None:
+            return None
+        log.info("shipping to %s every %g s", server, settings.ship_every)
+        return Shipping(self._where.folder, server, settings.ship_every)
+
     def _schedule(self) -> None:
         interval = self._settings.agent_interval
         start = datetime.fromtimestamp((time.time() // interval + 1) * interval, UTC)
@@ -227,6 +243,7 @@ class Agent:
         """Take new settings; wrong ones are told and the old ones stay."""
         try:
             settings = reread()
+            shipping_server(settings)
         except PertokenError as error:
             log.error("settings not taken: %s", error)
             return
@@ -239,6 +256,7 @@ class Agent:
         self._drivers.resume()
         watch.close()
         self._schedule()
+        self._scheduler.add_job(self._reship, executor="store")
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
     def _begin(self) -> None:
@@ -297,6 +315,9 @@ class Agent:
                 self._listed_ts = when.ts
             if when.clock_behind:
                 events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
+            shipping = self._shipping
+            if shipping is not None:
+                events += shipping.events()
             readings = self._readings(probe, events)
             cpu_ms = self._own_cpu_ms()
             cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
@@ -304,7 +325,12 @@ class Agent:
             self._upkeep.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
             if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
-                self._upkeep.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
+                minute_over = when.ts // MINUTE != self._rolled_ts // MINUTE
+                self._upkeep.roll_up(hours=minute_over)
+                if shipping is not None:
+                    shipping.settle(self._writer)
+                    if minute_over:
+                        shipping.bound(self._writer, self._settings.ship_spool_marks)
                 self._rolled_ts = when.ts
             self._upkeep.after(when.ts)
             self._well("tick")
@@ -317,6 +343,16 @@ class Agent:
         finally:
             _tell("WATCHDOG=1")
             self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def _reship(self) -> None:
+        """Ship as set by now: a new password or certificate counts too."""
+        try:
+            before, self._shipping = self._shipping, None
+            if before is not None:
+                before.close()
+            self._shipping = self._new_shipping(self._settings)
+        except PertokenError as error:
+            log.error("nothing is shipped: %s", error)
 
     def _check(self) -> None:
         try:

@@ -50,11 +50,13 @@ def show(config_file: str | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from pertoken.config import Settings
+    from pertoken.config import Settings, without_password
 
     settings = settings_of(config_file)
     values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}
     values["agent.access"] = [{k: v for k, v in asdict(each).items() if v} for each in settings.agent_access]
+    for name in ("db", "ship.url"):
+        values[name] = without_password(values[name]) if values[name] else None
     if as_json:
         click.echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pertoken.cli.fleet import COMMANDS as FLEET_COMMANDS
 from pertoken.cli.options import db_option, json_option, settings_of
 
 
@@ -131,3 +132,7 @@ def purge(
     finally:
         lock.release()
     click.echo(f"{where}: {deleted:,} rows deleted.")
+
+
+for _command in FLEET_COMMANDS:
+    db.add_command(_command)

@@ -56,22 +56,26 @@ def allocations(
     `led`: epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
     """
     money = Money()
-    for segment in segments:
-        heads = ranks.busy_shares(read.deployment_buckets(connection, segment), of_epoch) if led else {}
-        held: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        busy: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        for row in read.share_buckets(connection, segment):
-            held[row.device_id, row.ts][row.epoch_id] = row.held_ns
-            busy[row.device_id, row.ts][row.epoch_id] = ranks.busy_ns(row, led, heads)
-        for row in read.device_buckets(connection, segment):
-            key = row.device_id, row.ts
-            if devices[row.device_id].parent_id is not None:
+    for segment in segments:  # within one, no price changes
+        held: dict[int, dict[int, int]] = defaultdict(dict)
+        busy: dict[int, dict[int, int]] = defaultdict(dict)
+        for device_id, epoch_id, held_ns, busy_ns in read.share_time(connection, segment):
+            held[device_id][epoch_id] = held_ns
+            busy[device_id][epoch_id] = 0 if epoch_id in led else busy_ns
+        if led:
+            heads = ranks.busy_shares(read.deployment_buckets(connection, segment), of_epoch)
+            for row in read.share_buckets(connection, segment):
+                if row.epoch_id in led:
+                    busy[row.device_id][row.epoch_id] += ranks.busy_ns(row, led, heads)
+        for device_id, duration_ms in read.device_time(connection, segment):
+            device = devices.get(device_id)
+            if device is None or device.parent_id is not None:
                 continue  # a MIG device is paid for with its GPU
-            price = prices.at(devices[row.device_id], row.ts)
+            price = prices.at(device, segment.start)
             if price is None:
-                money.unpriced_devices.add(row.device_id)
-                money.unpriced_epochs.update(held[key])
+                money.unpriced_devices.add(device_id)
+                money.unpriced_epochs.update(held[device_id])
                 continue
-            time = DeviceTime(row.device_id, row.ts, row.duration_ms, held[key], busy[key])
+            time = DeviceTime(device_id, segment.start, duration_ms, held[device_id], busy[device_id])
             money.add(allocate(time, price.nano_usd_per_device_hour))
     return money

@@ -30,8 +30,6 @@ from pertoken.store.open import Store
 from pertoken.store.telemetry import OTHER
 from pertoken.units import MTOK, SHARE
 
-NOW_S = 60
-"""Live figures are over the newest minute or so: whole minute buckets that end within it."""
 _SLICES = (60, 120, 300, 600, 900, 1800, 3600, 10_800, 21_600, 86_400)
 _MOST_SLICES = 30
 
@@ -85,11 +83,13 @@ class _Reporter:
         self.money = allocations(connection, self.segments, self.priced, prices, self.led, self.of_epoch)
         self.newest = read.newest(connection)
         last = max(self.newest.values(), default=now_ts)
-        recent = (last - 1) // 60 * 60 + 60 - 2 * NOW_S, last + 1
+        recent = (last - 1) // 60 * 60 + 60 - read.recent_s(connection), last + 1
         self.recent_devices = {row.device_id: row for row in read.device_totals(connection, *recent)}
         self.recent_hosts = {row.host_id: row for row in read.host_totals(connection, *recent)}
         self.recent = self._by_deployment(read.deployment_totals(connection, read.Segment(60, *recent)))
-        self.recent_shares = read.share_buckets(connection, read.Segment(60, *recent))
+        self.recent_shares = read.share_time(connection, read.Segment(60, *recent))
+        self.holders = _grouped(self.recent_shares, "device_id")
+        self.held_by_epoch = _grouped(self.recent_shares, "epoch_id")
         totals = [row for each in self.segments for row in read.deployment_totals(connection, each)]
         self.totals = self._by_deployment(totals)
         self.busy_ms = {
@@ -97,11 +97,13 @@ class _Reporter:
         }
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
         for each in self.segments:
-            self._add_histograms(read.histograms(connection, each))
+            self._add_histograms(read.histograms(connection, each, ("ttft_s", "tpot_s")))
         self.counts = by_epoch(connection, self.segments)
         self.slice_s = next((s for s in _SLICES if window_s <= s * _MOST_SLICES), _SLICES[-1])
-        self.slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
-        self.agents = {row.host_id: read.newest_agent_sample(connection, row.host_id) for row in self.hosts}
+        slices = read.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
+        self.slices = _grouped(slices, "epoch_id")
+        self.agents = read.newest_agent_samples(connection)
+        self.intervals = {row.host_id: read.noted_every_s(connection, row.interval_s) for row in self.hosts}
         self.gaps = read.missing(connection)
         self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
         """Devices that answer nothing -> since when."""
@@ -162,7 +164,7 @@ class _Reporter:
 
     def _host(self, row: Any) -> HostLine:
         recent = self.recent_hosts.get(row.host_id)
-        agent = self.agents[row.host_id]
+        agent = self.agents.get(row.host_id)
         return HostLine(
             host_id=row.host_id,
             name=row.name,
@@ -175,7 +177,7 @@ class _Reporter:
             else None,
             agent_rss_bytes=agent.rss_bytes if agent else None,
             age_s=self._age(row.host_id),
-            interval_s=row.interval_s,
+            interval_s=self.intervals[row.host_id],
             memory_traffic_bytes_s=_rate(recent._mapping, "memory_traffic_bytes") if recent else None,
         )
 
@@ -185,7 +187,7 @@ class _Reporter:
         payer = self.priced.get(row.device_id if row.parent_id is None else row.parent_id)
         part_1e6 = SHARE if row.parent_id is None else row.part_1e6
         price = self.prices.at(payer, self.now) if payer and part_1e6 is not None else None
-        held_by = {share.epoch_id for share in self.recent_shares if share.device_id == row.device_id}
+        held_by = {share.epoch_id for share in self.holders.get(row.device_id, ())}
         holders = [self.of_epoch.get(each, self.led.get(each)) for each in sorted(held_by)]
         names = [self.current[each].served_model for each in holders if each in self.current]
         return DeviceLine(
@@ -293,10 +295,10 @@ class _Reporter:
     def _held(self, epochs: list[int]) -> dict[int, float]:
         """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
         held: dict[int, float] = defaultdict(float)
-        for share in self.recent_shares:
+        for share in (each for epoch in epochs for each in self.held_by_epoch.get(epoch, ())):
             device = self.recent_devices.get(share.device_id)
             sliced = self.priced[share.device_id].parent_id is not None if share.device_id in self.priced else True
-            if share.epoch_id in epochs and device is not None and device.duration_ms and not sliced:
+            if device is not None and device.duration_ms and not sliced:
                 held[share.device_id] += share.held_ns / 1e6 / device.duration_ms
         return held
 
@@ -308,9 +310,9 @@ class _Reporter:
         n = -(-(self.now - first) // self.slice_s)
         tokens: list[int | None] = [None] * n
         time = [0] * n
-        for row in self.slices:
+        for row in (each for epoch in epochs for each in self.slices.get(epoch, ())):
             i = (row.slice_ts - first) // self.slice_s
-            if row.epoch_id in epochs and 0 <= i < n and row.generated_tokens is not None:
+            if 0 <= i < n and row.generated_tokens is not None:
                 tokens[i] = (tokens[i] or 0) + row.generated_tokens
                 time[i] += row.duration_ms
         return tuple(
@@ -326,6 +328,13 @@ class _Reporter:
     def _age(self, host_id: int) -> int | None:
         ts = self.newest.get(host_id)
         return None if ts is None else self.now - ts
+
+
+def _grouped(rows: read.Rows, key: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[getattr(row, key)].append(row)
+    return dict(found)
 
 
 def _device_name(row: Any) -> str:

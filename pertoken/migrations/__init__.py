@@ -33,11 +33,7 @@ def upgrade(place: Place, group: str) -> tuple[str | None, str]:
             raise StoreError(f"{place}: cannot be created: {error.strerror}") from None
     with _config(place, group) as (config, connection):
         before = revision(connection.engine, group)
-        if before is not None and before not in REVISIONS[group]:
-            raise StoreError(
-                f"{place}: its {group} was written by a newer pertoken (schema {before}; "
-                f"this one knows {REVISIONS[group][-1]}); upgrade pertoken here"
-            )
+        refuse_newer(before, group, place)
         if before == REVISIONS[group][-1]:
             return before, before
         if connection.dialect.name == "postgresql":
@@ -45,6 +41,20 @@ def upgrade(place: Place, group: str) -> tuple[str | None, str]:
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {group}"))
         command.upgrade(config, "head")
     return before, REVISIONS[group][-1]
+
+
+def upgrade_within(connection: Connection, group: str) -> None:
+    """The same on a server, as part of the caller's transaction; its schema is there."""
+    command.upgrade(_configured(connection, group), "head")
+
+
+def refuse_newer(before: str | None, group: str, place: Place) -> None:
+    """Raises StoreError if a group is at a revision that this pertoken does not know."""
+    if before is not None and before not in REVISIONS[group]:
+        raise StoreError(
+            f"{place}: its {group} was written by a newer pertoken (schema {before}; "
+            f"this one knows {REVISIONS[group][-1]}); upgrade pertoken here"
+        )
 
 
 def drift(place: Place, group: str) -> str | None:
@@ -59,10 +69,14 @@ def drift(place: Place, group: str) -> str | None:
 
 @contextmanager
 def _config(place: Place, group: str) -> Iterator[tuple[Config, Connection]]:
+    with explained(place), writing(place, group).connect() as connection:
+        yield _configured(connection, group), connection
+
+
+def _configured(connection: Connection, group: str) -> Config:
     config = Config(stdout=StringIO())  # callers say what happened
     config.set_main_option("script_location", str(_HERE))
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", str(_HERE / "versions" / group))
-    with explained(place), writing(place, group).connect() as connection:
-        config.attributes.update(connection=connection, group=group)
-        yield config, connection
+    config.attributes.update(connection=connection, group=group)
+    return config

@@ -1,13 +1,16 @@
 """Run by Alembic with the connection and the group of tables that `pertoken.migrations` put into its config."""
 
+import re
 from typing import Any
 
 from alembic import context
 from sqlalchemy import MetaData
 
-from pertoken.store import advice, telemetry
+from pertoken.store import advice, fleet, telemetry
 
-_METADATA = {"telemetry": telemetry.metadata, "advice": advice.metadata}
+_METADATA = {"telemetry": telemetry.metadata, "advice": advice.metadata, "fleet": fleet.metadata}
+_FLEETS_OWN = re.compile(r"_p\d{8}$|_rest$|^fleet_")
+"""Partitions and indexes that only a fleet's server has."""
 
 
 def _tables(metadata: MetaData, sqlite: bool) -> MetaData:
@@ -21,7 +24,9 @@ def _tables(metadata: MetaData, sqlite: bool) -> MetaData:
 
 def _ours(name: str | None, kind: str, parents: Any) -> bool:
     # A fleet's server may hold schemas of other people, and partitions that retention makes and drops.
-    return _sqlite or kind != "schema" or name == _group
+    if _sqlite:
+        return True
+    return name == _group if kind == "schema" else not (name and _FLEETS_OWN.search(name))
 
 
 _group: str = context.config.attributes["group"]

@@ -12,8 +12,9 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError
 from pertoken.store.place import Place
+from pertoken.store.server import without_secret
 
-REVISIONS = {"telemetry": ("0001", "0002"), "advice": ("0001",)}
+REVISIONS = {"telemetry": ("0001", "0002", "0003"), "advice": ("0001",), "fleet": ("0001",)}
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _UNQUALIFIED = {"schema_translate_map": {"telemetry": None, "advice": None}}
@@ -64,7 +65,10 @@ def _postgres(place: Place, *, read_only: bool) -> Engine:
     if place.url is None:
         raise ValueError(f"{place} is not a server")
     try:
-        engine = create_engine(place.url, hide_parameters=True, pool_pre_ping=True, poolclass=NullPool)
+        # PgBouncer in transaction mode hands the next transaction to another session: nothing is prepared there.
+        engine = create_engine(
+            place.url, hide_parameters=True, poolclass=NullPool, connect_args={"prepare_threshold": None}
+        )
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
     return engine.execution_options(postgresql_readonly=True) if read_only else engine
@@ -76,8 +80,9 @@ def explained(place: Place) -> Iterator[None]:
     try:
         yield
     except (OperationalError, ProgrammingError, DatabaseError) as error:
-        reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
-        raise _kind_of(error.orig)(f"{place}: {reason}") from error
+        lines = str(error.orig).strip().splitlines() if error.orig else []
+        reason = lines[0] if lines else type(error.orig or error).__name__
+        raise _kind_of(error.orig)(f"{place}: {without_secret(reason, place.url)}") from error
     except sqlite3.Error as error:
         raise _kind_of(error)(f"{place}: {error}") from error
 

@@ -2,16 +2,18 @@
 
 import fcntl
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL
 
 from pertoken.config import APP, SERVICE_FOLDER
 from pertoken.errors import BadInput, StoreError
+from pertoken.store.server import server_url
 
 GROUPS = ("telemetry", "advice")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +49,12 @@ def place(db: str | None = None, advice: str | None = None) -> Place:
     if db is None:
         folder = SERVICE_FOLDER if os.access(SERVICE_FOLDER / "telemetry.db", os.R_OK) else person_folder()
         return Place(folder=folder, advice_folder=advice_folder)
-    if "://" not in db:
+    if not _SCHEME.match(db):
         folder = Path(db).expanduser()
         if folder.exists() and not folder.is_dir():
             raise BadInput(f"--db {db}: is a file; name the folder that holds (or is to hold) telemetry.db")
         return Place(folder=folder, advice_folder=advice_folder)
-    try:
-        url = make_url(db)
-    except (ArgumentError, ValueError):
-        raise BadInput("--db: not a database URL: write it like postgresql://user@host/database") from None
-    if url.get_backend_name() != "postgresql":
-        raise BadInput(f"--db: {url.get_backend_name()} is not supported: name a folder or a postgresql:// URL")
-    return Place(url=url.set(drivername="postgresql+psycopg"))
+    return Place(url=server_url(db, "--db"))
 
 
 def person_folder() -> Path:

@@ -28,17 +28,19 @@ class Segment:
 def segments(start: int, end: int, fine: Collection[int] = ()) -> tuple[Segment, ...]:
     """Cover [start, end) with whole hours where possible and minutes elsewhere, without overlap.
 
-    `fine` holds instants whose hour must be read by the minute (a price changed in it).
+    `fine` holds instants at which something changed (a price): their hour is read by the minute, and no segment
+    reaches across one.
     """
     start, end = start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
     split = {ts // HOUR * HOUR for ts in fine if ts % HOUR}
+    cuts = {-(-ts // MINUTE) * MINUTE for ts in fine}
     found: list[Segment] = []
     ts = start
     while ts < end:
         whole = ts % HOUR == 0 and ts + HOUR <= end and ts not in split
         seconds = HOUR if whole else MINUTE
-        until = ts + HOUR if whole else min(end, ts // HOUR * HOUR + HOUR)
-        if found and found[-1].seconds == seconds:
+        until = ts + HOUR if whole else min(end, ts // HOUR * HOUR + HOUR, *(cut for cut in cuts if cut > ts))
+        if found and found[-1].seconds == seconds and ts not in cuts:
             found[-1] = Segment(seconds, found[-1].start, until)
         else:
             found.append(Segment(seconds, ts, until))
@@ -51,8 +53,15 @@ def _sum(column: Any) -> Any:
     return cast(func.sum(column), BigInteger)
 
 
-def _newest(seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
+def _by_notes(connection: Connection) -> bool:
+    """Whether ticks are elsewhere: a fleet's server is told once a minute that something is still there."""
+    return connection.dialect.name == "postgresql"
+
+
+def _newest(connection: Connection, seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
     """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there."""
+    if _by_notes(connection):
+        return seen.c.last_ts.label("newest_ts")
     owners = seen if owners is None else owners
     newest = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner]).scalar_subquery()
     return func.coalesce(newest, seen.c.last_ts).label("newest_ts")
@@ -91,7 +100,7 @@ def devices(connection: Connection, start: int) -> Rows:
             t.host.c.instance_type,
             t.host.c.region,
             t.host.c.purchase,
-            _newest(t.device, t.device_sample, "device_id"),
+            _newest(connection, t.device, t.device_sample, "device_id"),
         )
         .join(t.host, t.host.c.host_id == t.device.c.host_id)
         .where(t.device.c.last_ts >= start - LAG_S)
@@ -107,7 +116,7 @@ def epochs(connection: Connection, start: int) -> Rows:
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
-            _newest(t.deployment, t.deployment_sample, "epoch_id", t.epoch),
+            _newest(connection, t.deployment, t.deployment_sample, "epoch_id", t.epoch),
             t.engine.c.engine_id,
             t.engine.c.kind.label("engine_kind"),
             t.engine.c.base_url,
@@ -148,6 +157,42 @@ def _totals(connection: Connection, table: Table, keys: tuple[str, ...], start: 
         .where(_between(connection, table, start, end))
         .group_by(*(table.c[key] for key in keys))
     ).all()
+
+
+def device_time(connection: Connection, segment: Segment) -> Rows:
+    """(device_id, duration_ms): how long each device was there in a segment."""
+    table = t.device_rollup[segment.seconds]
+    return connection.execute(
+        select(table.c.device_id, _sum(table.c.duration_ms).label("duration_ms"))
+        .where(_within(connection, table, segment))
+        .group_by(table.c.device_id)
+    ).all()
+
+
+def share_time(connection: Connection, segment: Segment) -> Rows:
+    """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in a segment; busy within held."""
+    table = t.share_rollup[segment.seconds]
+    busy = case((table.c.busy_ns < table.c.held_ns, table.c.busy_ns), else_=table.c.held_ns)
+    return connection.execute(
+        select(
+            table.c.device_id,
+            table.c.epoch_id,
+            _sum(table.c.held_ns).label("held_ns"),
+            _sum(busy).label("busy_ns"),
+        )
+        .where(_within(connection, table, segment))
+        .group_by(table.c.device_id, table.c.epoch_id)
+    ).all()
+
+
+def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
+    """Roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
+    found: list[Any] = []
+    for segment in segments(start, end):
+        table = t.device_rollup[segment.seconds]
+        query = select(table).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
+        found += connection.execute(query.order_by(table.c.device_id, table.c.ts)).all()
+    return found
 
 
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
@@ -247,20 +292,20 @@ def generated_by_slice(connection: Connection, start: int, end: int, slice_s: in
     ).all()
 
 
-def histograms(connection: Connection, segment: Segment) -> Rows:
-    """Bucket counts over a segment: (epoch_id, metric, upper_bounds, bucket, count)."""
+def histograms(connection: Connection, segment: Segment, metrics: Collection[str] | None = None) -> Rows:
+    """Bucket counts over a segment, of all metrics or some: (epoch_id, metric, upper_bounds, bucket, total)."""
     table = t.histogram_rollup[segment.seconds]
+    keys = table.c.epoch_id, table.c.metric, table.c.bucket_set_id, table.c.bucket
+    summed = (
+        select(*keys, _sum(table.c["count"]).label("total")).where(_within(connection, table, segment)).group_by(*keys)
+    )
+    if metrics is not None:
+        summed = summed.where(table.c.metric.in_(metrics))
+    found = summed.subquery()
     return connection.execute(
-        select(
-            table.c.epoch_id,
-            table.c.metric,
-            t.histogram_set.c.upper_bounds,
-            table.c.bucket,
-            _sum(table.c["count"]).label("total"),
+        select(found.c.epoch_id, found.c.metric, t.histogram_set.c.upper_bounds, found.c.bucket, found.c.total).join(
+            t.histogram_set, t.histogram_set.c.bucket_set_id == found.c.bucket_set_id
         )
-        .join(t.histogram_set, t.histogram_set.c.bucket_set_id == table.c.bucket_set_id)
-        .where(_within(connection, table, segment))
-        .group_by(table.c.epoch_id, table.c.metric, t.histogram_set.c.upper_bounds, table.c.bucket)
     ).all()
 
 
@@ -282,15 +327,30 @@ def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
 
 def newest(connection: Connection) -> dict[int, int]:
     """`ts` of the newest row of each host."""
+    if _by_notes(connection):
+        return {host_id: ts for host_id, ts in connection.execute(select(t.host.c.host_id, t.host.c.last_ts))}
     query = select(t.host_sample.c.host_id, func.max(t.host_sample.c.ts)).group_by(t.host_sample.c.host_id)
     return {host_id: ts for host_id, ts in connection.execute(query)}
 
 
-def newest_agent_sample(connection: Connection, host_id: int) -> Any | None:
-    """What the agent of a host cost at its newest tick."""
-    return connection.execute(
-        select(t.agent_sample).where(t.agent_sample.c.host_id == host_id).order_by(t.agent_sample.c.ts.desc()).limit(1)
-    ).first()
+def newest_agent_samples(connection: Connection) -> dict[int, Any]:
+    """What the agent of each host cost at its newest tick, where ticks are kept."""
+    sample = t.agent_sample.alias()
+    newest = select(func.max(sample.c.ts)).where(sample.c.host_id == t.host.c.host_id).scalar_subquery()
+    query = select(t.agent_sample).join(
+        t.host, and_(t.host.c.host_id == t.agent_sample.c.host_id, t.agent_sample.c.ts == newest)
+    )
+    return {row.host_id: row for row in connection.execute(query)}
+
+
+def recent_s(connection: Connection) -> int:
+    """Length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
+    return 4 * MINUTE if _by_notes(connection) else 2 * MINUTE
+
+
+def noted_every_s(connection: Connection, interval_s: int) -> int:
+    """How often something is heard of a host that ticks every `interval_s`."""
+    return max(interval_s, MINUTE) if _by_notes(connection) else interval_s
 
 
 def missing(connection: Connection) -> Rows:
@@ -311,5 +371,9 @@ def events(connection: Connection, since: int, limit: int = 50) -> Rows:
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     """`ts` of the oldest and the newest host row."""
+    if _by_notes(connection):
+        oldest = select(func.min(t.host_rollup[HOUR].c.ts)).scalar_subquery()
+        first, last = connection.execute(select(oldest, select(func.max(t.host.c.last_ts)).scalar_subquery())).one()
+        return first, last
     first, last = connection.execute(select(func.min(t.host_sample.c.ts), func.max(t.host_sample.c.ts))).one()
     return first, last

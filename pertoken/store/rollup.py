@@ -4,7 +4,7 @@ A minute is computed from ticks, an hour from minutes. Recomputing a minute mark
 transaction. A bucket that changed gets a higher revision.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +18,8 @@ from pertoken.store.open import upsert
 from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
+Changed = Callable[[Connection, Iterable[tuple[str, int, int]]], None]
+"""Told, within the transaction, which buckets changed: (roll-up table, owner_id, start)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ ROLLUPS = (
 )
 
 
-def roll_up(connection: Connection, seconds: int, seals: Seals | None = None) -> int:
+def roll_up(connection: Connection, seconds: int, seals: Seals | None = None, changed: Changed | None = None) -> int:
     """Recompute every dirty bucket of `seconds`, in the caller's transaction; returns how many.
 
     Minutes come first: they are what hours are made of.
@@ -87,6 +89,8 @@ def roll_up(connection: Connection, seconds: int, seals: Seals | None = None) ->
         if buckets := [(owner_id, ts) for marked, owner_id, ts in marks if marked == name]:
             _recompute(connection, each, seconds, buckets, seals)
     connection.execute(delete(t.dirty).where(t.dirty.c.rollup.in_(names)))
+    if changed is not None:
+        changed(connection, marks)
     if seals is not None:
         seals.marks.drop(marks)
     if seconds == MINUTE:

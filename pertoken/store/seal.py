@@ -90,7 +90,8 @@ UNTIMED: tuple[Sealed, ...] = tuple(
 )
 MARKS = Sealed(t.dirty, None)
 SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS)}
-"""Every table of telemetry but the seals themselves and `batch`, whose rows are chained."""
+"""Every table of telemetry but the seals themselves, `batch`, whose rows are chained, and what is still to be shipped,
+which is found again by comparing with the server."""
 
 
 @cache

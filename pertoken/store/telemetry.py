@@ -11,7 +11,7 @@ One row covers the `duration_ms` that end at its `ts`, back to the row before; `
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, SmallInteger, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, SmallInteger, Table, Text
 
 NAMING = {
     "pk": "pk_%(table_name)s",
@@ -262,6 +262,24 @@ dirty = _table(
     _key("owner_id"),
     _key("ts"),  # start of the bucket
 )
+
+# -- shipping to a fleet's server ------------------------------------------------------------------------------
+
+spool = _table(
+    "spool",
+    _key("spool_id"),  # made with the row, so that the server tells this file from one that replaced it
+    _int("last_seq", required=True),  # the highest ever given to a mark
+    _int("raw", required=True),  # 1: ticks are shipped too
+)
+"""One row where this host ships; none where it does not, and then nothing is marked."""
+outbox = _table(
+    "outbox",
+    Column("source", Text, primary_key=True),  # see `store.outbox`
+    _key("owner_id"),
+    _key("ts"),  # start of the bucket; 0 for what has no time
+    _int("seq", required=True),  # a changed row gets a new one: what is shipped is what lies behind the cursor
+)
+Index("ix_outbox_seq", outbox.c.seq)
 
 # -- what is stored, counted ------------------------------------------------------------------------------------
 

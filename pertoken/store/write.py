@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Table, delete, func, insert, select, update
 
 from pertoken.errors import StoreError
-from pertoken.store import rows
+from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
 from pertoken.store.before import Before
 from pertoken.store.ids import stable_id
@@ -65,6 +65,8 @@ class Writer:
             except BaseException:
                 self._connection.close()
                 raise
+        with explained(place), self._connection.begin():
+            self._ships = outbox.marking(self._connection)
 
     def __enter__(self) -> "Writer":
         return self
@@ -140,7 +142,9 @@ class Writer:
         with self._transaction(tick.ts):
             seen = self._identities(tick)
             self._samples(tick)
-            self._memory(tick)
+            events = self._memory(tick)
+            if self._ships:
+                outbox.mark(self._connection, self._marks(tick, events, identities=bool(seen)))
         self._seen |= seen
         self._bucket_sets |= tick.bucket_sets.keys()
 
@@ -152,8 +156,24 @@ class Writer:
         done = 0
         for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
             with self._transaction():
-                done += roll_up(self._connection, seconds, self._seals)
+                done += roll_up(self._connection, seconds, self._seals, outbox.mark if self._ships else None)
         return done
+
+    def ship(self, on: bool, *, raw: bool = False) -> None:
+        """Mark from now on what is to be shipped to a server (with ticks, where `raw`), or no longer."""
+        with explained(self.place), self._connection.begin():
+            outbox.switch(self._connection, on, raw)
+        self._ships = on
+
+    def shipped(self, seq: int, *, at_most: int) -> int:
+        """Let go of up to `at_most` marks that the server holds; returns how many."""
+        with explained(self.place), self._connection.begin():
+            return outbox.settle(self._connection, seq, at_most)
+
+    def bound_spool(self, most: int) -> tuple[int, int]:
+        """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
+        with explained(self.place), self._connection.begin():
+            return outbox.bound(self._connection, most)
 
     @contextmanager
     def _transaction(self, ts: int | None = None) -> Iterator[None]:
@@ -350,7 +370,18 @@ class Writer:
             put_rows(self._connection, "INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
             self._seals.marks.put(missing)
 
-    def _memory(self, tick: rows.Tick) -> None:
+    def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
+        return [
+            *([(outbox.IDENTITY.name, tick.host.host_id, 0)] if identities else []),
+            *((outbox.EPOCH.name, each.deployment_id, 0) for each in tick.epochs),
+            *((outbox.HISTOGRAM_SET.name, each, 0) for each in tick.bucket_sets if each not in self._bucket_sets),
+            *((outbox.CAPABILITY.name, each, 0) for each in sorted({one.owner_id for one in tick.capabilities})),
+            *((outbox.EVENT.name, each, 0) for each in events),
+        ]
+
+    def _memory(self, tick: rows.Tick) -> list[int]:
+        """Counters, capabilities and events; returns the ids of the events."""
+        events = []
         for owner_id, series in tick.forgotten:
             self._connection.execute(
                 delete(t.counter_state).where(
@@ -362,6 +393,7 @@ class Writer:
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
             event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
+            events.append(event_id)
             statement = upsert(self._dialect, t.event).values(
                 event_id=event_id,
                 host_id=tick.host.host_id,
@@ -378,6 +410,7 @@ class Writer:
                         index_elements=["event_id"], set_={"last_ts": tick.ts, "count": t.event.c.count + 1}
                     )
                 )
+        return events
 
     def _count(self, tick: rows.Tick) -> None:
         if self._seals is None:

@@ -48,7 +48,8 @@ def test_the_sum_of_a_row_is_the_same_wherever_and_whenever_it_is_made() -> None
 
 
 def test_every_table_has_rows_and_all_of_them_add_up(whole: Place) -> None:
-    assert all(everything(whole.file("telemetry")).values())
+    found = everything(whole.file("telemetry"))
+    assert {name for name, rows in found.items() if not rows} == {"outbox", "spool"}  # of hosts that ship
     assert faults(whole) == []
 
 

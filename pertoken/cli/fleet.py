@@ -1,0 +1,164 @@
+"""`pertoken db`, the part for the server of a fleet: prepare it, keep it, let hosts in, ask them for ticks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import db_option, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.store.place import Place
+
+
+@click.command("init-fleet", short_help="Make a PostgreSQL server ready for a fleet, or bring it up to date.")
+@click.argument("url", required=False)
+@click.option("--raw", metavar="AGE", help="Keep ticks that were asked for this long [at first: 2d].")
+@click.option("--minutes", metavar="AGE", help="Keep 1-min roll-ups this long [at first: 30d].")
+@click.option("--hours", metavar="AGE", help="Keep 1-h roll-ups this long [at first: 730d].")
+@click.option("--citus", is_flag=True, help="Spread what grows over the nodes of a Citus cluster.")
+@click.option("--dry-run", is_flag=True, help="Try it, print the SQL, and take it back.")
+@db_option
+def init_fleet(
+    config_file: str | None,
+    db: str | None,
+    url: str | None,
+    raw: str | None,
+    minutes: str | None,
+    hours: str | None,
+    citus: bool,
+    dry_run: bool,
+) -> None:
+    """Make a PostgreSQL server (15 or newer) ready for a fleet, or bring a ready one up to date.
+
+    As its owner: tables, day partitions, retention, and the group roles pertoken_agent (writes its own hosts' rows),
+    pertoken_reader (screens) and pertoken_advisor (advice). Doing it again changes nothing. Best without a password in
+    URL: libpq also takes it from ~/.pgpass or PGPASSFILE.
+    """
+    import time
+
+    from pertoken.errors import BadInput
+    from pertoken.migrations.fleet import init_fleet as prepare
+    from pertoken.units import parse_duration_s
+
+    where = _server(config_file, url or db)
+    try:
+        keep = {name: int(parse_duration_s(age)) for name, age in (("raw", raw), ("1m", minutes), ("1h", hours)) if age}
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if any(age_s < 86_400 for age_s in keep.values()):
+        raise BadInput("a fleet's server keeps everything for at least one day")
+    statements = prepare(where, int(time.time()), keep=keep, distribute=citus, dry_run=dry_run)
+    if dry_run:
+        for each in statements:
+            click.echo(f"{each};")
+        click.echo(f"-- {where}: tried and taken back; nothing changed.", err=True)
+    else:
+        click.echo(f"{where}: ready. `pertoken db enroll LOGIN` lets a host in.")
+
+
+@click.command("maintain", short_help="Make a fleet's partitions ahead and drop what is past its age.")
+@db_option
+def maintain(config_file: str | None, db: str | None) -> None:
+    """Make the partitions of the next days, move late rows into theirs, and drop what is past its age.
+
+    Run it daily, as the server's owner. Left undone for a week, nothing is lost: rows go to a DEFAULT partition and
+    are moved the next time.
+    """
+    import sys
+    import time
+
+    from pertoken.migrations.fleet import maintain as keep
+
+    where = _server(config_file, db)
+    with click.progressbar(
+        length=1, label="Maintaining", file=sys.stderr, hidden=not sys.stderr.isatty(), show_eta=False
+    ) as bar:
+
+        def step(done: int, of: int) -> None:
+            bar.length = of
+            bar.update(done - bar.pos)
+
+        found = keep(where, int(time.time()), told=step)
+    made = sum(each.startswith("CREATE TABLE") for each in found)
+    dropped = sum(each.startswith("DROP TABLE") for each in found)
+    click.echo(f"{where}: {made} partitions made, {dropped} dropped.")
+
+
+@click.command("enroll", short_help="Let a login ship a host to a fleet's server.")
+@click.argument("login")
+@click.option(
+    "--hosts", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many hosts it may ship."
+)
+@db_option
+def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> None:
+    """Let LOGIN ship a host: it owns the first ones that it ships, and can write no other's rows.
+
+    Prints the URL with the new password, once, for the host's credential file; a login that is there keeps its own.
+    """
+    from pertoken.store.fleet_logins import enroll as let_in
+
+    where = _server(config_file, db)
+    password = let_in(where, login, hosts)
+    if password is None:
+        click.echo(f"{where}: the login {login}, which was there, may ship {hosts} host(s).", err=True)
+        return
+    assert where.url is not None
+    url = where.url.set(drivername="postgresql", username=login, password=password)
+    click.echo(url.render_as_string(hide_password=False))
+    click.echo(
+        "Put this line, which is shown only now, into /etc/credstore/pertoken.database-url on the host (mode 0600).",
+        err=True,
+    )
+
+
+@click.command("disown", short_help="Take a host from the login that ships it.")
+@click.argument("host")
+@db_option
+def disown(config_file: str | None, db: str | None, host: str) -> None:
+    """Take HOST from the login that ships it, so that another login can: after a host was set up anew."""
+    from pertoken.store.fleet_logins import disown as take
+
+    where = _server(config_file, db)
+    login = take(where, host)
+    click.echo(f"{where}: {host} is no longer {login}'s; the next login that ships it has it.")
+
+
+@click.command("request-raw", short_help="Ask a host for its ticks of a stretch of time.")
+@click.argument("host")
+@click.option("--since", metavar="AGE", default="1h", show_default=True, help="From this long ago.")
+@click.option("--until", metavar="AGE", default="0s", show_default=True, help="To this long ago.")
+@db_option
+def request_raw(config_file: str | None, db: str | None, host: str, since: str, until: str) -> None:
+    """Ask HOST for its ticks, which stay at the edge otherwise; it sends them with its next batch."""
+    import time
+
+    from pertoken.errors import BadInput
+    from pertoken.store.fleet_logins import request_raw as ask
+    from pertoken.units import parse_duration_s
+
+    where = _server(config_file, db)
+    now = int(time.time())
+    try:
+        start, end = now - int(parse_duration_s(since)), now - int(parse_duration_s(until))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if start >= end:
+        raise BadInput("--since must be longer ago than --until")
+    ask(where, host, start, end, now)
+    click.echo(f"{where}: {host} will send its ticks of that time with its next batch.")
+
+
+def _server(config_file: str | None, db: str | None) -> Place:
+    from pertoken.errors import BadInput
+    from pertoken.store.place import place
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    if where.url is None:
+        raise BadInput(f"{where}: is a folder; name a server: postgresql://owner@host/database")
+    return where
+
+
+COMMANDS = (init_fleet, maintain, enroll, disown, request_raw)

@@ -1,0 +1,108 @@
+"""A PostgreSQL server made ready for a fleet, and kept ready: tables, partitions, roles, rights."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, event, text
+
+from pertoken.errors import BadInput, StoreError
+from pertoken.migrations import refuse_newer, upgrade_within
+from pertoken.store import citus
+from pertoken.store.fleet_roles import rights, roles
+from pertoken.store.open import explained, revision, writing
+from pertoken.store.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
+from pertoken.store.place import Place
+
+GROUPS = ("telemetry", "advice", "fleet")
+LEAST_VERSION = 15
+
+
+def init_fleet(
+    place: Place, now_ts: int, *, keep: Mapping[str, int] | None = None, distribute: bool = False, dry_run: bool = False
+) -> list[str]:
+    """Make a server ready, or bring a ready one up to date; returns the statements that changed something.
+
+    `keep` holds ages in seconds by resolution where they are to change. One transaction: whole or not at all;
+    `dry_run` tries it all and takes it back. Raises StoreError where the server refuses, is too old, or is of a newer
+    pertoken.
+    """
+    _server(place)
+    with explained(place), writing(place, "fleet").connect() as connection:
+        before = {group: revision(connection.engine, group) for group in GROUPS}
+        for group in GROUPS:
+            refuse_newer(before[group], group, place)
+        with _recorded(connection) as statements:
+            transaction = connection.begin()
+            version = connection.execute(text("SHOW server_version_num")).scalar_one()
+            if int(version) < LEAST_VERSION * 10_000:
+                raise StoreError(f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {LEAST_VERSION}")
+            if distribute:
+                citus.require(connection, place)
+            connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_S}s'"))
+            _run(connection, roles(connection))
+            _run(connection, (f"CREATE SCHEMA IF NOT EXISTS {group}" for group in GROUPS))
+            for group in GROUPS:
+                upgrade_within(connection, group)
+            for resolution, age_s in {**AGES, **ages(connection), **(keep or {})}.items():
+                connection.execute(
+                    text(
+                        "INSERT INTO fleet.kept VALUES (:resolution, :age_s) ON CONFLICT (resolution) "
+                        "DO UPDATE SET age_s = excluded.age_s WHERE kept.age_s <> excluded.age_s"
+                    ),
+                    {"resolution": resolution, "age_s": age_s},
+                )
+            _run(connection, partitioning(connection))
+            if distribute:
+                _run(connection, citus.distributing(connection))
+            for group_ in keeping(connection, now_ts):
+                _run(connection, group_)
+            _run(connection, rights(connection))
+            if dry_run:
+                transaction.rollback()
+            else:
+                transaction.commit()
+    return statements
+
+
+def maintain(place: Place, now_ts: int, told: Told = untold) -> list[str]:
+    """Make partitions that are due and drop what is past its age, each in a short transaction of its own."""
+    _server(place)
+    with explained(place), writing(place, "fleet").connect() as connection:
+        if revision(connection.engine, "fleet") is None:
+            raise StoreError(f"{place}: is not a fleet's server yet: run `pertoken db init-fleet`")
+        return keep_partitions(connection, now_ts, told)
+
+
+def _server(place: Place) -> None:
+    if place.url is None:
+        raise BadInput(f"{place}: is a folder; a fleet needs a server: postgresql://owner@host/database")
+
+
+def _run(connection: Connection, statements: Iterable[str]) -> None:
+    # Made one by one: what comes later is made from what is there by then.
+    for each in statements:
+        connection.exec_driver_sql(each)
+
+
+@contextmanager
+def _recorded(connection: Connection) -> Iterator[list[str]]:
+    statements: list[str] = []
+
+    def record(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+        reads = statement.split(None, 1)[0].upper() in ("SELECT", "SHOW", "SET")
+        if not reads or statement.startswith("SELECT create_"):
+            statements.append(_shown(statement, parameters))
+
+    event.listen(connection.engine, "before_cursor_execute", record)
+    try:
+        yield statements
+    finally:
+        event.remove(connection.engine, "before_cursor_execute", record)
+
+
+def _shown(statement: str, parameters: Any) -> str:
+    text_ = statement.strip()
+    for name, value in (parameters or {}).items():
+        text_ = text_.replace(f"%({name})s", f"'{value}'")
+    return text_

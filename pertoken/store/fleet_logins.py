@@ -1,0 +1,91 @@
+"""Logins of agents on a fleet's server, and what people ask of hosts through it."""
+
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, text
+
+from pertoken.errors import BadInput
+from pertoken.store import telemetry as t
+from pertoken.store.fleet import AGENT, agent, enrolment, raw_request
+from pertoken.store.ids import stable_id
+from pertoken.store.open import explained, upsert, writing
+from pertoken.store.place import Place
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def enroll(place: Place, name: str, most_hosts: int) -> str | None:
+    """Let a login ship up to `most_hosts` hosts; makes the login where there is none and returns its new password.
+
+    The password is sent as its SCRAM verifier, so that it stands in no log of the server. Raises BadInput for a name
+    that would need quoting, StoreError where the server
+    refuses.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r}: a login's name is a-z, 0-9 and _, begins with a letter and has at most 63 characters"
+        )
+    password = None
+    with _owner(place) as connection:
+        known = text("SELECT 1 FROM pg_roles WHERE rolname = :name")
+        if connection.execute(known, {"name": name}).scalar() is None:
+            password = secrets.token_urlsafe(24)
+            driver: Any = connection.connection.driver_connection
+            verifier = driver.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
+            connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD '{verifier}'")
+        connection.exec_driver_sql(f"GRANT {AGENT} TO {name}")
+        statement = upsert("postgresql", agent).values(role_name=name, most_hosts=most_hosts)
+        connection.execute(
+            statement.on_conflict_do_update(index_elements=["role_name"], set_={"most_hosts": most_hosts})
+        )
+    return password
+
+
+def disown(place: Place, host: str) -> str:
+    """Take a host from the login that ships it, so that another may; returns that login. Raises BadInput for none."""
+    with _owner(place) as connection:
+        host_id = _host_id(connection, place, host)
+        login: str | None = connection.execute(
+            delete(enrolment).where(enrolment.c.host_id == host_id).returning(enrolment.c.role_name)
+        ).scalar()
+    if login is None:
+        raise BadInput(f"{place}: no login ships {host}")
+    return login
+
+
+def request_raw(place: Place, host: str, start_ts: int, end_ts: int, now_ts: int) -> int:
+    """Ask a host for its ticks with start <= ts < end; it sends them with its next batch. Returns the request's id."""
+    with _owner(place) as connection:
+        host_id = _host_id(connection, place, host)
+        request_id = stable_id("raw", host_id, start_ts, end_ts, now_ts) & 0x7FFF_FFFF_FFFF_FFFF
+        connection.execute(
+            insert(raw_request).values(
+                request_id=request_id,
+                host_id=host_id,
+                start_ts=start_ts,
+                end_ts=end_ts,
+                asked_by=text("session_user"),
+                asked_ts=now_ts,
+            )
+        )
+    return request_id
+
+
+def _host_id(connection: Connection, place: Place, host: str) -> int:
+    found = connection.execute(select(t.host.c.host_id).where(t.host.c.name == host)).scalars().all()
+    if len(found) != 1:
+        raise BadInput(f"{place}: {len(found) or 'no'} hosts are called {host}")
+    return int(found[0])
+
+
+@contextmanager
+def _owner(place: Place) -> Iterator[Connection]:
+    """One transaction on a server, as its owner."""
+    if place.url is None:
+        raise BadInput(f"{place}: is a folder; this works on a fleet's server")
+    with explained(place), writing(place, "fleet").connect() as connection, connection.begin():
+        yield connection

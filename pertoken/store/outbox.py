@@ -1,0 +1,121 @@
+"""What is still to be shipped: a mark for every row that changed, with a sequence of this file's own.
+
+A mark names its rows by source, owner and bucket; a row that changes again moves its mark to a new sequence, so that
+shipping is what lies behind a cursor, in whatever order of time rows were written. Marks are written in the
+transaction of the rows themselves and deleted when the server has told that it holds them.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
+
+from pertoken.store import telemetry as t
+from pertoken.store.open import upsert
+from pertoken.store.rollup import MINUTE, ROLLUPS
+
+Mark = tuple[str, int, int]
+"""(source, owner_id, ts)"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """What one kind of mark stands for: tables, and the column of each that holds the mark's owner."""
+
+    name: str
+    tables: tuple[tuple[Table, str], ...]
+    bucket_s: int = 0
+    """Length of the bucket; 0: rows without time."""
+
+
+IDENTITY = Source(
+    "host", ((t.host, "host_id"), (t.device, "host_id"), (t.engine, "host_id"), (t.deployment, "host_id"))
+)
+EPOCH = Source("epoch", ((t.epoch, "deployment_id"), (t.epoch_device, "deployment_id")))
+HISTOGRAM_SET = Source("histogram_set", ((t.histogram_set, "bucket_set_id"),))
+CAPABILITY = Source("capability", ((t.capability, "owner_id"),))
+EVENT = Source("event", ((t.event, "event_id"),))
+UNTIMED = (IDENTITY, EPOCH, HISTOGRAM_SET, CAPABILITY, EVENT)
+ROLLED = tuple(
+    Source(table.name, ((table, each.owner),), seconds) for each in ROLLUPS for seconds, table in each.tables.items()
+)
+RAW = tuple(
+    Source(
+        each.samples.name,
+        ((each.samples, each.owner), *(((t.agent_sample, "host_id"),) if each.name == "host" else ())),
+        MINUTE,
+    )
+    for each in ROLLUPS
+)
+"""Ticks, by the minute they belong to."""
+SOURCES = {each.name: each for each in (*UNTIMED, *ROLLED, *RAW)}
+_RAW_OF = {each.tables[MINUTE].name: each.samples.name for each in ROLLUPS}
+
+
+def switch(connection: Connection, on: bool, raw: bool = False) -> None:
+    """Begin or end marking. Off forgets what was not shipped; on again takes it up by comparing with the server."""
+    known = connection.execute(select(t.spool.c.spool_id)).scalar()
+    if not on:
+        connection.execute(delete(t.outbox))
+        connection.execute(delete(t.spool))
+    elif known is None:
+        connection.execute(insert(t.spool).values(spool_id=secrets.randbits(62), last_seq=0, raw=int(raw)))
+    else:
+        connection.execute(update(t.spool).values(raw=int(raw)))
+
+
+def marking(connection: Connection) -> bool:
+    """Whether this database is shipped from."""
+    return connection.execute(select(t.spool.c.spool_id)).first() is not None
+
+
+def mark(connection: Connection, marks: Iterable[Mark]) -> None:
+    """Mark rows as changed, in the caller's transaction. Nothing happens where nothing is shipped."""
+    found = connection.execute(select(t.spool.c.last_seq, t.spool.c.raw)).first()
+    if found is None:
+        return
+    due: list[Mark] = []
+    for each in marks:
+        due.append(each)
+        if found.raw and each[0] in _RAW_OF:
+            due.append((_RAW_OF[each[0]], each[1], each[2]))
+    if not due:
+        return
+    statement = upsert(connection.dialect.name, t.outbox)
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["source", "owner_id", "ts"], set_={"seq": statement.excluded.seq}
+        ),
+        [
+            {"source": source, "owner_id": owner_id, "ts": ts, "seq": seq}
+            for seq, (source, owner_id, ts) in enumerate(due, found.last_seq + 1)
+        ],
+    )
+    connection.execute(update(t.spool).values(last_seq=found.last_seq + len(due)))
+
+
+def settle(connection: Connection, seq: int, limit: int) -> int:
+    """Delete up to `limit` marks that the server holds (up to `seq`), oldest first; returns how many."""
+    oldest = connection.execute(select(func.min(t.outbox.c.seq))).scalar()
+    if oldest is None or oldest > seq:
+        return 0
+    return connection.execute(delete(t.outbox).where(t.outbox.c.seq <= min(seq, oldest + limit - 1))).rowcount
+
+
+def bound(connection: Connection, most: int) -> tuple[int, int]:
+    """Keep the oldest marks from being more than `most`: those of ticks go first, roll-ups only when none is left.
+
+    Returns (marks of ticks given up, marks of roll-ups left to the comparison with the server).
+    """
+    over = connection.execute(select(func.count()).select_from(t.outbox)).scalar_one() - most
+    if over <= 0:
+        return 0, 0
+    raw = _oldest(connection, [each.name for each in RAW], over)
+    rest = _oldest(connection, [each.name for each in ROLLED], over - raw) if over > raw else 0
+    return raw, rest
+
+
+def _oldest(connection: Connection, sources: Sequence[str], n: int) -> int:
+    due = select(t.outbox.c.seq).where(t.outbox.c.source.in_(sources)).order_by(t.outbox.c.seq).limit(n)
+    return connection.execute(delete(t.outbox).where(t.outbox.c.seq.in_(due))).rowcount

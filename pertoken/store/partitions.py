@@ -1,0 +1,156 @@
+"""Time on a fleet's server: partitions made ahead, a DEFAULT for rows outside them, retention by DROP.
+
+Ticks and 1-min roll-ups are kept by the day, 1-h roll-ups by 30 days. All statements are made from what is there, so
+that doing it twice changes nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, text
+
+from pertoken.store import telemetry as t
+from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
+
+DAY = 86_400
+AHEAD_S = 7 * DAY
+"""How long rows find their partition if nobody maintains it; after that the DEFAULT takes them."""
+
+
+LOCK_S = 10
+"""How long to wait for a table that is in use before giving up, rather than holding up who waits behind."""
+_LOCK = 7_052_310_988
+"""An arbitrary number that means this work to PostgreSQL's advisory locks."""
+Told = Callable[[int, int], None]
+"""(steps done, of how many)"""
+
+
+def untold(done: int, of: int) -> None:
+    """For nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One table that is kept by time."""
+
+    name: str
+    resolution: str
+    """raw | 1m | 1h"""
+    span_s: int
+
+    @property
+    def rest(self) -> str:
+        """Its DEFAULT partition."""
+        return f"{self.name}_rest"
+
+    def partition(self, start: int) -> str:
+        """Name of the partition that begins at `start`."""
+        return f"{self.name}_p{datetime.fromtimestamp(start, UTC):%Y%m%d}"
+
+
+TIMED = (
+    *(Timed(each.samples.name, "raw", DAY) for each in ROLLUPS),
+    Timed(t.agent_sample.name, "raw", DAY),
+    *(Timed(each.tables[MINUTE].name, "1m", DAY) for each in ROLLUPS),
+    *(Timed(each.tables[HOUR].name, "1h", 30 * DAY) for each in ROLLUPS),
+)
+AGES = {"raw": 2 * DAY, "1m": 30 * DAY, "1h": 730 * DAY}
+"""Seconds for which each resolution is kept, unless `init-fleet` is told otherwise."""
+
+
+def partitions(connection: Connection) -> dict[str, dict[str, int]]:
+    """Partitions of each partitioned table and where each begins, without the DEFAULT."""
+    found: dict[str, dict[str, int]] = {}
+    rows = connection.execute(
+        text(
+            "SELECT parent.relname, child.relname, pg_get_expr(child.relpartbound, child.oid) "
+            "FROM pg_partitioned_table p JOIN pg_class parent ON parent.oid = p.partrelid "
+            "JOIN pg_namespace n ON n.oid = parent.relnamespace AND n.nspname = 'telemetry' "
+            "LEFT JOIN pg_inherits i ON i.inhparent = parent.oid LEFT JOIN pg_class child ON child.oid = i.inhrelid"
+        )
+    )
+    for parent, child, bound in rows:
+        found.setdefault(parent, {})
+        if bound and bound.startswith("FOR VALUES FROM ('"):
+            found[parent][child] = int(bound.split("'")[1])
+    return found
+
+
+def partitioning(connection: Connection) -> Iterator[str]:
+    """Statements that partition the tables that are not yet: what they hold becomes their DEFAULT."""
+    already = partitions(connection)
+    for each in TIMED:
+        if each.name in already:
+            continue
+        yield f"ALTER TABLE telemetry.{each.name} RENAME TO {each.rest}"
+        yield f"ALTER TABLE telemetry.{each.rest} RENAME CONSTRAINT pk_{each.name} TO pk_{each.rest}"
+        yield f"CREATE TABLE telemetry.{each.name} (LIKE telemetry.{each.rest}) PARTITION BY RANGE (ts)"
+        keys = ", ".join(column.name for column in t.metadata.tables[f"telemetry.{each.name}"].primary_key)
+        yield f"ALTER TABLE telemetry.{each.name} ADD CONSTRAINT pk_{each.name} PRIMARY KEY ({keys})"
+        yield f"ALTER TABLE telemetry.{each.name} ATTACH PARTITION telemetry.{each.rest} DEFAULT"
+        yield f"CREATE INDEX fleet_ts_{each.name} ON telemetry.{each.name} USING brin (ts) WITH (pages_per_range = 16)"
+
+
+def ages(connection: Connection) -> dict[str, int]:
+    """Seconds for which each resolution is kept here."""
+    return {name: age_s for name, age_s in connection.execute(text("SELECT resolution, age_s FROM fleet.kept"))}
+
+
+def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
+    """Groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
+
+    Rows that the DEFAULT holds of a partition's time are moved into it.
+    """
+    kept = ages(connection) if kept is None else kept
+    there = partitions(connection)
+    for each in TIMED:
+        first = (now_ts - kept[each.resolution]) // each.span_s * each.span_s
+        strays = _strays(connection, each) if each.name in there else {}
+        due = {*range(first, now_ts + AHEAD_S, each.span_s)} - {*there.get(each.name, {}).values()}
+        for start in sorted(due):
+            yield tuple(_new(each, start, moving=start in strays))
+        if any(start < first for start in strays):
+            yield (f"DELETE FROM telemetry.{each.rest} WHERE ts < {first}",)
+        for name, start in sorted(there.get(each.name, {}).items()):
+            if start < first:
+                yield (f"DROP TABLE telemetry.{name}",)
+
+
+def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:
+    """Do what `keeping` says, as the tables' owner; returns the statements. Leaves it to another that is at it."""
+    done: list[str] = []
+    with connection.begin():
+        due = list(keeping(connection, now_ts))
+    for n, statements in enumerate(due, 1):
+        with connection.begin():
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_S}s'")
+            if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_LOCK})").scalar():
+                return done
+            for each in statements:
+                connection.exec_driver_sql(each)
+        done += statements
+        told(n, len(due))
+    return done
+
+
+def _new(each: Timed, start: int, *, moving: bool) -> Iterator[str]:
+    name, end = each.partition(start), start + each.span_s
+    values = f"FOR VALUES FROM ({start}) TO ({end})"
+    if not moving:
+        yield f"CREATE TABLE telemetry.{name} PARTITION OF telemetry.{each.name} {values}"
+        return
+    within = f"FROM telemetry.{each.rest} WHERE ts >= {start} AND ts < {end}"
+    yield f"LOCK TABLE telemetry.{each.rest} IN EXCLUSIVE MODE"
+    yield f"CREATE TABLE telemetry.{name} (LIKE telemetry.{each.name} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+    yield f"INSERT INTO telemetry.{name} SELECT * {within}"
+    yield f"DELETE {within}"
+    yield f"ALTER TABLE telemetry.{each.name} ATTACH PARTITION telemetry.{name} {values}"
+
+
+def _strays(connection: Connection, each: Timed) -> dict[int, int]:
+    """Starts of the spans that the DEFAULT holds rows of, with how many."""
+    rows = connection.execute(
+        text(f"SELECT ts / :span * :span, count(*) FROM telemetry.{each.rest} GROUP BY 1"), {"span": each.span_s}
+    )
+    return {start: n for start, n in rows}

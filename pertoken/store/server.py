@@ -1,0 +1,165 @@
+"""A PostgreSQL server by its URL: checked, shown without its password, entered with what files hold.
+
+A password comes from a file, from the service manager's credential, from libpq's own places (PGPASSFILE) or, if it
+must, from the URL. It is read when a connection is made and repeated in no message.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from pertoken.config import Settings
+from pertoken.errors import BadInput, StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+CREDENTIAL = "pertoken.database-url"
+"""Name of the service manager's credential that may hold the whole URL."""
+CONNECT_S = 10
+
+
+def server_url(text: str, where: str) -> URL:
+    """A checked PostgreSQL URL, for psycopg. Raises BadInput naming `where` it was set; never repeats it."""
+    authority = text.partition("://")[2].partition("/")[0].partition("?")[0]
+    if authority.count("@") > 1:
+        raise BadInput(f"{where}: a @ in a user name or password is written %40")
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise BadInput(f"{where}: not a database URL: write it like postgresql://user@host/database") from None
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise BadInput(f"{where}: {url.get_backend_name()} is not supported: name a folder or a postgresql:// URL")
+    password = url.query.get("password")
+    if isinstance(password, str):
+        url = url.difference_update_query(["password"]).set(password=password)
+    return url.set(drivername="postgresql+psycopg")
+
+
+def without_secret(message: str, url: URL | None) -> str:
+    """A driver's message with the URL's password, should it hold one, left out."""
+    password = url.password if url else None
+    return message.replace(str(password), "***") if password else message
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server to connect to, and what it asks for."""
+
+    url: URL = field(repr=False)
+    password_file: str | None = None
+    tls: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def __str__(self) -> str:
+        """How it is shown: never with a password."""
+        return self.url.render_as_string(hide_password=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a pipe to a child of ours, password and all: never for a log, an argument or the environment."""
+        rest = {name: getattr(self, name) for name in self.__slots__ if name != "url"}
+        return {"url": self.url.render_as_string(hide_password=False), **rest}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Server":
+        """The same again. Raises BadInput for a URL that is none."""
+        return cls(**{**values, "url": server_url(values["url"], "ship.url")})
+
+    def connect(self) -> "psycopg.Connection[Any]":
+        """A connection that works behind PgBouncer in transaction mode: nothing of it outlives a transaction.
+
+        Raises StoreError, in one line, if there is no way in.
+        """
+        try:
+            import psycopg
+        except ModuleNotFoundError:
+            raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
+        try:
+            return psycopg.connect(
+                **self._parameters(),
+                connect_timeout=CONNECT_S,
+                prepare_threshold=None,
+                application_name="pertoken",
+                keepalives_idle=30,
+            )
+        except psycopg.Error as error:
+            raise StoreError(f"{self}: {self.told(error)}") from None
+
+    def told(self, error: BaseException) -> str:
+        """The first line of a driver's error, without a secret."""
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        text = without_secret(lines[0], self.url)
+        password = self._password()
+        return text.replace(password, "***") if password else text
+
+    def _parameters(self) -> dict[str, Any]:
+        url = self.url
+        found: dict[str, Any] = {
+            "host": url.host or None,
+            "port": url.port,
+            "user": url.username,
+            "dbname": url.database,
+            "password": self._password(required=True) or (str(url.password) if url.password else None),
+            **{name: value for name, value in url.query.items() if isinstance(value, str)},
+        }
+        if self.tls or "sslmode" not in found:
+            found["sslmode"] = self.tls or ("prefer" if _near(found["host"]) else "verify-full")
+        if self.ca_file:
+            found["sslrootcert"] = self.ca_file
+        elif found["sslmode"] == "verify-full":
+            found.setdefault("sslrootcert", "system")
+        found |= {name: value for name, value in (("sslcert", self.cert_file), ("sslkey", self.key_file)) if value}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _password(self, *, required: bool = False) -> str | None:
+        if self.password_file is None:
+            return None
+        try:
+            return Path(self.password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            if not required:
+                return None
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise StoreError(f"the password cannot be read from {self.password_file}: {reason}") from None
+
+
+def _near(host: object) -> bool:
+    if not isinstance(host, str) or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def shipping_server(settings: Settings, environment: Mapping[str, str] = os.environ) -> Server | None:
+    """Where this host ships to: the setting, else the service manager's credential; None: nowhere.
+
+    Raises BadInput for a URL that is none or a credential that cannot be read.
+    """
+    text, where = settings.ship_url, "ship.url"
+    folder = environment.get("CREDENTIALS_DIRECTORY")
+    if text is None and folder and (Path(folder) / CREDENTIAL).is_file():
+        where = f"credential {CREDENTIAL}"
+        try:
+            text = (Path(folder) / CREDENTIAL).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise BadInput(f"{where}: cannot be read") from None
+    if not text:
+        return None
+    return Server(
+        url=server_url(text, where),
+        password_file=settings.ship_password_file,
+        tls=settings.ship_tls,
+        ca_file=settings.ship_ca_file,
+        cert_file=settings.ship_cert_file,
+        key_file=settings.ship_key_file,
+    )

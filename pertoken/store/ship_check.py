@@ -1,0 +1,106 @@
+"""Comparing a host's roll-ups with what the server holds: a count and a checksum for each table and stretch of time.
+
+A row's checksum is the first 60 bits of the SHA-256 of its values, and a stretch's is the sum of them, so that the
+order of rows does not matter and both sides can compute it where the rows are.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Table
+
+from pertoken.store.outbox import ROLLED
+from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.ship_read import Here, Local, Row
+
+if TYPE_CHECKING:
+    import psycopg
+
+DAY = 86_400
+_SETTLE_S = 2 * MINUTE
+"""How long after its end an hour may still be recomputed by the rows of its last minute."""
+
+Sum = tuple[int, int]
+"""(rows, checksum)"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Rows of one table over a stretch of time in which the two sides differ."""
+
+    table: Table
+    owner: str
+    start: int
+    rows: list[Row]
+    here: Sum
+    there: Sum
+
+
+def differing(
+    local: Local, connection: "psycopg.Connection[Any]", here: Here, ages: dict[str, int], day: int
+) -> Iterator[Stretch]:
+    """Stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
+
+    Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
+    hour here may be half deleted: then the server holds more of it, which is no loss.
+    """
+    closed = (here.newest_ts - _SETTLE_S) // HOUR * HOUR
+    for source in ROLLED:
+        table, owner = source.tables[0]
+        oldest = here.oldest_ts.get(table.name)
+        if oldest is None:
+            continue
+        there_from = here.newest_ts - ages["1m" if source.bucket_s == MINUTE else "1h"] + HOUR
+        start = max(day, oldest // HOUR * HOUR, -(-there_from // HOUR) * HOUR)
+        end = min(day + DAY, closed)
+        if start >= end:
+            continue
+        span = HOUR if source.bucket_s == MINUTE else DAY
+        owners = here.owners[owner]
+        ours: dict[int, list[Row]] = {}
+        ts = [column.name for column in table.columns].index("ts")
+        for row in local.between(table, owner, owners, start, end):
+            ours.setdefault(int(row[ts] or 0) // span * span, []).append(row)
+        theirs = _theirs(connection, table, owner, owners, start, end, span)
+        for at, rows in sorted(ours.items()):
+            found = checksum(rows)
+            if theirs.get(at) != found:
+                yield Stretch(table, owner, at, rows, found, theirs.get(at, (0, 0)))
+
+
+def checksum(rows: Sequence[Row]) -> Sum:
+    """Count and checksum of rows as SQLite gives them."""
+    total = 0
+    for row in rows:
+        text = ",".join(["~" if value is None else str(value) for value in row])
+        total += int.from_bytes(sha256(text.encode()).digest()[:8]) >> 4
+    return len(rows), total
+
+
+def _theirs(
+    connection: "psycopg.Connection[Any]",
+    table: Table,
+    owner: str,
+    owners: Sequence[int],
+    start: int,
+    end: int,
+    span: int,
+) -> dict[int, Sum]:
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = '120s'")
+        rows = connection.execute(_query(table, owner), (span, span, list(owners), start, end)).fetchall()
+    return {at: (n, int(total)) for at, n, total in rows}
+
+
+@cache
+def _query(table: Table, owner: str) -> str:
+    values = ", ".join(f"coalesce(\"{column.name}\"::text, '~')" for column in table.columns)
+    text = f"concat_ws(',', {values})"
+    number = f"('x' || left(encode(sha256(convert_to({text}, 'UTF8')), 'hex'), 15))::bit(60)::bigint"
+    return (
+        f"SELECT ts / %s * %s, count(*), sum({number}) FROM {table.fullname} "
+        f"WHERE {owner} = ANY (%s::bigint[]) AND ts >= %s AND ts < %s GROUP BY 1"
+    )

@@ -1,0 +1,91 @@
+"""`python -m tests.chaos.recorder FOLDER URL SEED PAUSE_MS`: an agent's writer and shipper, with a clock of its own.
+
+Ticks as fast as it may, each ten seconds after the last, but for a clock that is stepped: forth by up to two hours, and
+back, where rows come late into minutes that were shipped already.
+"""
+
+import random
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pertoken.agent.shipping import Shipping
+from pertoken.provenance import Provenance
+from pertoken.store.ids import stable_id
+from pertoken.store.place import place
+from pertoken.store.rows import (
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    DeviceSample,
+    DeviceShare,
+    EngineRow,
+    EpochRow,
+    HistogramSample,
+    Tick,
+)
+from pertoken.store.server import Server, server_url
+from pertoken.store.write import Writer
+from tests.values import HOST, host_row, host_sample
+
+BEGIN = 1_790_000_000
+_DEVICES = [DeviceRow(stable_id("device", f"c{i}"), HOST, "gpu", f"c{i}", "nvidia", "H100", i) for i in range(2)]
+_ENGINE = EngineRow(stable_id("engine", "c"), HOST, "vllm", "http://127.0.0.1:1", 1, 1, 1, "1", "process")
+_DEPLOYMENT = DeploymentRow(stable_id("deployment", "c"), _ENGINE.engine_id, HOST, "m")
+
+
+def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
+    """A tick of two devices that serve one model."""
+    ids = tuple(each.device_id for each in _DEVICES)
+    samples: list[object] = [replace(host_sample(ts), load_1e2=n % 1000)]
+    samples += [DeviceSample(each, ts, 10_000, 10_000, util_1e4=n % 10_000, power_mw=300_000 + n) for each in ids]
+    samples += [DeviceShare(each, epoch_id, ts, 10_000, 1_000_000, 6_000, Provenance.COUNTER) for each in ids]
+    samples.append(DeploymentSample(epoch_id, ts, 10_000, 10_000, True, busy_ms=6000, generated_tokens=n))
+    samples.append(HistogramSample(epoch_id, "ttft_s", ts, 1, n % 3, 1 + n % 5))
+    epoch = EpochRow(epoch_id, _DEPLOYMENT.deployment_id, start_ts, None, "1", "{}", ids)
+    return Tick(
+        ts=ts,
+        host=host_row(),
+        devices=tuple(_DEVICES),
+        engines=(_ENGINE,),
+        deployments=(_DEPLOYMENT,),
+        epochs=(epoch,) if n % 50 == 0 else (),
+        samples=tuple(samples),
+        bucket_sets={1: (0.1, 0.5)},
+    )
+
+
+def main() -> None:
+    """Record and ship until killed, or until standard input ends."""
+    folder, url, seed, pause_ms = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+    draw = random.Random(seed)
+    with Writer(place(str(folder))) as writer:
+        writer.ship(True, raw=False)
+        shipping = Shipping(folder, Server(server_url(url, "chaos")), every_s=0.3)
+        newest = max(BEGIN, writer.before.last_ts(HOST) or 0)
+        start, taken, n = newest, {newest}, 0
+        epoch_id = stable_id("epoch", "c", start)
+        ts = newest
+        while n == 0 or (folder.parent / "stop").exists() is False:
+            n += 1
+            ts += 10
+            if draw.random() < 0.02:
+                ts += draw.choice((-3600, -600, -60, 120, 7200)) // 10 * 10
+            # Rows of this life only: a clock that is stepped back comes to ticks that are taken, and passes them.
+            ts = max(ts, start + 10)
+            while ts in taken:
+                ts += 10
+            taken.add(ts)
+            writer.commit(tick_at(ts, epoch_id, start, n if n > 1 else 50))
+            if n % 6 == 0:
+                writer.roll_up(hours=n % 12 == 0)
+                shipping.settle(writer)
+            shipping.poll()
+            time.sleep(pause_ms / 1000)
+        writer.roll_up()
+        shipping.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A fleet's server for tests: prepared once, with logins of two hosts, and hosts whose databases are seeded."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, make_url, select, text
+
+from pertoken.agent.shipper import Shipper
+from pertoken.store.open import reading, writing
+from pertoken.store.outbox import ROLLED
+from pertoken.store.place import Place, place
+from pertoken.store.server import Server, server_url
+from pertoken.store.ship_read import Local
+from pertoken.store.write import Writer
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import laid
+
+NOW = 1_790_000_400
+"""A whole minute, 5 min into its hour."""
+
+
+def login(owner: str, name: str, password: str | None = None) -> Server:
+    """The same server as its owner's URL, entered by another login."""
+    url: URL = make_url(owner).set(username=name, password=password)
+    return Server(server_url(url.render_as_string(hide_password=False), "test"))
+
+
+def host(folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, end_ts: int = NOW, **more: Any) -> Place:
+    """A host's database with `minutes` of a served model, all of it marked to be shipped."""
+    where = laid(folder)
+    with Writer(where) as writer:
+        writer.ship(True, raw=raw)
+    return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
+
+
+def shipper(where: Place, server: Server, told: list[dict[str, Any]] | None = None) -> Shipper:
+    """A shipper of one host, without its process."""
+    return Shipper(
+        Local(where), server, lambda **each: (told if told is not None else []).append(each), threading.Event()
+    )
+
+
+def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[str, list[tuple[Any, ...]]]:
+    """Every roll-up row by table, sorted; of some owners only, where a server holds several hosts."""
+    found = {}
+    for source in ROLLED:
+        table, owner = source.tables[0]
+        query = select(table)
+        if owners is not None:
+            query = query.where(table.c[owner].in_(owners))
+        found[table.name] = sorted(tuple(row) for row in connection.execute(query))
+    return found
+
+
+def here(where: Place) -> dict[str, list[tuple[Any, ...]]]:
+    """The roll-ups of a host's own database."""
+    with reading(where, "telemetry").connect() as connection, connection.begin():
+        return rolled(connection)
+
+
+def owners(where: Place) -> list[int]:
+    """Ids of a host, its devices and its epochs."""
+    found = Local(where).here()
+    assert found is not None
+    return [each for ids in found.owners.values() for each in ids]
+
+
+def there(server: Place, where: Place) -> dict[str, list[tuple[Any, ...]]]:
+    """The roll-ups that a server holds of one host."""
+    with reading(server, "telemetry").connect() as connection, connection.begin():
+        return rolled(connection, owners(where))
+
+
+def change(server: Place, statement: str, **parameters: Any) -> int:
+    """Change something behind everyone's back; returns the rows it changed."""
+    with writing(server, "telemetry").connect() as connection, connection.begin():
+        return connection.execute(text(statement), parameters).rowcount
+
+
+def ask(server: Place, query: str, **parameters: Any) -> Any:
+    """The one value that answers a query."""
+    with reading(server, "telemetry").connect() as connection, connection.begin():
+        return connection.execute(text(query), parameters).scalar()
+
+
+__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "place", "rolled", "shipper", "there"]

@@ -1,0 +1,127 @@
+"""A fleet's server by time: partitions ahead, a DEFAULT for what comes late or early, retention by DROP."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from pertoken.cli import main
+from pertoken.errors import BadInput, StoreError
+from pertoken.migrations import drift, upgrade
+from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
+from pertoken.store.fleet_logins import enroll
+from pertoken.store.open import reading
+from pertoken.store.partitions import AHEAD_S, DAY, TIMED, partitions
+from pertoken.store.place import Place, place
+from pertoken.store.server import Server
+from tests.fleet.servers import NOW, ask, change, here, host, shipper, there
+from tests.postgres import server_url
+
+KEEP = {"raw": 2 * DAY, "1m": 3 * DAY, "1h": 60 * DAY}
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A server of its own, since its clock is moved."""
+    with server_url(tmp_path_factory.mktemp("partitions")) as url:
+        yield place(url)
+
+
+def starts(where: Place, table: str) -> list[int]:
+    with reading(where, "telemetry").connect() as connection, connection.begin():
+        return sorted(partitions(connection)[table].values())
+
+
+def test_a_dry_run_prints_what_it_would_do_and_changes_nothing(fresh: Place) -> None:
+    assert fresh.url is not None
+    url = fresh.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    done = CliRunner().invoke(main, ["db", "init-fleet", url, "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert "CREATE ROLE pertoken_agent NOLOGIN;" in done.stdout
+    assert "PARTITION BY RANGE (ts);" in done.stdout and "CREATE POLICY" in done.stdout
+    assert ask(fresh, "SELECT count(*) FROM pg_namespace WHERE nspname IN ('telemetry', 'advice', 'fleet')") == 0
+    assert ask(fresh, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pertoken%'") == 0
+
+
+def test_a_server_filled_before_it_was_a_fleets_keeps_its_rows(fresh: Place) -> None:
+    for group in ("telemetry", "advice"):
+        upgrade(fresh, group)
+    change(fresh, "INSERT INTO telemetry.engine_counter_1m VALUES (5, 'm', :ts, 42, 1)", ts=NOW - DAY)
+    init_fleet(fresh, NOW, keep=KEEP)
+    assert ask(fresh, "SELECT delta FROM telemetry.engine_counter_1m WHERE ts = :ts", ts=NOW - DAY) == 42
+    assert ask(fresh, "SELECT count(*) FROM telemetry.engine_counter_1m_rest") == 0  # in the partition of its day
+    for group in GROUPS:
+        assert drift(fresh, group) is None
+
+
+def test_doing_it_again_makes_no_new_thing(fresh: Place) -> None:
+    before = ask(fresh, "SELECT count(*) FROM pg_class"), ask(fresh, "SELECT count(*) FROM pg_policy")
+    again = init_fleet(fresh, NOW)
+    assert not [
+        each for each in again if each.startswith(("CREATE TABLE", "CREATE POLICY", "ALTER", "DROP", "CREATE ROLE"))
+    ]
+    assert (ask(fresh, "SELECT count(*) FROM pg_class"), ask(fresh, "SELECT count(*) FROM pg_policy")) == before
+    assert ask(fresh, "SELECT age_s FROM fleet.kept WHERE resolution = '1m'") == KEEP["1m"]  # as it was set
+
+
+def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index(fresh: Place) -> None:
+    for each in TIMED:
+        found = starts(fresh, each.name)
+        assert found[0] <= NOW - KEEP[each.resolution] and found[-1] + each.span_s >= NOW + AHEAD_S - each.span_s
+        assert found == list(range(found[0], found[-1] + 1, each.span_s)), each.name
+        default = "SELECT count(*) FROM pg_class WHERE relname = :n AND relkind = 'r'"
+        assert ask(fresh, default, n=each.rest) == 1
+        assert ask(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{each.name}") == 1
+
+
+def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: Place) -> None:
+    insert = "INSERT INTO telemetry.engine_counter_1m VALUES (1, 'm', :ts, 1, 1)"
+    count = "SELECT count(*) FROM telemetry.engine_counter_1m WHERE ts = :ts"
+    rest = "SELECT count(*) FROM telemetry.engine_counter_1m_rest"
+    change(fresh, insert, ts=NOW)
+    far, ancient = NOW + AHEAD_S + 5 * DAY, NOW - 300 * DAY  # a clock that is wrong; a host that was away
+    for ts in (far, ancient):
+        change(fresh, insert, ts=ts)
+    assert ask(fresh, rest) == 2
+    assert ask(fresh, count, ts=far) == 1 and ask(fresh, count, ts=ancient) == 1  # read where they are
+    maintain(fresh, NOW + 6 * DAY)
+    assert ask(fresh, rest) == 0
+    assert ask(fresh, count, ts=far) == 1  # in the partition of its day
+    assert ask(fresh, count, ts=NOW) == 0 and ask(fresh, count, ts=ancient) == 0  # past their age
+    found = starts(fresh, "engine_counter_1m")
+    assert found[0] == (NOW + 6 * DAY - KEEP["1m"]) // DAY * DAY
+    assert maintain(fresh, NOW + 6 * DAY) == []
+
+
+def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: Place, tmp_path: Path) -> None:
+    assert fresh.url is not None
+    enroll(fresh, "postgres", 1)
+    later = NOW + 9 * DAY
+    where = host(tmp_path, host="owner", minutes=3, end_ts=later)
+    shipper(where, Server(fresh.url)).round()
+    found = starts(fresh, "device_1m")
+    assert found[-1] >= later + AHEAD_S - DAY and found[0] == (later - KEEP["1m"]) // DAY * DAY
+    assert there(fresh, where) == here(where)
+
+
+def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: Place) -> None:
+    with reading(fresh, "telemetry").connect() as connection, connection.begin():
+        plan = "\n".join(
+            row[0]
+            for row in connection.execute(
+                text("EXPLAIN SELECT * FROM telemetry.device_1m WHERE ts >= :a AND ts < :b"),
+                {"a": NOW + 6 * DAY, "b": NOW + 6 * DAY + 60},
+            )
+        )
+    assert plan.count("Scan on device_1m_p") + plan.count("Scan using device_1m_p") == 1, plan
+
+
+def test_a_folder_is_no_fleet_and_a_server_that_is_not_ready_says_so(tmp_path: Path, owner_url: str) -> None:
+    with pytest.raises(BadInput, match="needs a server"):
+        init_fleet(place(str(tmp_path)), NOW)
+    done = CliRunner().invoke(main, ["db", "maintain", "--db", str(tmp_path)])
+    assert done.exit_code == 2 and "name a server" in done.stderr
+    with server_url(tmp_path / "bare") as url, pytest.raises(StoreError, match="init-fleet"):
+        maintain(place(url), NOW)

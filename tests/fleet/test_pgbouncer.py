@@ -1,0 +1,88 @@
+"""Everything works through a pooler that hands each transaction to whatever session is free."""
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pertoken.costs.report import fleet_report
+from pertoken.errors import StoreError
+from pertoken.store.fleet_logins import enroll
+from pertoken.store.open import open_store
+from pertoken.store.place import Place, place
+from pertoken.store.server import Server, server_url
+from tests.fleet.pgbouncer import PROGRAM, pgbouncer
+from tests.fleet.servers import NOW, ask, here, host, shipper, there
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the Debian package pgbouncer is not installed")
+HOSTS = 3
+
+
+@pytest.fixture(scope="module")
+def sockets(owner_url: str, server: Place) -> Path:
+    assert server.url is not None
+    enroll(server, "pooled", HOSTS)
+    return Path(str(server.url.query["host"]))
+
+
+@pytest.fixture
+def pooled(sockets: Path, tmp_path: Path) -> Iterator[Server]:
+    """The server through one session for everybody."""
+    with pgbouncer(tmp_path / "pooler", sockets, "pooled") as port:
+        yield Server(server_url(f"postgresql://pooled@127.0.0.1:{port}/postgres", "test"))
+
+
+def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
+    server: Place, pooled: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", 40)  # temporary tables and arrays both
+    monkeypatch.setattr("pertoken.agent.shipper.MARKS", 100)
+    hosts = [host(tmp_path / f"h{i}", host=f"pooled-{i}", minutes=65) for i in range(HOSTS)]
+    faults: list[BaseException] = []
+
+    def ship(where: Place) -> None:
+        try:
+            for _ in range(2):
+                shipper(where, pooled).round()
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=ship, args=(where,)) for where in hosts]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert faults == []
+    for where in hosts:
+        assert there(server, where) == here(where)
+    assert ask(server, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pooled'") <= 1
+
+
+def test_screens_read_through_it_too(server: Place, sockets: Path, tmp_path: Path) -> None:
+    with pgbouncer(tmp_path / "pooler", sockets, "postgres") as port:
+        through = open_store(place(f"postgresql://postgres@127.0.0.1:{port}/postgres"))
+        for _ in range(3):
+            found = fleet_report(through, 3600, NOW)
+        assert found.devices == fleet_report(open_store(server), 3600, NOW).devices
+
+
+def test_a_certificate_is_believed_only_by_its_authority_and_for_its_name(sockets: Path, tmp_path: Path) -> None:
+    authority, key, certificate = (tmp_path / name for name in ("ca.pem", "key.pem", "cert.pem"))
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    for name, out in (("127.0.0.1", certificate), ("127.0.0.9", authority)):
+        subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{name}"]
+        into = ["-keyout", str(key.with_suffix(f".{name}")), "-out", str(out)]
+        subprocess.run([*make, *subject, *into], check=True, capture_output=True)
+    tls = f"client_tls_sslmode = require\nclient_tls_key_file = {key.with_suffix('.127.0.0.1')}\n"
+    tls += f"client_tls_cert_file = {certificate}\n"
+    with pgbouncer(tmp_path / "pooler", sockets, "pooled", more=tls) as port:
+        url = server_url(f"postgresql://pooled@127.0.0.1:{port}/postgres", "test")
+        with Server(url, tls="verify-full", ca_file=str(certificate)).connect() as connection:
+            assert connection.execute("SELECT session_user").fetchall() == [("pooled",)]
+        for server in (Server(url, tls="verify-full"), Server(url, tls="verify-full", ca_file=str(authority))):
+            with pytest.raises(StoreError, match="certificate"):
+                server.connect()
+        with pytest.raises(StoreError, match="SSL required"):
+            Server(url, tls="disable").connect()

@@ -1,0 +1,61 @@
+"""Several hosts' data in one report: the same dollars as the hosts' own reports, together."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pertoken.cli import main
+from pertoken.costs.lines import FleetReport
+from pertoken.costs.report import fleet_report
+from pertoken.migrations.fleet import init_fleet
+from pertoken.store import book
+from pertoken.store.book import Book
+from pertoken.store.fleet_logins import enroll
+from pertoken.store.open import open_store
+from pertoken.store.place import Place, place
+from tests.fleet.servers import NOW, host, login, shipper
+from tests.postgres import server_url
+
+HOSTS = ("report-a", "report-b", "report-c")
+
+
+def price(where: Place) -> None:
+    with Book(where).writing() as connection:
+        book.add_price(
+            connection,
+            selector="H100",
+            nano_usd_per_device_hour=6_880_000_000,
+            from_ts=0,
+            set_ts=0,
+            set_by="x",
+            note=None,
+        )
+
+
+def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
+    with server_url(tmp_path / "server") as url:
+        owner = place(url)
+        init_fleet(owner, NOW, keep={"1m": 86_400, "1h": 30 * 86_400})
+        enroll(owner, "relay", len(HOSTS))
+        price(owner)
+        hosts = [host(tmp_path / name, host=name, gpus=4, minutes=130) for name in HOSTS]
+        for where in hosts:
+            price(where)
+            shipper(where, login(url, "relay")).round()
+        for window_s in (3600, 7200):
+            alone = [fleet_report(open_store(where), window_s, NOW) for where in hosts]
+            compare(alone, fleet_report(open_store(owner), window_s, NOW))
+        advice = CliRunner().invoke(main, ["advise", "--db", url, "--since", "2h", "--json"])
+        assert advice.exit_code == 0, advice.output
+
+
+def compare(alone: list[FleetReport], together: FleetReport) -> None:
+    bill = together.bill
+    assert bill is not None and bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
+    for part in ("paid", "busy", "idle", "other", "unallocated"):
+        assert getattr(bill, part) == sum(getattr(each.bill, part) for each in alone), part
+    assert together.nano_usd_per_mtok == alone[0].nano_usd_per_mtok  # hosts that do the same cost the same
+    assert [each.name for each in together.hosts] == list(HOSTS)
+    assert len(together.devices) == 4 * len(HOSTS) and len(together.deployments) == len(HOSTS)
+    assert together.power_w == pytest.approx(sum(each.power_w or 0 for each in alone))

@@ -1,0 +1,168 @@
+"""A password appears nowhere: not in messages, logs, rows, arguments or the environment of a child."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pertoken.agent.shipping import Shipping
+from pertoken.cli import main
+from pertoken.config import load
+from pertoken.errors import PertokenError
+from pertoken.store.place import Place, place
+from pertoken.store.server import CREDENTIAL, Server, server_url, shipping_server
+from pertoken.store.write import Writer
+from tests.fleet.servers import host, shipper
+from tests.values import laid
+
+CANARY = "canary-4711"
+AWAY = f"postgresql://someone:{CANARY}@127.0.0.1:1/none"
+WRONG = [
+    AWAY,
+    f"postgresql://someone:{CANARY}@nowhere.invalid/none",
+    f"postgresql://someone@127.0.0.1:1/none?password={CANARY}",
+    f"postgresql://someone:b@{CANARY}@127.0.0.1:1/none",
+    f"postgresql://someone:{CANARY}@127.0.0.1:port/none",
+    f"postgresql+psycopg://someone:{CANARY}@127.0.0.1:1/none",
+    f"postgresql+nothing://someone:{CANARY}@127.0.0.1:1/none",
+    f"mysql://someone:{CANARY}@127.0.0.1/none",
+    f"postgresql://someone:{CANARY}@127.0.0.1:1/none?sslmode=nonsense",
+    f"postgresql://someone:{CANARY}@127.0.0.1:1/none?nonsense=1",
+    f"postgresql:/someone:{CANARY}@127.0.0.1",
+]
+COMMANDS = [
+    ["top"],
+    ["advise"],
+    ["prices", "show"],
+    ["prices", "set", "1", "--for", "gpu"],
+    ["db", "info"],
+    ["db", "check"],
+    ["db", "upgrade"],
+    ["db", "purge"],
+    ["db", "init-fleet"],
+    ["db", "init-fleet", "--dry-run"],
+    ["db", "maintain"],
+    ["db", "enroll", "somebody"],
+    ["db", "disown", "somebody"],
+    ["db", "request-raw", "somebody"],
+    ["agent", "status"],
+    ["config", "show"],
+    ["config", "check"],
+]
+
+
+@pytest.mark.parametrize("url", WRONG)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_command_repeats_it(command: list[str], url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERTOKEN_DB", url)
+    done = CliRunner().invoke(main, command)
+    assert CANARY not in done.output + done.stderr + repr(done.exception)
+    assert "Traceback" not in done.output
+    if command[0] not in ("config", "agent"):
+        assert done.exit_code in (1, 2) and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("url", WRONG)
+def test_no_failure_of_shipping_repeats_it(url: str, tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def fails(what: Callable[[], Any]) -> None:
+        try:
+            told.append(what())
+        except PertokenError as error:
+            told.extend([str(error), repr(error), repr(error.__cause__)])
+
+    where = host(tmp_path, minutes=2)
+    settings = load(None, {"PERTOKEN_SHIP_URL": url})
+    fails(lambda: repr(shipping_server(settings, {})))
+    fails(lambda: str(shipping_server(settings, {})))
+    fails(lambda: shipper(where, Server(server_url(url, "ship.url"))).round())
+    assert told and CANARY not in str(told)
+
+
+def test_settings_are_shown_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "pertoken.toml"
+    file.write_text(f'db = "{AWAY}"\n[ship]\nurl = "{AWAY}"\n')
+    for options in ([], ["--json"]):
+        done = CliRunner().invoke(main, ["config", "show", "--config", str(file), *options])
+        assert done.exit_code == 0 and CANARY not in done.output and "someone:***@" in done.output
+    for wrong in ("ship.url = ['x']", f"ship.url = ['{AWAY}']", f"db = ['{AWAY}']", f"ship.tls = '{CANARY}'"):
+        file.write_text(wrong)
+        done = CliRunner().invoke(main, ["config", "check", "--config", str(file)])
+        assert done.exit_code == 2 and AWAY not in done.output
+
+
+def test_it_comes_from_a_file_which_is_read_at_every_connection(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    server = Server(server_url("postgresql://x@db.example.com/y", "test"), password_file=str(secret))
+    with pytest.raises(PertokenError, match="the password cannot be read from"):
+        server.connect()
+    secret.write_text(f"{CANARY}\nsecond line\n")
+    parameters = server._parameters()
+    assert parameters["password"] == CANARY
+    assert server.told(RuntimeError(f"no: {CANARY}")) == "no: ***"
+    assert CANARY not in repr(server) + str(server)
+    secret.write_text("another")
+    assert server._parameters()["password"] == "another"
+
+
+def test_it_comes_from_the_service_managers_credential(tmp_path: Path) -> None:
+    (tmp_path / CREDENTIAL).write_text(f"postgresql://gpu_1:{CANARY}@db.example.com/pertoken\n")
+    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    found = shipping_server(load(None, {}), environment)
+    assert found is not None and found.url.password == CANARY
+    assert str(found) == "postgresql+psycopg://gpu_1:***@db.example.com/pertoken"
+    set_here = shipping_server(load(None, {"PERTOKEN_SHIP_URL": "postgresql://a@b/c"}), environment)
+    assert set_here is not None and set_here.url.host == "b"
+    (tmp_path / CREDENTIAL).write_text(f"{CANARY} is no URL")
+    with pytest.raises(PertokenError) as caught:
+        shipping_server(load(None, {}), environment)
+    assert CANARY not in str(caught.value)
+    assert shipping_server(load(None, {}), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "tls", "mode", "authority"),
+    [
+        ("postgresql://x@db.example.com/y", None, "verify-full", "system"),
+        ("postgresql://x@10.0.0.1/y", None, "verify-full", "system"),
+        ("postgresql://x@127.0.0.1/y", None, "prefer", None),
+        ("postgresql://x@/y?host=/run/postgresql", None, "prefer", None),
+        ("postgresql://x@db.example.com/y?sslmode=require", None, "require", None),
+        ("postgresql://x@db.example.com/y?sslmode=require", "verify-full", "verify-full", "system"),
+        ("postgresql://x@db.example.com/y", "disable", "disable", None),
+    ],
+)
+def test_a_server_elsewhere_must_prove_itself_unless_told_otherwise(
+    url: str, tls: str | None, mode: str, authority: str | None
+) -> None:
+    parameters = Server(server_url(url, "test"), tls=tls)._parameters()
+    assert (parameters["sslmode"], parameters.get("sslrootcert")) == (mode, authority)
+
+
+def test_a_child_is_told_it_through_a_pipe_and_its_failures_become_events_without_it(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        writer.ship(True)
+    host(tmp_path, minutes=2)
+    shipping = Shipping(tmp_path, Server(server_url(AWAY, "test")), every_s=0.1)
+    shipping.poll()
+    try:
+        pid = shipping.pid
+        shown = "".join(Path(f"/proc/{pid}/{name}").read_bytes().decode() for name in ("cmdline", "environ"))
+        events: list[Any] = []
+        while not events:
+            events += shipping.events()
+    finally:
+        shipping.close()
+    assert CANARY not in shown + str(events)
+    assert events[0].kind == "ship_failed" and "someone:***@127.0.0.1:1" in events[0].message
+    assert json.dumps(Server(server_url(AWAY, "test")).to_json()).count(CANARY) == 1  # only in what the pipe carries
+
+
+def test_a_place_shows_none(tmp_path: Path) -> None:
+    where: Place = place(f"postgresql://x@127.0.0.1/y?password={CANARY}")
+    assert CANARY not in str(where) + repr(where)
