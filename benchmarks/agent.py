@@ -8,8 +8,8 @@ real driver's calls take comes on top. It needs a C compiler.
 
 import argparse
 import importlib.util
+import json
 import os
-import signal
 import sqlite3
 import statistics
 import subprocess
@@ -18,19 +18,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.report import Row, Target, report
+from benchmarks.usage import use
 from tests.standin_nvml import Machine, eight
 from tests.standin_nvml.native import COMPILER, build, calls_made, environment
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 CHILD_PATIENCE_S = 5.0
-STARTS = 3
 LOOK_S = 0.02
 WARM_UP_TICKS = 3
 PEER_WARM_UP_S = 15.0
@@ -47,42 +46,9 @@ CPU = "CPU-time clocks of its processes, over the measured time"
 PSS = "Pss of smaps_rollup of its processes, summed, once the others ended; two Pythons of the benchmark share pages"
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What a process and its children used so far, and hold now."""
-
-    cpu_s: float
-    rss_mib: float
-    pss_mib: float
-    at_s: float
-
-
-def use(pid: int) -> Use:
-    """Of the process and all it started that still run."""
-    root = psutil.Process(pid)
-    cpu_s = rss = pss = 0.0
-    for process in (root, *root.children(recursive=True)):
-        cpu_s += time.clock_gettime(cpu_clock(process.pid))
-        sizes = _rollup(process.pid)
-        rss, pss = rss + sizes["Rss"], pss + sizes["Pss"]
-    return Use(cpu_s, rss / 1024, pss / 1024, time.monotonic())
-
-
-def cpu_clock(pid: int) -> int:
-    """The clock of all CPU time a process used so far, to the nanosecond; clock_getcpuclockid(3) on Linux."""
-    return ~pid << 3 | 2
-
-
-def _rollup(pid: int) -> dict[str, int]:
-    """Sizes of a process in KiB."""
-    lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    return {words[0].rstrip(":"): int(words[1]) for words in lines}
-
-
 @contextmanager
 def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours, ended at the end: by SIGINT, as at a terminal, and the end of its input. What it started
-    and left behind is killed."""
+    """A process of ours, ended at the end: by SIGTERM and the end of its input. What it left behind is killed."""
     with log.open("a") as errors:
         process = subprocess.Popen(
             command, cwd=ROOT, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -93,9 +59,12 @@ def running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[s
             assert process.stdin is not None
             process.stdin.close()
             children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-            process.wait(PATIENCE_S)
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             for child in psutil.wait_procs(children, timeout=CHILD_PATIENCE_S)[1]:
                 child.kill()
             if process.stdout is not None:
@@ -139,7 +108,7 @@ def query(folder: Path, sql: str) -> list[tuple[int, ...]]:
     return []
 
 
-def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[list[Row], list[Target]]:
+def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Path) -> tuple[list[Row], list[Target]]:
     """Run everything side by side for `seconds`; returns what was seen."""
     folder, log = scratch / "db", scratch / "others.log"
     folder.mkdir()
@@ -156,7 +125,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
         say(f"first starts of the agent: {gpus} stand-in GPUs, engine at {url}")
         first_starts_s: list[float] = []
         next_starts_s: list[float] = []
-        for n in range(STARTS):
+        for n in range(starts):
             (scratch / f"start-{n}").mkdir()
             for starts_s in (first_starts_s, next_starts_s):
                 with agent(scratch / f"start-{n}", url, interval_s, envs[AGENT]) as (_, start_s):
@@ -187,7 +156,7 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
 
     first_start_s, next_start_s = statistics.median(first_starts_s), statistics.median(next_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"
-    starts = f"median of {STARTS}"
+    median = f"median of {starts}"
     rows = [
         Row(AGENT, "cpu_share", share[AGENT], "of one core", CPU),
         Row(AGENT, "cpu_share_main", share[AGENT] - share[SAMPLER], "of one core", "less that of its sampler"),
@@ -198,8 +167,8 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
         Row(AGENT, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
         Row(AGENT, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
         Row(AGENT, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
-        Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {starts}"),
-        Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {starts}"),
+        Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {median}"),
+        Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {median}"),
         Row(AGENT, "pss", alone.pss_mib, "MiB", PSS),
         Row(SAMPLER, "cpu_share", share[SAMPLER], "of one core", f"part of the agent's: {CPU}"),
         Row(BARE, "cpu_share", share[BARE], "of one core", CPU),
@@ -228,6 +197,27 @@ def measure(gpus: int, seconds: float, interval_s: int, scratch: Path) -> tuple[
     ]
 
 
+def growth(gpus: int, ticks: int, scratch: Path) -> Row:
+    """How much more memory the agent holds after so many ticks, which follow each other at once."""
+    log, settings, folder = scratch / "growth.log", scratch / "none.toml", scratch / "growth"
+    settings.touch()
+    folder.mkdir()
+    plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
+    with running([sys.executable, "-m", "benchmarks.engine_page"], plain, log) as engine:
+        url = line_of(engine)
+        library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "growth-driver")
+        say(f"{ticks} ticks, one after the other")
+        command = [sys.executable, "-m", "benchmarks.growth", str(folder), url, str(ticks)]
+        with running(command, environment(library, plain), log) as process:
+            text = line_of(process)
+    if not text:
+        raise SystemExit(f"the ticks did not end:\n{log.read_text()}")
+    looks: dict[str, float] = json.loads(text)["pss_mib"]
+    seen, pss_mib = ", ".join(f"{mib:.2f} after {n}" for n, mib in looks.items()), list(looks.values())
+    how = f"Pss in MiB: {seen} of the agent's own ticks, on a clock that goes 1 s from each to the next"
+    return Row(AGENT, "pss_growth", pss_mib[-1] - pss_mib[0], "MiB", how)
+
+
 def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int]:
     """Driver calls so far of those that run."""
     return {name: calls_made(file) for name, file in asked.items() if name in pids}
@@ -254,12 +244,18 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8, choices=range(1, 9), help="stand-in GPUs [default: 8]")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured time [default: 60]")
     parser.add_argument("--interval", type=int, default=1, help="seconds between ticks [default: 1]")
+    parser.add_argument("--starts", type=int, default=3, help="starts on a new and on a used folder [default: 3]")
+    parser.add_argument(
+        "--growth", type=int, metavar="TICKS", help="also show what so many ticks add to its memory (3600: 7 minutes)"
+    )
     parser.add_argument("--out", type=Path, help="write the result there as well")
     given = parser.parse_args()
     if COMPILER is None:
         parser.error("the stand-in driver needs a C compiler (cc, gcc or clang)")
     with tempfile.TemporaryDirectory(prefix="pertoken-benchmark-") as scratch:
-        rows, targets = measure(given.gpus, given.seconds, given.interval, Path(scratch))
+        rows, targets = measure(given.gpus, given.seconds, given.interval, given.starts, Path(scratch))
+        if given.growth is not None:
+            rows.append(growth(given.gpus, given.growth, Path(scratch)))
     setting = f"{given.gpus} GPUs, {given.interval} s interval, {given.seconds:g} s measured"
     rows.insert(0, Row("benchmark", "setting", setting, "", "stand-in NVML driver in C; one stand-in vLLM 0.32 page"))
     text = report("agent", rows, targets)

@@ -7,15 +7,16 @@ against the shipped table, and how far ratios move if only rows under a licence 
 """
 
 import argparse
+import csv
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
-from benchmarks.forecast_folds import MACRO, Predicted, cluster_weights, clusters, leave_out, predict, quantile
+from benchmarks.forecast_folds import MACRO, Predicted, cluster_weights, clusters, held, leave_out, predict, quantile
 from benchmarks.performance import BadFile, Measurements, Pairs, measured, read
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
@@ -29,6 +30,9 @@ SHARES = (1.0, 0.6, 0.2)
 LEAST_GAIN = 0.02
 """By how much a smaller share must lower a kind's loss, as a share of it, to be taken."""
 FEWEST_CLUSTERS = 3
+SLOPES = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
+LEAST_SLOPE_GAIN = 0.005
+"""The same for an attenuation."""
 
 
 def prior() -> Deviation:
@@ -36,7 +40,7 @@ def prior() -> Deviation:
     rows = design()["deviation"]["groups"]
     groups = np.array([[float(term in _terms(row)) for term in TERMS] for row in rows.values()])
     sd = np.array([row["sd"] for row in rows.values()])
-    return Deviation(tuple(rows), groups, sd, design()["deviation"]["noise"])
+    return Deviation(tuple(rows), groups, sd, design()["deviation"]["noise"], design()["deviation"]["misfit"])
 
 
 def _terms(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -50,7 +54,7 @@ def held_out(
     saw the value of that fold's column."""
     kinds = pairs.column("kind")
     tables = {column: leave_out(measurements, pairs, evidence, start, column, progress) for column in FOLDS}
-    columns = {column: pairs.column("gpu_after" if column == "gpu" else column) for column in FOLDS}
+    columns = {column: held(pairs, column) for column in FOLDS}
 
     def by_fold(kept: Callable[[str], Array], kind: str | None) -> list[Predicted]:
         found = []
@@ -104,6 +108,28 @@ def transfers(
     return found
 
 
+def attenuations(pairs: Pairs, folds: list[Predicted]) -> dict[str, float]:
+    """What measured log-ratios are of predicted ones on pairs left out, by kind: the slope of least absolute error,
+    clusters weighing the same; 1 where that is nearly as good."""
+    found = {}
+    labels, kinds = clusters(pairs), pairs.column("kind")
+    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
+    for kind in sorted(set(kinds) - {"switch_engine"}):
+        rows = np.flatnonzero((kinds == kind) & trusted)
+        if len(set(labels[rows])) < FEWEST_CLUSTERS:
+            continue
+        weights = cluster_weights(labels[rows])
+
+        def loss(slope: float, rows: Any = rows, weights: Array = weights) -> float:
+            errors = [np.abs(slope * fold.log_ratio[rows] - pairs.log_ratio[rows]) for fold in folds]
+            return float(sum(np.average(np.minimum(each, 1.0), weights=weights) for each in errors))
+
+        best = min(SLOPES, key=loss)
+        if best < 1 and loss(best) < loss(1.0) * (1 - LEAST_SLOPE_GAIN):
+            found[kind] = best
+    return found
+
+
 def errors(
     pairs: Pairs, folds: list[Predicted], measurements: Measurements, absolute: Array
 ) -> dict[str, dict[str, float]]:
@@ -116,20 +142,19 @@ def errors(
         if not len(rows):
             continue
         n = len(set(labels[rows]))
-        floor, needed, weights = rules["floor"], [], []
-        for fold in folds:
-            error, sd = np.abs(fold.log_ratio[rows] - pairs.log_ratio[rows]), fold.log_sd[rows]
-            needed.append(np.sqrt(np.maximum(error**2 - floor**2, 0.0)) / sd)
-            weights.append(cluster_weights(labels[rows]))
-        # The fewer clusters, the further the quantile of the next one may be: the usual conformal correction.
+        weights = np.tile(cluster_weights(labels[rows]), len(folds))
+        error = np.concatenate([np.abs(fold.log_ratio[rows] - pairs.log_ratio[rows]) for fold in folds])
+        sd = np.concatenate([fold.log_sd[rows] for fold in folds])
+        # The fewer clusters, the further the next one may be out: the usual conformal correction.
         share = min(1.0, rules["share"] * (1 + 1 / n))
-        per_sd = quantile(np.concatenate(needed), np.concatenate(weights), share)
-        found[kind] = {
-            "floor": floor,
-            "per_sd": round(max(per_sd, rules["least_per_sd"]), 3),
-            "n": len(rows),
-            "clusters": n,
-        }
+        floor = rules["floor"]
+        per_sd = quantile(np.sqrt(np.maximum(error**2 - floor**2, 0.0)) / sd, weights, share)
+        if per_sd > rules["most_per_sd"]:
+            # What the calibration left open does not tell these errors apart: they share one width.
+            per_sd = 1.0
+            floor = quantile(np.sqrt(np.maximum(error**2 - sd**2, rules["floor"] ** 2)), weights, share)
+        per_sd = max(per_sd, rules["least_per_sd"])
+        found[kind] = {"floor": round(floor, 3), "per_sd": round(per_sd, 3), "n": len(rows), "clusters": n}
     found["other"] = {
         "floor": rules["others_floor"],
         "per_sd": float(np.median([row["per_sd"] for row in found.values()])),
@@ -142,6 +167,7 @@ def errors(
 def text(
     values: Array,
     kept: Mapping[str, Mapping[str, float]],
+    slopes: Mapping[str, float],
     widths: Mapping[str, Mapping[str, float]],
     evidence: Evidence,
     as_of: str,
@@ -153,7 +179,8 @@ def text(
         "# base and by.TAG: logarithms of how much longer a term takes than at its listed rate (for overheads, than",
         f"# its unit); adjustments below {least} are left out. The base is a dense model in 16 bits on Hopper under",
         "# TensorRT-LLM. deviation: how far single deployments are from that, as standard deviations of log times.",
-        "# transfer: share of such a deviation that outlives a change. error: the 80 % interval of a log-ratio is",
+        "# transfer: share of such a deviation that outlives a change. attenuation: what measured log-ratios are of",
+        "# predicted ones on deployments left out of the fit. error: the 80 % interval of a log-ratio is",
         "# hypot(floor, per_sd x what the calibration left open), wide enough for 80 % of pairs left out of the fit.",
         "",
         f"tags = [{', '.join(map(_quoted, tag_names()))}]",
@@ -176,9 +203,10 @@ def text(
         ]
         if adjusted:
             lines.append(f"by = {{ {', '.join(adjusted)} }}")
-    lines += ["", "[deviation]", f"noise = {prior().noise}", "", "[deviation.groups]"]
+    lines += ["", "[deviation]", f"noise = {prior().noise}", f"misfit = {prior().misfit}", "", "[deviation.groups]"]
     for name, row in design()["deviation"]["groups"].items():
         lines.append(f"{name} = {{ sd = {row['sd']}, terms = [{', '.join(map(_quoted, _terms(row)))}] }}")
+    lines += ["", "[attenuation]", *(f"{kind} = {slope}" for kind, slope in slopes.items())]
     for title, rows in (("transfer", kept), ("error", widths)):
         lines += ["", f"[{title}]"]
         lines += [
@@ -226,6 +254,14 @@ def differences(measurements: Measurements, pairs: Pairs, all_rows: Array, some:
     return lines
 
 
+def write_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    """Rows as they were read."""
+    with path.open("w", encoding="utf-8", newline="") as lines:
+        out = csv.DictWriter(lines, fieldnames=list(rows[0]), lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
+
+
 def main() -> None:
     """Fit, print the differences, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -244,7 +280,8 @@ def main() -> None:
     as_of = options.as_of or table()["fit"]["as_of"]
 
     def progress(step: str) -> None:
-        print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
     progress("fitting all rows")
     evidence = Evidence(measurements, pairs)
@@ -252,10 +289,16 @@ def main() -> None:
     by_fold = held_out(measurements, pairs, evidence, values, progress)
     kept = transfers(pairs, by_fold, progress)
     names = prior().names
-    folds = by_fold(lambda kind: np.array([kept.get(kind, {}).get(name, 1.0) for name in names]), None)
+    raw = by_fold(lambda kind: np.array([kept.get(kind, {}).get(name, 1.0) for name in names]), None)
+    slopes = attenuations(pairs, raw)
+    damping = np.array([slopes.get(kind, 1.0) for kind in pairs.column("kind")])
+    folds = [Predicted(damping * each.log_ratio, each.log_sd) for each in raw]
     absolute = evidence.log_tok_s - evidence.predict(values)[0]
     widths = errors(pairs, folds, measurements, absolute)
     some_measurements, some_pairs = licensed(measurements, pairs)
+    if options.licensed:
+        write_rows(options.licensed / "measurements.csv", some_measurements.rows)
+        write_rows(options.licensed / "pairs.csv", some_pairs.rows)
     progress("fitting licensed rows only")
     some = fit(Evidence(some_measurements, some_pairs))
     progress("")
@@ -267,7 +310,7 @@ def main() -> None:
     print(f"against the shipped table: base moves by up to {moved[1]:.3f}, adjustments by up to {moved[0]:.3f} (log)")
     print(f"licensed rows only ({len(some_measurements.rows)} of {len(measurements.rows)}): ratios move by")
     print("\n".join(differences(measurements, pairs, values, some)))
-    options.out.write_text(text(values, kept, widths, evidence, as_of), encoding="utf-8")
+    options.out.write_text(text(values, kept, slopes, widths, evidence, as_of), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from benchmarks.fit_forecast import FOLDS
 from benchmarks.forecast_baselines import baselines, noise_floor
 from benchmarks.forecast_fit import Evidence, fit
-from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, leave_out, macro, predict, score
+from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
 from benchmarks.performance import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import deviation, efficiency, half_width, transfer
+from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
 
 MUST = {
     "median": (0.11, "<="),
@@ -42,6 +42,14 @@ REACH = {
     "abstained": (0.10, "<="),
 }
 FIGURES = tuple(MUST)
+
+
+def _kept(kind: str) -> Array:
+    return transfer([kind])
+
+
+def _damped(kind: str) -> float:
+    return attenuation([kind])
 
 
 def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
@@ -106,11 +114,11 @@ def fold_predictions(
     """Predictions by tables that never saw the value, and the folds with no pair of a kind left to fit on."""
     found, bare = Predicted.none(len(pairs.before)), []
     kinds = pairs.column("kind")
-    held = pairs.column("gpu_after" if column == "gpu" else column)
+    tested = held(pairs, column)
     groups = measurements.column(column)
     for value, refitted in leave_out(measurements, pairs, evidence, start, column, progress).items():
-        only = np.flatnonzero(held == value)
-        part = predict(measurements, pairs, refitted, deviation(), lambda kind: transfer([kind]), only)
+        only = np.flatnonzero(tested == value)
+        part = predict(measurements, pairs, refitted, deviation(), _kept, only, _damped)
         found.log_ratio[only], found.log_sd[only] = part.log_ratio[only], part.log_sd[only]
         left = (groups[pairs.before] != value) & (groups[pairs.after] != value) & (pairs.column("trust") != "low")
         for kind in sorted(set(kinds[only]) & set(MACRO)):
@@ -118,6 +126,57 @@ def fold_predictions(
                 bare.append(f"{kind} without {column} {value}")
                 found.log_ratio[only[kinds[only] == kind]] = np.nan
     return found, bare
+
+
+def evidence_cuts(measurements: Measurements, pairs: Pairs) -> dict[str, NDArray[np.bool_]]:
+    """Pairs by what is known of them: where errors differ between two cuts, that evidence is what is missing."""
+    before, after = pairs.before, pairs.after
+    mixture = measurements.candidates.n_experts > 0
+    batch = np.isfinite(measurements.candidates.concurrency)
+    same = pairs.column("same_engine_version") != "0"
+    kinds, engines, places = pairs.column("kind"), measurements.column("engine"), pairs.column("gpu_after")
+    sources = pairs.column("source")
+    elsewhere = np.array(
+        [
+            bool(((kinds == kind) & (places == place) & (sources != source)).any())
+            for kind, place, source in zip(kinds, places, sources, strict=True)
+        ]
+    )
+    named = np.array([any(letter.isdigit() for letter in engine) for engine in engines])
+    return {
+        "engine version the same on both sides": same,
+        "engine version changes too": ~same,
+        "engine version named": named[after],
+        "engine version not named": ~named[after],
+        "dense model": ~mixture[after],
+        "mixture of experts": mixture[after],
+        "batch given": batch[before] & batch[after],
+        "batch limited by memory or unknown": ~(batch[before] & batch[after]),
+        "another source measured this kind of change on this device": elsewhere,
+        "no other source did": ~elsewhere,
+    }
+
+
+def cut_rows(
+    measurements: Measurements,
+    pairs: Pairs,
+    folds: list[Array],
+    abstained: NDArray[np.bool_],
+    trusted: NDArray[np.bool_],
+) -> list[Row]:
+    """Mean over left-out folds and kinds of the errors in each cut of the evidence."""
+    rows = []
+    for name, cut in evidence_cuts(measurements, pairs).items():
+        scores = [
+            macro_of(tables(pairs, fold, None, abstained, trusted & cut & np.isfinite(fold)))
+            for fold in folds
+            if (trusted & cut & np.isfinite(fold)).any()
+        ]
+        for figure in ("median", "p90"):
+            value = float(np.mean([getattr(each, figure) for each in scores])) if scores else float("nan")
+            given = None if np.isnan(value) else round(value, 4)
+            rows.append(Row("what is missing", f"{name}.{figure}", given, "ratio", "mean of folds and of their kinds"))
+    return rows
 
 
 def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list[str]) -> None:
@@ -150,7 +209,7 @@ def main() -> None:
 
     why = reasons(measurements, pairs)
     abstained = np.array([bool(each) for each in why])
-    shipped = predict(measurements, pairs, efficiency(), deviation(), lambda kind: transfer([kind]))
+    shipped = predict(measurements, pairs, efficiency(), deviation(), _kept, damped=_damped)
     half = half_widths(pairs, shipped)
     if options.out:
         write(options.out, pairs, shipped, half, why)
@@ -162,17 +221,23 @@ def main() -> None:
     for name, ratios in baselines(measurements, pairs).items():
         found[name] = tables(pairs, ratios, None, nobody, trusted)
     bare: list[str] = []
+    folds: list[Array] = []
     if not options.skip_folds and trusted.any():
         evidence = Evidence(measurements, pairs)
         start = fit(evidence)
         for column in FOLDS:
             fold, empty = fold_predictions(measurements, pairs, column, evidence, start, progress)
             bare += empty
+            folds.append(fold.log_ratio)
             known = trusted & np.isfinite(fold.log_ratio)
             found[f"without its {column}"] = tables(pairs, fold.log_ratio, half_widths(pairs, fold), abstained, known)
     progress("")
     print_tables(found, bare)
-    text = report("forecast", list(as_rows(found, measurements, bare)), targets(found))
+    rows = as_rows(found, measurements, bare) + cut_rows(measurements, pairs, folds, abstained, trusted)
+    for row in rows:
+        if row.subject in ("what is missing", "noise floor"):
+            print(f"{row.subject}: {row.what} {row.value} {row.unit}", file=sys.stderr)
+    text = report("forecast", rows, targets(found))
     if options.json:
         options.json.write_text(f"{text}\n", encoding="utf-8")
     print(text)

@@ -1,6 +1,7 @@
 """What a forecast must beat: no change, a textbook roofline, and that roofline plus the excess measured before; and
 what nothing can beat: how far repeats of one measurement differ."""
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -49,15 +50,18 @@ def baselines(measurements: Measurements, pairs: Pairs) -> dict[str, Array]:
 
 def noise_floor(measurements: Measurements) -> dict[str, tuple[int, float, float]]:
     """(configurations, median, p90) of max/min of output tokens/s of one configuration measured more than once, on
-    one engine version and across versions."""
+    one engine version (where it is named) and across versions."""
     same: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
     across: defaultdict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for row, tok_s in zip(measurements.rows, measurements.tok_s, strict=True):
         if not np.isfinite(tok_s) or row.get("trust") == "low":
             continue
-        key = tuple(row.get(name) or "" for name in CONFIGURATION)
-        same[*key, row.get("engine") or ""].append(tok_s)
-        across[key][row.get("engine") or ""] = tok_s
+        engine = row.get("engine") or ""
+        task = re.sub(r"measured=[\d-]*", "", row.get("notes") or "")
+        key = (*(row.get(name) or "" for name in CONFIGURATION), task, engine.split(" ")[0].lower())
+        if any(letter.isdigit() for letter in engine):
+            same[*key, engine].append(tok_s)
+        across[key][engine] = tok_s
     found = {}
     for name, groups in (
         ("same engine version", list(same.values())),

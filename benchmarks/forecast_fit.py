@@ -132,8 +132,9 @@ def fit(
             information = information + (slope * weight[:, None]).T @ slope
             score = score + slope.T @ (weight * residual)
         step = np.linalg.solve(information, score)
-        values = values + min(1.0, LONGEST_STEP / np.abs(step).max()) * step
-        if np.abs(step).max() < CLOSE_ENOUGH:
+        longest = float(np.abs(step).max())
+        values = values + step * (LONGEST_STEP / longest if longest > LONGEST_STEP else 1.0)
+        if longest < CLOSE_ENOUGH:
             break
     return values
 

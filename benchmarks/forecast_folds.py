@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.forecast_fit import REFIT_STEPS, Evidence, as_efficiency, fit, running
 from benchmarks.performance import Measurements, Pairs
-from pertoken.forecast.calibration import posterior, ratio
+from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, Efficiency
 
@@ -47,10 +47,11 @@ def predict(
     prior: Deviation,
     kept: Callable[[str], Array],
     only: NDArray[np.intp] | None = None,
+    damped: Callable[[str], float] = lambda kind: 1.0,
 ) -> Predicted:
     """Ratios of pairs from the whole "before" row and the configuration of "after".
 
-    `kept` gives the share of each deviation that outlives a change of a kind.
+    `kept` gives the share of each deviation that outlives a change of a kind, `damped` its attenuation.
     """
     places = np.arange(len(pairs.before)) if only is None else only
     found = Predicted.none(len(pairs.before))
@@ -59,11 +60,13 @@ def predict(
     here, there = pairs.before[places], pairs.after[places]
     ran = running(measurements)
     before, after = measurements.candidates.take(here), measurements.candidates.take(there)
-    seen = (ran / measurements.tok_s)[here][:, None]
-    known = posterior(before, table, prior, ran[here], seen)
-    shares = np.array([kept(kind) for kind in pairs.column("kind")[places]])
+    seen = per_token(prior, (ran / measurements.tok_s)[here], ran[here])
+    known = posterior(before, table, prior, [seen])
+    kinds = pairs.column("kind")[places]
+    shares = np.array([kept(kind) for kind in kinds])
     result = ratio(before, after, table, prior, (ran[here], ran[there]), known, (np.ones_like(shares), shares))
-    found.log_ratio[places], found.log_sd[places] = result.log_ratio, result.log_sd
+    found.log_ratio[places] = result.log_ratio * np.array([damped(kind) for kind in kinds])
+    found.log_sd[places] = result.log_sd
     return found
 
 
@@ -75,13 +78,19 @@ def leave_out(
     column: str,
     progress: Callable[[str], None],
 ) -> Mapping[str, Efficiency]:
-    """The table refitted without each value of a measurements column, by that value."""
+    """The table refitted without each value of a measurements column that some pair goes to, by that value."""
     groups = measurements.column(column)
     found = {}
-    for each in np.unique(groups):
-        progress(f"without {column} {each}")
+    values = np.unique(held(pairs, column))
+    for place, each in enumerate(values, 1):
+        progress(f"without {column} {each} ({place}/{len(values)})")
         found[str(each)] = as_efficiency(fit(evidence, start, without=groups == each, steps=REFIT_STEPS))
     return found
+
+
+def held(pairs: Pairs, column: str) -> NDArray[np.str_]:
+    """The value of a measurements column that each pair tests: of devices the one it goes to."""
+    return pairs.column("gpu_after" if column == "gpu" else column)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,12 @@ def latency_rows() -> list[Row]:
     found = []
     for metric, calls in {**gpu.TICK, **gpu.SLOW}.items():
         times_us = []
+        function = calls[0].function
+        ask = getattr(pynvml, function) if isinstance(function, str) else function
         for _ in range(100):
             started = time.perf_counter()
             try:
-                getattr(pynvml, calls[0].function)(handle, *calls[0].arguments)
+                ask(handle, *calls[0].arguments)
             except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
                 break
             times_us.append((time.perf_counter() - started) * 1e6)

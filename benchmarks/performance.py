@@ -250,7 +250,7 @@ def _candidate(row: Mapping[str, str]) -> tuple[dict[str, float], tuple[float, .
     held += [*kernel.tags, *device_tags(_with_prior(accelerator), kernel.weight_only, kv_name)]
     held += [engine_tag(engine) or ""] if engine else ["other-engine"]
     tp, pp, dp, shared = _layout(row, accelerator, columns, kernel.bits, n, engine)
-    columns |= device_columns(accelerator) | _load(row, engine, notes)
+    columns |= device_columns(accelerator) | _load(row, engine, accelerator, notes)
     columns |= {
         "weight_bits": kernel.bits,
         "weight_only": float(kernel.weight_only),
@@ -359,7 +359,7 @@ def _layout(
     return tp, pp, max(1.0, n / (tp * pp)), 0.0
 
 
-def _load(row: Mapping[str, str], engine: str | None, notes: str) -> dict[str, float]:
+def _load(row: Mapping[str, str], engine: str | None, accelerator: Accelerator, notes: str) -> dict[str, float]:
     assumed = _names()["assumed"]
     prompt = number(row.get("input_tokens")) or _first(_names()["prompt_tokens"], notes)
     if prompt is None:
@@ -372,12 +372,17 @@ def _load(row: Mapping[str, str], engine: str | None, notes: str) -> dict[str, f
             accepted = assumed["accepted_len"].get(method, assumed["other_accepted_len"])
         drafted = max(1.0, 1.6 * (accepted - 1))
     batch = number(row.get("batch_or_concurrency"))
+    limit = assumed["batch_limit"].get(engine, assumed["other_batch_limit"])
+    if engine == "vllm" and not re.search(assumed["old_vllm"], row.get("engine", "").lower()):
+        # Its newer versions choose by the device, A100 excepted.
+        large = accelerator.memory_bytes >= assumed["large_device_bytes"] and accelerator.arch != "Ampere"
+        limit = assumed["large_device_batch_limit" if large else "other_batch_limit"]
     return {
         "concurrency": batch if batch and batch > 0 else math.inf,
         "prompt_len": max(1.0, prompt),
         "generated_len": max(1.0, number(row.get("output_tokens")) or assumed["generated_tokens"]),
         "cached_share": 0.0,
-        "max_num_seqs": assumed["batch_limit"].get(engine, assumed["other_batch_limit"]),
+        "max_num_seqs": limit,
         "accepted_len": accepted,
         "drafted_len": drafted,
     }

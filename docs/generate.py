@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from docs import accuracy
 from pertoken.advisor.rules import load_rules
 from pertoken.agent.engines import ADAPTERS, words
 from pertoken.agent.engines.adapter import Counter, Metric
@@ -29,6 +30,7 @@ def pages() -> dict[str, str]:
         "keys.md": _keys(),
         "schema.md": _schema(),
         "engines.md": _engines(),
+        "forecast.md": accuracy.page(_NOTE),
     }
 
 
@@ -116,6 +118,8 @@ def _engines() -> str:
         if each.copies:
             listed = ", ".join(f"`{label}`" for label in sorted(each.copies))
             lines.append(f"Series that differ only in {listed} tell one count; others add up.\n")
+        if each.limits:
+            lines.append(f"{each.limits}\n")
         if each.several:
             lines.append(
                 f"Its page may count for several models (`{each.model_label}`): each is an engine of its own.\n"
@@ -133,7 +137,8 @@ def _engines() -> str:
 def _names(metric: Metric) -> str:
     where = f" with {', '.join(f'{name}={value}' for name, value in metric.where)}" if metric.where else ""
     reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
-    return ", ".join(f"`{name}`" for name in metric.names) + where + reason
+    whole = f" without {metric.parts}" if metric.parts else ""
+    return ", ".join(f"`{name}`" for name in metric.names) + where + whole + reason
 
 
 if __name__ == "__main__":

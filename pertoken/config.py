@@ -60,6 +60,21 @@ def _window(value: object) -> float:
     return _seconds(value, 60)
 
 
+def _age(value: object) -> float:
+    return _seconds(value, 3600)
+
+
+def _check_pause(value: object) -> float:
+    return _seconds(value, 1)
+
+
+def _cap(value: object) -> float:
+    number = _positive(value)
+    if number < 4:
+        raise ValueError("must be at least 4")
+    return number
+
+
 def _urls(value: object) -> tuple[str, ...]:
     items = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
@@ -149,6 +164,18 @@ class Settings:
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", _positive, 8.0, "8")
     """Largest metrics page read, in megabytes; a larger one is refused, not cut."""
+    store_raw: float = _setting("store", _age, 172_800.0, '"48h"')
+    """How long ticks are kept. Roll-ups hold the sums of what is deleted."""
+    store_minutes: float = _setting("store", _age, 2_592_000.0, '"30d"')
+    """How long 1-min roll-ups are kept."""
+    store_hours: float = _setting("store", _age, 63_072_000.0, '"730d"')
+    """How long 1-h roll-ups are kept."""
+    store_max_mb: float | None = _setting("store", _cap, None, "2000")
+    """Most megabytes the telemetry file may take; beyond it the oldest ticks go before their age, then the oldest
+    1-min roll-ups. Without it only a full disk is the limit, where the same is done."""
+    store_check_every: float = _setting("store", _check_pause, 3600.0, '"1h"')
+    """Pause between two passes that read all that is stored again and hold it against its checksums; one takes
+    ten minutes or less."""
     advisor_since: float = _setting("advisor", _window, 86_400.0, '"24h"')
     """Window of telemetry that rules look at."""
     advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')

@@ -130,7 +130,18 @@ class FleetDevice:
     accelerator: str | None
     seen: Evidence
     deployment_ids: tuple[int, ...] = ()
-    """Deployments that held it at the end of the window."""
+    """Deployments that held it, or a part of it, at the end of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPart:
+    """A part of a device, in which it is divided: a MIG device, a partition. It is paid for with the whole."""
+
+    device_id: int
+    name: str
+    whole: FleetDevice
+    share_1e6: int | None
+    """What part of the whole it is, and so of its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,8 @@ class Fleet:
     devices: tuple[FleetDevice, ...] = ()
     released: tuple[int, ...] = field(default=())
     """Ids of devices this candidate no longer pays for."""
+    parts: tuple[FleetPart, ...] = ()
+    """What devices are divided in: deployments hold these, and only whole devices can be given back."""
 
     def replace(self, now: Deployment, to: Deployment) -> "Fleet":
         """This fleet with one deployment replaced.

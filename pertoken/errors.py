@@ -15,3 +15,11 @@ class BadInput(PertokenError):
 
 class StoreError(PertokenError):
     """The database is missing, of another version, in use, or cannot be read."""
+
+
+class CorruptStore(StoreError):
+    """The database is damaged: its pages cannot be read, or it is no database."""
+
+
+class FullStore(StoreError):
+    """There is no room for what was to be stored."""

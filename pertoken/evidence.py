@@ -21,7 +21,7 @@ _GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken 
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
 _DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
-_ESTIMATES = "needs vLLM with --enable-mfu-metrics, on GPUs the catalog knows"
+_ESTIMATES = "needs vLLM or SGLang with --enable-mfu-metrics, on GPUs the catalog knows"
 _DEVICE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
 _ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 SERIES: dict[str, SeriesSpec] = {
@@ -53,6 +53,13 @@ SERIES: dict[str, SeriesSpec] = {
     "sm_active": SeriesSpec("ratio", "SMs that were busy, of all the devices' SMs", _ACTIVITY),
     "tensor_active": SeriesSpec("ratio", "time the tensor cores were computing", _ACTIVITY),
     "dram_active": SeriesSpec("ratio", "memory bandwidth used, of what there is", _ACTIVITY),
+    "sm_occupancy": SeriesSpec("ratio", "warps active in the SMs, of those they could hold", _ACTIVITY),
+    "nvlink_bytes_s": SeriesSpec("bytes/s", "received and sent over NVLink, mean of the devices", _ACTIVITY),
+    "memory_traffic_bytes_s": SeriesSpec(
+        "bytes/s",
+        "read from and written to memory by all CPUs of the host",
+        "needs a CPU with such a counter (cqm_mbm_total): mount -t resctrl resctrl /sys/fs/resctrl",
+    ),
     "device_memory": SeriesSpec("bytes", "device memory in use, all devices together", _DEVICE),
     "power_w": SeriesSpec("W", "power drawn by the devices together", _DEVICE),
     "held": SeriesSpec("ratio", "share of observed time some process held the device", _DEVICE),

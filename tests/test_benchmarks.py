@@ -32,7 +32,7 @@ def run(name: str, *arguments: str) -> dict[str, Any]:
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
 def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tmp_path: Path) -> None:
     out = tmp_path / "agent.json"
-    found = run("agent", "--gpus", "2", "--seconds", "2", "--out", str(out))
+    found = run("agent", "--gpus", "2", "--seconds", "2", "--starts", "1", "--growth", "3", "--out", str(out))
     assert json.loads(out.read_text()) == found
     rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
     assert rows["pertoken agent", "ticks"] >= 1
@@ -43,6 +43,7 @@ def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tm
         "agent.rss_mib",
         "agent.first_sample_s",
     }
+    assert rows["pertoken agent", "pss_growth"] == 0  # of one look
     assert rows["bare pynvml loop", "driver_calls_per_tick"] > 0
 
 

@@ -57,7 +57,7 @@ def test_a_bad_environment_variable_is_named() -> None:
 
 def test_the_template_sets_nothing_and_names_every_key() -> None:
     text = config_file.template()
-    assert tomllib.loads(text) in ({}, {section: {} for section in ("agent", "advisor", "market", "slo")})
+    assert tomllib.loads(text) in ({}, {section: {} for section in ("agent", "store", "advisor", "market", "slo")})
     for key in Settings.table():
         assert key.environment in text
         assert f"# {key.key} = " in text

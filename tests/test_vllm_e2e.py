@@ -13,11 +13,17 @@ import pytest
 
 from tests.load import Load
 from tests.recorded import agent, epochs, incomplete, last_page, newest, plus, totals, until
+from tests.recording_proxy import counted, recording_proxy
 from tests.vllm import ALIAS, FOLDER, PARAMS, START_S, VERSION, VllmServer
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("PERTOKEN_E2E_VLLM") != "1", reason="PERTOKEN_E2E_VLLM=1 runs it, after python -m tests.vllm"
 )
+PAGE_NAMES = {
+    "prompt_tokens": "prompt_tokens_total",
+    "cached_tokens": "prompt_tokens_cached_total",
+    "generated_tokens": "generation_tokens_total",
+}
 PROMPT = [20 + n % 200 for n in range(300)]
 
 
@@ -126,6 +132,30 @@ def test_an_engine_killed_under_load_is_counted_by_the_last_page_of_each_life(
     assert plus(start, totals(folder, server)) == plus(first, second)
     assert epochs(folder, server) == 1
     print(f"lives {first} from {start}, then {second}: the database holds {totals(folder, server)}")
+
+
+def test_what_the_database_holds_is_what_the_pages_of_each_life_told(server: VllmServer, tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    names = {word: f"vllm:{name}" for word, name in PAGE_NAMES.items()}
+    with recording_proxy(server.url) as proxy:
+        with agent(folder, "--engine", proxy.url, PERTOKEN_AGENT_DISCOVER="false"):
+            with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)) as load:
+                until(lambda: totals(folder, proxy)["generated_tokens"] > 200, "a life under load")
+                server.kill()
+                server.start()
+                before = load.served
+                until(lambda: load.served > before + 20, "a second life under load")
+            until(lambda: len(proxy.lives) == 2, "a page of the second life", within_s=START_S)
+            end = server.total("generation_tokens_total")
+            until(lambda: counted(proxy.pages[-1][1], names["generated_tokens"]) == end, "its last page")
+        expected = {
+            word: sum(counted(last, name) for _, last in proxy.lives) - counted(proxy.lives[0][0], name)
+            for word, name in names.items()
+        }
+    found = totals(folder, proxy)
+    assert {word: found[word] for word in names} == expected
+    assert incomplete(folder, proxy) >= 1
+    print(f"{len(proxy.pages)} pages of {len(proxy.lives)} lives told {expected}: the database holds {found}")
 
 
 def test_a_preempted_request_is_not_counted_twice(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from pertoken.costs import engine_counts, ranks
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.quantiles import quantile
 from pertoken.costs.report import price_book
-from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, Model
+from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart, Model
 from pertoken.evidence import SERIES, Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.store import read
 from pertoken.store.open import Store
-from pertoken.units import HOUR_MS
+from pertoken.units import HOUR_MS, SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,13 @@ class _Gatherer:
         self.market, self.prices, self.now = market, prices, now_ts
         minutes = read.Segment(60, start // 60 * 60, now_ts + 60)
         self.devices = read.devices(connection, start)
+        self.rows = {row.device_id: row for row in self.devices}
         epochs = read.epochs(connection, start)
         led = ranks.heads(epochs)
         self.epochs = {row.deployment_id: row for row in epochs if row.epoch_id not in led}
         self.epoch_devices = ranks.devices(read.epoch_devices(connection), epochs, led)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
+        self.host_minutes = _by(read.host_buckets(connection, minutes), "host_id")
         self.share_minutes = read.share_buckets(connection, minutes)
         self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")
         self.counts: dict[int, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
@@ -78,14 +80,22 @@ class _Gatherer:
         names = {row.device_id: f"{row.name} #{row.slot}" if row.slot is not None else row.name for row in self.devices}
         names |= {each.deployment_id: each.served_model for each in deployments}
         # A MIG device cannot be given back or moved on its own: its GPU can.
-        whole = tuple(self._device(row) for row in self.devices if row.parent_id is None)
-        return Gathered(Fleet(tuple(deployments), whole), seen, price, names)
+        whole = {row.device_id: self._device(row) for row in self.devices if row.parent_id is None}
+        parts = tuple(
+            FleetPart(row.device_id, names[row.device_id], whole[row.parent_id], row.part_1e6)
+            for row in self.devices
+            if row.parent_id in whole
+        )
+        return Gathered(Fleet(tuple(deployments), tuple(whole.values()), parts=parts), seen, price, names)
 
     def _price(self, row: Any) -> int | None:
-        if row.parent_id is not None:
-            return None  # paid for with its GPU
-        found = self.prices.at(Priced(row.kind, row.name, row.uuid), self.now)
-        return found.nano_usd_per_device_hour if found else None
+        """Of a part of a device its share of that device's price."""
+        payer = row if row.parent_id is None else self.rows.get(row.parent_id)
+        found = self.prices.at(Priced(payer.kind, payer.name, payer.uuid), self.now) if payer else None
+        share_1e6 = SHARE if row.parent_id is None else row.part_1e6
+        if found is None or share_1e6 is None:
+            return None
+        return found.nano_usd_per_device_hour * share_1e6 // SHARE
 
     def _deployment(self, row: Any, replicas: Mapping[str, int], price: Mapping[int, int | None]) -> Deployment:
         knobs = {name: value for name, value in json.loads(row.knobs).items() if name in KNOBS}
@@ -128,9 +138,12 @@ class _Gatherer:
                 [held[m.ts] / 1e6 / m.duration_ms for m in minutes if m.duration_ms],
                 [m.duration_ms for m in minutes if m.duration_ms],
                 Provenance.REPORTED,
-            ),
+            )
+            if not self._hides_processes(row.device_id)
+            else None,
             "device_util": _gauge(minutes, "util_1e4", 1e4),
             "sm_active": _gauge(minutes, "sm_active_1e4", 1e4),
+            "sm_occupancy": _gauge(minutes, "sm_occupancy_1e4", 1e4),
             "tensor_active": _gauge(minutes, "tensor_active_1e4", 1e4),
             "dram_active": _gauge(minutes, "dram_active_1e4", 1e4),
             "power_w": _gauge(minutes, "power_mw", 1e3),
@@ -147,9 +160,17 @@ class _Gatherer:
             deployment_ids=tuple(
                 each.deployment_id
                 for each in self.epochs.values()
-                if row.device_id in self.epoch_devices.get(each.epoch_id, ())
+                if row.device_id in self._whole(self.epoch_devices.get(each.epoch_id, ()))
             ),
         )
+
+    def _hides_processes(self, device_id: int) -> bool:
+        """Whether nobody can say who holds it: that none was seen means nothing then."""
+        return any(gap.owner_id == device_id and gap.metric == "processes" for gap in self.missing)
+
+    def _whole(self, device_ids: Sequence[int]) -> set[int]:
+        """These devices, and for parts what they are parts of."""
+        return {self.rows[each].parent_id or each for each in device_ids if each in self.rows}
 
     def _evidence(self, row: Any) -> Evidence:
         minutes = [m for m in self.minutes.get(row.epoch_id, []) if m.observed_ms]
@@ -169,7 +190,12 @@ class _Gatherer:
             "device_util": self._devices(devices, "util_1e4", 1e4, mean=True),
             "sm_active": self._devices(devices, "sm_active_1e4", 1e4, mean=True),
             "tensor_active": self._devices(devices, "tensor_active_1e4", 1e4, mean=True),
+            "sm_occupancy": self._devices(devices, "sm_occupancy_1e4", 1e4, mean=True),
             "dram_active": self._devices(devices, "dram_active_1e4", 1e4, mean=True),
+            "nvlink_bytes_s": self._nvlink(devices),
+            "memory_traffic_bytes_s": _rate(
+                self.host_minutes.get(row.host_id, []), "memory_traffic_bytes", "duration_ms"
+            ),
             "power_w": self._devices(devices, "power_mw", 1e3),
             "device_memory": self._devices(devices, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
@@ -221,6 +247,17 @@ class _Gatherer:
         full = [sum(each) / (len(each) if mean else 1) for each in values.values() if len(each) == len(ids)]
         return _series(full, [1] * len(full), Provenance.REPORTED)
 
+    def _nvlink(self, ids: Sequence[int]) -> Series | None:
+        """Received and sent together, in each minute in which all devices told both."""
+        values: dict[int, list[float]] = defaultdict(list)
+        for device_id in ids:
+            for m in self.device_minutes.get(device_id, []):
+                if m.nvlink_rx_mib_s_n and m.nvlink_tx_mib_s_n:
+                    mib_s = m.nvlink_rx_mib_s_sum / m.nvlink_rx_mib_s_n + m.nvlink_tx_mib_s_sum / m.nvlink_tx_mib_s_n
+                    values[m.ts].append(mib_s * 2**20)
+        full = [sum(each) / len(each) for each in values.values() if len(each) == len(ids)]
+        return _series(full, [1] * len(full), Provenance.REPORTED)
+
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
         """What would switch a missing series on, where the agent noted it."""
         return {
@@ -238,12 +275,16 @@ _COUNTED_BY = {
 }
 """Rates -> the words whose counting late makes them late."""
 _SERIES_OF = {
+    "processes": "held",
     "power_mw": "power_w",
     "util_1e4": "device_util",
     "memory_used_bytes": "device_memory",
     "sm_active_1e4": "sm_active",
     "tensor_active_1e4": "tensor_active",
+    "sm_occupancy_1e4": "sm_occupancy",
     "dram_active_1e4": "dram_active",
+    "nvlink_rx_mib_s": "nvlink_bytes_s",
+    "memory_traffic_bytes": "memory_traffic_bytes_s",
 }
 
 

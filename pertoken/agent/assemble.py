@@ -3,7 +3,7 @@
 Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pertoken import __version__
@@ -91,7 +91,8 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
         samples += _shares(devices, engines, holdings, epochs, moment.ts)
-    capabilities = _capabilities(memory, readings, host_id, devices, engines)
+    gaps = _gaps(readings, host_id, devices, engines)
+    capabilities = memory.capabilities if gaps == memory.gaps else _capabilities(memory, gaps)
     states = [*(step.states for step in devices), *(step.states for step in engines)]
     rows = {step.row.uuid: step.row for step in devices}
     told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
@@ -104,13 +105,15 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         deployments=tuple(step.deployment for step in engines if step.deployment),
         epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
         samples=tuple(samples),
-        bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _, _ in step.buckets},
+        bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=tuple(state for each in states for state in each if _moved(memory, state)),
         forgotten=tuple((step.engine.engine_id, series) for step in engines for series in step.forgotten),
-        capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each),
+        capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each)
+        if capabilities is not memory.capabilities
+        else (),
         events=tuple(event for each in events for event in each),
     )
-    return tick, _kept(memory, readings, tick, moment, engines, epochs, capabilities, gpu, baseline)
+    return tick, _kept(memory, readings, tick, moment, engines, epochs, gaps, capabilities, gpu, baseline)
 
 
 def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
@@ -173,6 +176,8 @@ def _cpu_holdings(
 def _moved(memory: Memory, state: CounterState) -> bool:
     # A vLLM page has hundreds of buckets that stand still; only what moved is written again.
     before = memory.counters.get(state.owner_id, {}).get(state.series)
+    if before is state:
+        return False
     return before is None or (before.value, before.process_start_ms) != (state.value, state.process_start_ms)
 
 
@@ -260,26 +265,25 @@ def _agent_sample(memory: Memory, probe: ProbeReading, cost: Cost, moment: Momen
     )
 
 
-def _capabilities(
-    memory: Memory,
-    readings: Readings,
-    host_id: int,
-    devices: Sequence[DeviceStep],
-    engines: Sequence[EngineStep],
-) -> dict[tuple[int, str], Capability]:
+def _gaps(
+    readings: Readings, host_id: int, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
+) -> dict[int, tuple[Gap, ...]]:
+    """What cannot be read now, by owner: everyone asked is there."""
+    owners = {host_id: (*readings.probe.gaps, *readings.gaps)}
+    owners |= {step.row.device_id: step.gaps for step in devices}
+    return owners | {step.engine.engine_id: step.gaps for step in engines}
+
+
+def _capabilities(memory: Memory, gaps: Mapping[int, tuple[Gap, ...]]) -> dict[tuple[int, str], Capability]:
     """What cannot be read now and why; what could not be and now can turns `ok`."""
-    owners: list[tuple[int, Iterable[Gap]]] = [(host_id, (*readings.probe.gaps, *readings.gaps))]
-    owners += [(step.row.device_id, step.gaps) for step in devices]
-    owners += [(step.engine.engine_id, step.gaps) for step in engines]
     found = {
         (owner, gap.metric): Capability(owner, gap.metric, gap.status, gap.reason, gap.remedy)
-        for owner, gaps in owners
-        for gap in gaps
+        for owner, each in gaps.items()
+        for gap in each
     }
-    asked = {owner for owner, _ in owners}
     for key, capability in memory.capabilities.items():
         if key not in found:
-            found[key] = replace(capability, status="ok", reason=None, remedy=None) if key[0] in asked else capability
+            found[key] = replace(capability, status="ok", reason=None, remedy=None) if key[0] in gaps else capability
     return found
 
 
@@ -290,6 +294,7 @@ def _kept(
     moment: Moment,
     engines: Sequence[EngineStep],
     epochs: Mapping[int, EpochRow],
+    gaps: Mapping[int, tuple[Gap, ...]],
     capabilities: Mapping[tuple[int, str], Capability],
     gpu: Mapping[int, tuple[Holding, ...]],
     baseline: bool,
@@ -319,6 +324,7 @@ def _kept(
         counters=counters,
         pages={**memory.pages, **taken},
         epochs={**memory.epochs, **epochs},
+        gaps=gaps,
         capabilities=capabilities,
         engines={key: each for key, each in {**memory.engines, **usable}.items() if key in running},
         gpu_holdings=gpu,

@@ -12,6 +12,8 @@ from pertoken.agent.readings import HistogramReading
 from pertoken.store.rows import CounterState
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
+_REMEMBERED = 4096
+"""Series whose names are taken apart once."""
 SAME_START_MS = 20
 """Two starts of a process this close are one start: kernels tell it in ticks of 10 ms, and it is rounded twice."""
 MOST_TOK_S = 1_000_000
@@ -61,34 +63,42 @@ def advance(
     - Another process: everything counts from 0, and the reading is not complete, since what the old process
       counted after its last reading is lost.
     """
+    # Nearly every series is one that is known, of a process that goes on: only what differs costs more than a look.
     fell = sorted(name for name, value in values.items() if name in states and value < states[name].value)
     lives = {state.process_start_ms for state in states.values() if _of_one_clock(state, process_start_ms)}
     told = bool(lives)
     restarted = told and not any(_same(start, process_start_ms) for start in lives)
     ours = bool(states) or (process_start_ms is not None and process_start_ms >= watching_since_ms - SAME_START_MS)
+    goes_on = not restarted and len(lives) <= 1
 
-    def growth(name: str, value: int) -> int | None:
-        if not ours:
-            return None
+    deltas: dict[str, int | None] = {}
+    now: dict[str, CounterState] = {}
+    for name, value in values.items():
         state = states.get(name)
         if state is None or restarted or value < state.value:
-            return value
-        ended = _of_one_clock(state, process_start_ms) and not _same(state.process_start_ms, process_start_ms)
-        return value if ended else value - state.value
-
-    now = {name: CounterState(owner_id, name, value, process_start_ms, ts) for name, value in values.items()}
-    absent = tuple(sorted(set(states) - set(values)))
-    moved = any(name in states and value != states[name].value for name, value in values.items())
+            deltas[name] = value if ours else None
+        elif goes_on or not _of_one_clock(state, process_start_ms) or _same(state.process_start_ms, process_start_ms):
+            deltas[name] = value - state.value
+        else:
+            deltas[name] = value  # of a life before the one that the others are of
+        stands = state is not None and state.value == value and state.process_start_ms == process_start_ms
+        now[name] = state if state and stands else CounterState(owner_id, name, value, process_start_ms, ts)
+    absent = tuple(sorted(states.keys() - values.keys()))
     reset = None
     if restarted:
         reset = "its process was restarted: what it counted after the last reading before is lost"
     elif fell:
         first = states[fell[0]]
         reset = f"{fell[0]} fell from {first.value} to {values[fell[0]]}: counted from 0 again"
-    elif not told and unseen_s and moved and _may_have_restarted(values, unseen_s):
+    elif (
+        not told
+        and unseen_s
+        and any(name in states and delta for name, delta in deltas.items())
+        and _may_have_restarted(values, unseen_s)
+    ):
         reset = f"not seen for {unseen_s:.0f} s, and nothing tells whether it was restarted meanwhile"
     return Advance(
-        deltas={name: growth(name, value) for name, value in values.items()},
+        deltas=deltas,
         states=now if restarted else now | {name: states[name] for name in absent},
         complete=reset is None,
         reset=reset,
@@ -116,6 +126,11 @@ def rebase(
     )
 
 
+def _moved(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
+    return any(name in states and delta for name, delta in deltas.items())
+
+
+@lru_cache(_REMEMBERED)
 def word(series: str) -> str:
     """The word a series counts: `prompt_tokens` of `prompt_tokens{engine="0"}`."""
     return series.partition("{")[0].partition(" ")[0]
@@ -135,9 +150,8 @@ def reason_totals(deltas: Mapping[str, int | None]) -> dict[str, int]:
     """Growth of series with a label `reason` by word and reason, as `word{reason="stop"}`."""
     totals: dict[str, int] = {}
     for series, delta in deltas.items():
-        reason = _REASON.search(series)
-        if reason is not None and delta is not None and not _is_bucket(series):
-            metric = f"{word(series)}{{{reason[1]}}}"
+        metric = _by_reason(series)
+        if metric is not None and delta is not None:
             totals[metric] = totals.get(metric, 0) + delta
     return totals
 
@@ -190,5 +204,12 @@ def _bucket_names(series: str, upper_bounds: tuple[float, ...]) -> tuple[str, ..
     return tuple(f"{series} le={bound!r}" for bound in (*upper_bounds, float("inf")))
 
 
+@lru_cache(_REMEMBERED)
 def _is_bucket(series: str) -> bool:
     return not series.endswith("}") and " le=" in series
+
+
+@lru_cache(_REMEMBERED)
+def _by_reason(series: str) -> str | None:
+    reason = _REASON.search(series)
+    return None if reason is None or _is_bucket(series) else f"{word(series)}{{{reason[1]}}}"

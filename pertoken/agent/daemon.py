@@ -1,5 +1,6 @@
 """The agent as a running program: the lock, the schedule, signals, and an orderly end."""
 
+import gc
 import logging
 import signal
 import subprocess
@@ -9,10 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-
-import psutil
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import host_id_of
@@ -21,35 +20,45 @@ from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.identity import Identity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.notify import notify
+from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
-from pertoken.agent.ticks import tick_time
+from pertoken.agent.ticks import lists_processes, tick_time
+from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.config import Settings
-from pertoken.errors import BadInput, PertokenError, StoreError
+from pertoken.errors import BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
-from pertoken.store.open import REVISIONS, revision, writing
+from pertoken.store.aside import set_aside
+from pertoken.store.create import create
+from pertoken.store.open import REVISIONS, explained, revision, writing
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import CounterState, Event
 from pertoken.store.write import Writer
 
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
+
 log = logging.getLogger("pertoken.agent")
 
-PROCESS_LIST_S = 10
-"""Least time between two process lists: the one slow call of a driver."""
-LOOK_S = 15
+LOOK_S = 30
 """Time between two looks for inference servers."""
-ROLL_UP_S = 10
+CHECK_AFTER_S = 5
+"""From the start to the first check of what is stored."""
+ROLL_UP_S = 30
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
+NEW_S = 60.0
+"""A database that is damaged sooner after its making is not replaced again."""
 
-def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
+
+def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool = False) -> None:
     """Run the agent until SIGTERM or SIGINT (or, `with_parent`, until standard input ends).
 
-    `settings` is called at the start and at SIGHUP. Raises StoreError if the folder is taken, cannot be written or
-    is of a newer schema; BadInput for a database that is not a folder.
+    `settings` is called at the start and at SIGHUP; `drivers` may have been started. Raises StoreError if the folder
+    is taken, cannot be written or is of a newer schema; BadInput for a database that is not a folder.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -60,16 +69,31 @@ def run(settings: Callable[[], Settings], *, with_parent: bool = False) -> None:
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
-        _migrate(where)
-        Agent(where, settings, first).run(with_parent)
+        told: tuple[Event, ...] = ()
+        while True:
+            started = time.monotonic()
+            try:
+                _migrate(where)
+                Agent(where, settings, first, drivers, told).run(with_parent)
+                return
+            except CorruptStore as error:
+                if told and time.monotonic() - started < NEW_S:
+                    raise  # a disk on which a new one is damaged at once is not made better by more of them
+                aside = set_aside(where, int(time.time()))
+                told = (Event("store_damaged", f"damaged and set aside as {aside.name}: {error}"),)
+                log.error("%s; set aside as %s, recording goes on in a new one", error, aside)
     finally:
         lock.release()
 
 
 def _migrate(where: Place) -> None:
-    """Bring the telemetry to our schema in a short-lived process, so that Alembic never stays in this one."""
-    if where.exists("telemetry") and revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
+    """Make the telemetry, or bring it to our schema in a short-lived process: Alembic never stays in this one."""
+    if not where.exists("telemetry"):
+        create(where)
         return
+    with explained(where):
+        if revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
+            return
     done = subprocess.run(
         [sys.executable, "-m", "pertoken.migrations", "telemetry", str(where.folder)],
         capture_output=True,
@@ -81,26 +105,44 @@ def _migrate(where: Place) -> None:
 
 
 class Agent:
-    """One agent on one folder. Ticks, roll-ups and the connection belong to one thread of the scheduler."""
+    """One agent on one folder. Ticks, roll-ups and the connection belong to the scheduler's thread."""
 
-    def __init__(self, where: Place, settings: Callable[[], Settings], first: Settings) -> None:
+    def __init__(
+        self,
+        where: Place,
+        settings: Callable[[], Settings],
+        first: Settings,
+        drivers: Drivers,
+        told: tuple[Event, ...] = (),
+    ) -> None:
         self._where, self._reread, self._settings = where, settings, first
         self._stop = threading.Event()
-        self._drivers = Drivers(first.agent_probes)
+        self._drivers = drivers
+        self._writer = Writer(where, None if first.store_max_mb is None else int(first.store_max_mb * 1e6))
         self._identity = Identity(first.agent_cloud_metadata)
-        self._writer = Writer(where)
+        self._upkeep = Upkeep(where, self._writer, first, told)
+        self._damage: CorruptStore | None = None
+        self._asked_to_end = False
         self._watch = self._new_watch(first)
-        self._self = psutil.Process()
         self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
         self._last_ts: int | None = None
-        self._ticks_since_list = 0
+        self._listed_ts: int | None = None
         self._seen: tuple[Endpoint, ...] = ()
         self._cpu_ms = self._own_cpu_ms()
         self._tick_ms = 0
         self._rolled_ts = 0
         self._faults: dict[str, int] = {}
-        self._scheduler = BackgroundScheduler(
-            executors={"store": ThreadPoolExecutor(1), "look": ThreadPoolExecutor(1)},
+
+    @cached_property
+    def _scheduler(self) -> "BackgroundScheduler":
+        # Imported once the first tick is stored. Ticks run in the scheduler's own thread: handing each to another one
+        # costs more than reading eight GPUs does.
+        from apscheduler.executors.debug import DebugExecutor
+        from apscheduler.executors.pool import ThreadPoolExecutor
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        return BackgroundScheduler(
+            executors={"store": DebugExecutor(), "look": ThreadPoolExecutor(1), "check": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
@@ -109,19 +151,22 @@ class Agent:
         """Lay the baseline, tick until told to stop, and leave a folder that others can read."""
         again, release = threading.Event(), threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+            signal.signal(number, lambda *_: self._ask_to_end())
         signal.signal(signal.SIGHUP, lambda *_: again.set())
         signal.signal(signal.SIGUSR1, lambda *_: release.set())
         if with_parent:
-            when_parent_ends(self._stop.set)
+            when_parent_ends(self._ask_to_end)
         try:
             self._watch.look()
             self._identity.look()
             self._begin()
+            _tell("READY=1", f"STATUS=recording in {self._where}")
+            self._tick_at_once()
             self._schedule()
             self._scheduler.start()
+            gc.collect()
+            gc.freeze()  # the collector need not walk all that was loaded, again and again
             log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
-            _tell("READY=1", f"STATUS=recording in {self._where}")
             while not self._stop.wait(1.0):
                 if release.is_set():
                     release.clear()
@@ -135,9 +180,25 @@ class Agent:
                 self._scheduler.shutdown(wait=True)
             self._watch.close()
             self._drivers.close()
-            self._writer.roll_up()
+            self._end()
+        if self._damage is not None and not self._asked_to_end:
+            raise self._damage
+
+    def _ask_to_end(self) -> None:
+        self._asked_to_end = True
+        self._stop.set()
+
+    def _end(self) -> None:
+        if self._damage is not None:
+            self._writer.abandon()
+            return
+        try:
+            self._upkeep.roll_up(hours=True)
             self._writer.close()
             log.info("stopped, with the last tick stored")
+        except CorruptStore as error:
+            self._writer.abandon()
+            self._damage = error
 
     def _new_watch(self, settings: Settings) -> Watch:
         limits = Limits.of(settings)
@@ -158,6 +219,9 @@ class Agent:
         )
         later = datetime.now(UTC) + timedelta(seconds=LOOK_S)
         add(self._look, "interval", seconds=LOOK_S, start_date=later, id="look", executor="look", replace_existing=True)
+        if self._scheduler.get_job("check") is None:
+            pause, soon = self._settings.store_check_every, datetime.now(UTC) + timedelta(seconds=CHECK_AFTER_S)
+            add(self._check, "interval", seconds=pause, start_date=soon, id="check", executor="check")
 
     def _apply(self, reread: Callable[[], Settings]) -> None:
         """Take new settings; wrong ones are told and the old ones stay."""
@@ -169,7 +233,7 @@ class Agent:
         watch, self._watch = self._watch, self._new_watch(settings)
         if settings.agent_cloud_metadata != self._settings.agent_cloud_metadata:
             self._identity = Identity(settings.agent_cloud_metadata)
-        self._settings = settings
+        self._settings = self._upkeep.settings = settings
         self._watch.look()
         self._identity.look()
         self._drivers.resume()
@@ -181,11 +245,11 @@ class Agent:
         """The baseline: what is there, and counters never seen before."""
         probe, events = self._probe(processes=True)
         host_id = host_id_of(probe)
-        self._last_ts = self._writer.last_ts(host_id)
+        self._last_ts = self._writer.before.last_ts(host_id)
         now_ms = _wall_ms()
         states: dict[int, dict[str, CounterState]] = {}
         shift_ms = self._boot_shift_ms(probe, host_id)
-        for state in self._writer.counters():
+        for state in self._writer.before.counters():
             start_ms = state.process_start_ms
             if start_ms is not None and start_ms > 0:  # by our clock, not by a page's own
                 start_ms += shift_ms
@@ -196,45 +260,56 @@ class Agent:
         self._memory = Memory(
             watching_since_ms=self._last_ts * 1000 if self._last_ts is not None else now_ms,
             boot_ms=boot_ms(),
-            begun={key: start_ms + shift_ms for key, start_ms in self._writer.begun(host_id).items()},
+            begun={key: start_ms + shift_ms for key, start_ms in self._writer.before.begun(host_id).items()},
             away_ms=away_ms,
             counters=states,
-            known_owners=self._writer.known_owners(host_id),
-            epochs={epoch.deployment_id: epoch for epoch in self._writer.open_epochs(host_id)},
-            capabilities={(each.owner_id, each.metric): each for each in self._writer.capabilities()},
+            known_owners=self._writer.before.known_owners(host_id),
+            epochs={epoch.deployment_id: epoch for epoch in self._writer.before.open_epochs(host_id)},
+            capabilities={(each.owner_id, each.metric): each for each in self._writer.before.capabilities()},
         )
         readings = self._readings(probe, events)
         moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
-        self._memory = memory
+        self._memory, self._listed_ts = memory, moment.ts
 
     def _boot_shift_ms(self, probe: ProbeReading, host_id: int) -> int:
         """What to add to stored starts of processes: on the same boot they differ only by how it was told."""
-        boot_id, before_ms = self._writer.boot(host_id)
+        boot_id, before_ms = self._writer.before.boot(host_id)
         same = boot_id is not None and boot_id == probe.host.boot_id
         return boot_ms() - before_ms if same and before_ms is not None else 0
+
+    def _tick_at_once(self) -> None:
+        """A first tick that need not wait for its second, unless that has a row already."""
+        if not tick_time(time.time(), self._settings.agent_interval, self._last_ts).clock_behind:
+            self._tick()
 
     def _tick(self) -> None:
         """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost."""
         started = time.monotonic()
         try:
             when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
-            listing = self._ticks_since_list * self._settings.agent_interval >= PROCESS_LIST_S
-            probe, events = self._probe(processes=listing or self._engines_changed())
-            self._ticks_since_list = 0 if listing else self._ticks_since_list + 1
+            listing = (
+                lists_processes(when.ts, self._listed_ts, self._settings.agent_interval) or self._engines_changed()
+            )
+            probe, events = self._probe(processes=listing)
+            if listing:
+                self._listed_ts = when.ts
             if when.clock_behind:
                 events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
             readings = self._readings(probe, events)
             cpu_ms = self._own_cpu_ms()
-            cost = Cost(cpu_ms - self._cpu_ms, self._self.memory_info().rss, self._tick_ms, when.missed)
+            cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
             tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
-            self._writer.commit(tick)
+            self._upkeep.commit(tick)
             self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
             if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
-                self._writer.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
+                self._upkeep.roll_up(hours=when.ts // MINUTE != self._rolled_ts // MINUTE)
                 self._rolled_ts = when.ts
+            self._upkeep.after(when.ts)
             self._well("tick")
+        except CorruptStore as error:
+            self._damaged(error)
         except PertokenError as error:
             self._fault("tick", str(error))
         except Exception:
@@ -242,6 +317,19 @@ class Agent:
         finally:
             _tell("WATCHDOG=1")
             self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def _check(self) -> None:
+        try:
+            damage = self._upkeep.check(self._stop)
+            if damage is not None:
+                self._damaged(CorruptStore(f"{self._where}: {damage}"))
+        except Exception:
+            log.exception("checking what is stored failed")
+
+    def _damaged(self, error: CorruptStore) -> None:
+        """End; `run` sets the database aside and begins a new one."""
+        self._damage = self._damage or error
+        self._stop.set()
 
     def _release(self) -> None:
         self._drivers.release()

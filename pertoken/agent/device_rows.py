@@ -1,12 +1,14 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
 
-from pertoken.agent.energy import EnergyStep, energy_step
+from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.lost_metrics import metric_events
 from pertoken.agent.memory import Memory, Moment, Span
-from pertoken.agent.readings import DeviceReading, Gap, ProbeReading
+from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
@@ -30,7 +32,12 @@ class DeviceStep:
 
 def host_id_of(probe: ProbeReading) -> int:
     """The id of the host a reading is of: by machine-id, else by name."""
-    return stable_id("host", probe.host.machine_id or probe.host.name)
+    return _host_id(probe.host.machine_id or probe.host.name)
+
+
+@lru_cache(1)
+def _host_id(told: str) -> int:
+    return stable_id("host", told)
 
 
 def device_id_of(uuid: str) -> int:
@@ -81,24 +88,8 @@ def device_step(
     memory: Memory, reading: DeviceReading, host_id: int, boot_ms: int, moment: Moment, baseline: bool
 ) -> DeviceStep:
     """What changed for one device since its row before. Its energy counter lives as long as the boot."""
-    device_id = device_id_of(reading.uuid)
-    row = DeviceRow(
-        device_id=device_id,
-        host_id=host_id,
-        kind=reading.kind,
-        uuid=reading.uuid,
-        vendor=reading.vendor,
-        name=reading.name,
-        slot=reading.slot,
-        memory_bytes=reading.memory_bytes,
-        power_limit_mw=reading.power_limit_mw,
-        driver_version=reading.driver_version,
-        pci_bus_id=reading.pci_bus_id,
-        parent_id=device_id_of(reading.parent_uuid) if reading.parent_uuid else None,
-        part_1e6=reading.part_1e6,
-        power_source=reading.power_source,
-        energy_source=reading.energy_source,
-    )
+    row = _device_row(host_id, *identity_of(reading))
+    device_id = row.device_id
     span = memory.span(device_id, moment)
     before = _before(memory, reading.uuid)
     state = memory.counters.get(device_id, {}).get(ENERGY)
@@ -145,7 +136,7 @@ def device_step(
         reading,
         sample,
         states=(CounterState(device_id, ENERGY, reading.energy_mj or 0, boot_ms, moment.ts),) if take else (),
-        gaps=(*reading.gaps, *([Gap("device", "failing", reading.lost)] if reading.lost else [])),
+        gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
         events=tuple(events),
     )
 
@@ -157,26 +148,13 @@ def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
     return tuple(unread(device, "the driver no longer lists it") for device in before if device.uuid not in listed)
 
 
-def unread(device: DeviceReading, reason: str) -> DeviceReading:
-    """A device that did not answer: its identity, `lost` with the reason, every value None."""
-    return DeviceReading(**{name: getattr(device, name) for name in _IDENTITY}, lost=reason)
-
-
-_IDENTITY = (
-    "uuid",
-    "kind",
-    "vendor",
-    "name",
-    "slot",
-    "memory_bytes",
-    "power_limit_mw",
-    "driver_version",
-    "pci_bus_id",
-    "parent_uuid",
-    "part_1e6",
-    "power_source",
-    "energy_source",
-)
+@lru_cache(512)
+def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
+    """Identity of a device: the same value as long as nothing of it changes, so that it is told apart at once."""
+    known = dict(zip(IDENTITY[1:], identity, strict=True))
+    parent_uuid = known.pop("parent_uuid")
+    parent_id = device_id_of(parent_uuid) if parent_uuid else None
+    return DeviceRow(device_id_of(uuid), host_id, uuid=uuid, parent_id=parent_id, **known)
 
 
 def _energy(
@@ -195,7 +173,7 @@ def _energy(
     elapsed_ms = max(span.duration_ms, (moment.ts - state.ts) * 1000)
     if elapsed_ms == 0:
         return EnergyStep(None, None)
-    last = replace(before or now, energy_mj=state.value, power_mw=before.power_mw if before else None)
+    last = LastMeter(state.value, before.power_mw if before else None)
     counter = energy_step(last, now, elapsed_ms)
     return EnergyStep(counter.counter_mj, integral.integral_mj, counter.note)
 

@@ -4,7 +4,7 @@ Only ports on which a recognised process listens (or that its command line names
 """
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -21,9 +21,12 @@ from pertoken.catalog.knobs import (
     port_argument,
     read_absent,
     read_argv,
+    read_environment,
     rendezvous_argument,
     split_arguments,
     tls_argument,
+    variable_argument,
+    variables,
 )
 
 AskKind = Callable[[str], str | None]
@@ -51,12 +54,17 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
     endpoints: list[Endpoint] = []
     gaps: list[Gap] = []
     claimed: set[int] = set()
+    led: set[int] = set()
+    """Processes of servers that were found; what such a server starts for itself is no other one."""
     for adapter in ADAPTERS.values():
         for root in _roots(host, adapter):
             group = host.group(root.pid)
+            if root.pid in led:
+                continue  # the engine around it counts what it does
             found = _of_group(host, adapter, root, group, before, ask_kind)
             if isinstance(found, Endpoint):
                 endpoints.append(found)
+                led.update(() if adapter.shared else group)
             elif adapter.shared:
                 continue
             else:
@@ -101,8 +109,11 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
     for root in _roots(host, ADAPTERS[endpoint.kind]):
         group = host.group(root.pid)
         if any(pid in group for pid in owners):
-            return _with_process(empty, root, group, root.argv)
-    return _with_process(empty, host.processes[min(owners)], host.group(min(owners)))
+            return _with_process(empty, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
+    library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(min(owners)) or ()
+    certain = library is not None and any(library.search(path) for path in mapped)
+    found = _with_process(empty, host.processes[min(owners)], host.group(min(owners)))
+    return replace(found, certain=certain)
 
 
 def _of_group(
@@ -117,18 +128,22 @@ def _of_group(
     if follows_argument(kind, root.argv):
         return _following(kind, root, group)
     listening = [address for pid in group for address in host.processes[pid].listening]
-    named = port_argument(kind, root.argv)
+    environment = host.environment(root.pid, variables(kind))
+    told = variable_argument(kind, "port", environment) or ""
+    says = names_port(kind, root.argv)
+    named = int(told) if told.isdecimal() and not says else port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
         address = _asked([address] if address else [], kind, root, before, ask_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
         # The others are its ranks' own: one that says its port answers there, or not yet.
-        others = [] if names_port(kind, root.argv) else listening
+        others = [] if says or told else listening
         address = _asked(others or hidden, kind, root, before, ask_kind)
     if address is not None:
         tls = tls_argument(kind, root.argv)
-        return _with_process(Endpoint(kind, _url(address, tls), "process", _port(address)), root, group, root.argv)
+        empty = Endpoint(kind, _url(address, tls), "process", _port(address))
+        return _with_process(empty, root, group, root.argv, environment)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
@@ -173,8 +188,19 @@ def _asked(
     return next((address for address in candidates if ask_kind(_url(address, tls)) == kind), None)
 
 
-def _with_process(empty: Endpoint, process: Process, group: Sequence[int], argv: Sequence[str] = ()) -> Endpoint:
-    knobs = {**read_absent(empty.kind, argv), **read_argv(empty.kind, argv)}
+def _with_process(
+    empty: Endpoint,
+    process: Process,
+    group: Sequence[int],
+    argv: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Endpoint:
+    environment = environment or {}
+    knobs = read_environment(empty.kind, environment)
+    if not variables(empty.kind):
+        knobs |= read_absent(empty.kind, argv)
+    knobs |= read_argv(empty.kind, argv)
+    model = model_argument(empty.kind, argv) or variable_argument(empty.kind, "model", environment)
     mode, devices = split_arguments(empty.kind, argv)
     if mode is not None:
         knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
@@ -185,7 +211,7 @@ def _with_process(empty: Endpoint, process: Process, group: Sequence[int], argv:
         process_start_ms=process.start_ms,
         pids=tuple(group),
         knobs=knobs if meeting is None else {**knobs, "rendezvous": meeting},
-        model_path=model_argument(empty.kind, argv),
+        model_path=model,
     )
 
 
@@ -211,8 +237,11 @@ def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> 
     port = parts.port or (443 if parts.scheme == "https" else 80)
     here = {"127.0.0.1", "::1"} if host == "localhost" else {host}
     if address.reached is not None:
-        ip, reached = address.reached
-        published = ipaddress.ip_address(ip).is_loopback and bool(here & own_ips)
-        return reached == port and (ip in here or published)
+        here_too = bool(here & own_ips)
+        ways = (address.reached, *address.also)
+        return any(
+            reached == port and (ip in here or (here_too and ipaddress.ip_address(ip).is_loopback))
+            for ip, reached in ways
+        )
     anywhere = ipaddress.ip_address(address.ip).is_unspecified
     return address.port == port and (address.ip in here or (anywhere and bool(here & own_ips)))

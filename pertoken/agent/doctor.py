@@ -4,6 +4,9 @@ import json
 import sqlite3
 from dataclasses import asdict, dataclass
 
+import psutil
+
+from pertoken.agent.containers import container_of
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Seen
 from pertoken.agent.identity import HostIdentity
@@ -11,9 +14,11 @@ from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
+from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, Place, place
+from pertoken.units import format_duration
 
 _METRICS = {
     "util_1e4": "utilization",
@@ -25,8 +30,10 @@ _METRICS = {
     "temperature_c": "temperature",
     "throttle_reasons": "throttle reasons",
     "sm_active_1e4": "SM activity",
+    "sm_occupancy_1e4": "SM occupancy",
     "tensor_active_1e4": "tensor activity",
     "dram_active_1e4": "memory bandwidth",
+    "nvlink_rx_mib_s": "NVLink",
     "processes": "processes",
 }
 
@@ -52,7 +59,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     found += _machine(look.identity)
     found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
     for device in look.probe.devices:
-        found += _device(device)
+        found += of_device(device)
     for engine in look.engines:
         found += of_engine(engine)
     if not look.engines:
@@ -79,13 +86,26 @@ def _machine(identity: HostIdentity) -> list[Finding]:
     return found
 
 
-def _device(device: DeviceReading) -> list[Finding]:
+def of_device(device: DeviceReading) -> list[Finding]:
+    """What can be read of one device, who holds it, and what cannot be read."""
     name = f"{device.name} #{device.slot}" if device.slot is not None else device.name
     if device.lost:
-        return [Finding("device", name, False, device.lost)]
+        silent = "" if device.silent_s is None else f"; it last answered {format_duration(device.silent_s)} ago"
+        return [Finding("device", name, False, f"{device.lost}{silent}")]
     read = [label for metric, label in _METRICS.items() if getattr(device, metric) is not None]
     found = [Finding("device", name, True, ", ".join(read))]
+    found += [Finding("device", name, True, f"held by {_process(held.pid)}") for held in device.processes or ()]
     return found + [_gap("device", name, gap) for gap in device.gaps]
+
+
+def _process(pid: int) -> str:
+    """A process as people know it: by its name and its container."""
+    try:
+        named = f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        named = f"pid {pid}"
+    container = container_of(pid)
+    return f"{named} in {container}" if container else named
 
 
 def of_engine(engine: EngineReading) -> list[Finding]:
@@ -95,6 +115,8 @@ def of_engine(engine: EngineReading) -> list[Finding]:
         return [Finding("engine", subject, False, engine.fault, engine.remedy)]
     adapter = ADAPTERS[engine.endpoint.kind]
     told = [f"{engine.served_model}, {len(engine.counters)} counters"]
+    if engine.endpoint.pid is not None and (container := container_of(engine.endpoint.pid)):
+        told.append(f"in {container}")
     told += [", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))]
     if adapter.seen is not Seen.LIVE:
         told.append(f"its reading was tested on {adapter.seen}")
@@ -121,6 +143,10 @@ def _database(where: Place) -> list[Finding]:
         found.append(Finding("database", str(where), False, str(error), "start one: `pertoken agent`"))
     else:
         found.append(Finding("database", str(where), True, f"readable; {running}"))
+    for aside in set_aside_before(where) if where.folder else ():
+        text = "was damaged and set aside; what came after is in a new database"
+        remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
+        found.append(Finding("database", str(aside), False, text, remedy))
     return found
 
 

@@ -4,11 +4,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pertoken.agent.device_rows import unread
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
 from pertoken.agent.probes.backoff import Clock
 from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.readings import Gap, ProbeReading
+from pertoken.agent.readings import DeviceReading, Gap, ProbeReading, unread
 from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled
 from pertoken.store.rows import Event
 
@@ -32,24 +31,21 @@ class Drivers:
         self._let_go_until_s = 0.0
         self._cpu: CpuProbe | None = None
         self._last: ProbeReading | None = None
+        self._answered_s: dict[str, float] = {}
+        """When each device last answered, by UUID."""
+
+    def start(self) -> None:
+        """Start the sampler, so that it is ready when it is first read."""
+        self._sampler.start()
 
     def read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
         """What all probes read now, and what happened to the sampler since the reading before.
 
-        While it does not answer, host and CPUs are read here, and every other device known is lost with the reason.
+        A device that does not answer tells for how long. While the sampler does not, host and CPUs are read here, and
+        every other device known is lost with the reason.
         """
-        if self._clock() < self._let_go_until_s:
-            return self._without_sampler("drivers_released", _RELEASED, _RESUME)
-        try:
-            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S))
-        except SamplerError as error:
-            kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
-            return self._without_sampler(kind, str(error), _REMEDY)
-        events = [Event("sampler_restarted", gap.reason) for gap in reading.gaps if gap.metric == "sampler"]
-        if self._cpu is not None:
-            events.append(Event("sampler_back", "the sampler answers again"))
-        self._last, self._cpu = reading, None
-        return reading, tuple(events)
+        reading, events = self._read(processes, deadline_s)
+        return replace(reading, devices=tuple(self._aged(device) for device in reading.devices)), events
 
     def close(self) -> None:
         """End the sampler; one that hangs is left to end by itself."""
@@ -63,6 +59,28 @@ class Drivers:
     def resume(self) -> None:
         """Read the drivers again from the next reading on."""
         self._let_go_until_s = 0.0
+
+    def _read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
+        if self._clock() < self._let_go_until_s:
+            return self._without_sampler("drivers_released", _RELEASED, _RESUME)
+        try:
+            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S))
+        except SamplerError as error:
+            kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
+            return self._without_sampler(kind, str(error), _REMEDY)
+        events = [Event("sampler_restarted", gap.reason) for gap in reading.gaps if gap.metric == "sampler"]
+        if self._cpu is not None:
+            events.append(Event("sampler_back", "the sampler answers again"))
+        self._last, self._cpu = reading, None
+        return reading, tuple(events)
+
+    def _aged(self, device: DeviceReading) -> DeviceReading:
+        now_s = self._clock()
+        if not device.lost:
+            self._answered_s[device.uuid] = now_s
+            return device
+        answered_s = self._answered_s.get(device.uuid)
+        return replace(device, silent_s=None if answered_s is None else round(now_s - answered_s))
 
     def _without_sampler(self, kind: str, reason: str, remedy: str) -> tuple[ProbeReading, tuple[Event, ...]]:
         events = (Event(kind, reason),) if self._cpu is None else ()

@@ -5,11 +5,32 @@ fills in for the other.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from pertoken.agent.readings import DeviceReading
 
 IMPLAUSIBLE = 3
 """A counter that grew by more than this many times the power limit is not believed."""
+
+
+class Meter(Protocol):
+    """What a device told before; a `DeviceReading` is one."""
+
+    @property
+    def energy_mj(self) -> int | None:
+        """Its counter, absolute."""
+
+    @property
+    def power_mw(self) -> int | None:
+        """What it drew at that reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastMeter:
+    """A meter whose counter and power were not read together."""
+
+    energy_mj: int | None
+    power_mw: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +45,7 @@ class EnergyStep:
     """Why the counter is not believed, though both readings had one."""
 
 
-def energy_step(before: DeviceReading, after: DeviceReading, elapsed_ms: int) -> EnergyStep:
+def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyStep:
     """Energy `before` to `after`, two readings of one device `elapsed_ms` (monotonic) apart.
 
     A counter that wraps (RAPL) is unwrapped once; one that fell, stood still under power, or jumped past

@@ -43,8 +43,8 @@ class EngineStep:
     """What its other counters grew by, those that did."""
     busy_ms: int | None = 0
     """None where nothing it tells says so."""
-    buckets: tuple[tuple[str, tuple[float, ...], int, int], ...] = ()
-    """(metric, upper bounds, bucket, count) of what its histograms grew by."""
+    buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
+    """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
     states: tuple[CounterState, ...] = ()
     forgotten: tuple[str, ...] = ()
     """Counters of a process that is gone."""
@@ -74,8 +74,11 @@ class EngineStep:
     def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
         """Buckets that grew, of the same epoch."""
         return tuple(
-            HistogramSample(epoch_id, metric, ts, bucket_set_id(bounds), bucket, count)
-            for metric, bounds, bucket, count in self.buckets
+            HistogramSample(epoch_id, metric, ts, set_id, bucket, count)
+            for metric, bounds, counts in self.buckets
+            for set_id in (bucket_set_id(bounds),)
+            for bucket, count in enumerate(counts)
+            if count
         )
 
 
@@ -133,12 +136,13 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
-    words = tokens(counters.word_totals(advance.deltas))
+    counted_deltas = {series: advance.deltas[series] for series in reading.counters}
+    words = tokens(counters.word_totals(counted_deltas))
     restarted = advance.reset is not None
     since = endpoint.process_start_ms if restarted else None
     span = memory.span(deployment.deployment_id, moment, since) if deployment else Span(0, 0)
     counted = {word: delta for word, delta in words.items() if word in COUNTED and delta}
-    counted |= {metric: delta for metric, delta in counters.reason_totals(advance.deltas).items() if delta}
+    counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
     if reading.gauges.get("awake") == 0 and span.observed_ms:
         counted["asleep_ms"] = span.observed_ms
     return EngineStep(
@@ -153,10 +157,9 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         counted=counted,
         busy_ms=_busy_ms(reading, words, span),
         buckets=tuple(
-            (metric, bounds, bucket, count)
+            (metric, bounds, counts)
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms, advance.deltas).items()
-            for bucket, count in enumerate(counts)
-            if count
+            if any(counts)
         ),
         states=tuple(advance.states.values()),
         forgotten=advance.forgotten,
@@ -172,7 +175,7 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
     start_ms = reading.endpoint.process_start_ms
     last_page_ms = memory.last_page_ms(engine_id, moment)
     unseen_ms = moment.wall_ms - last_page_ms
-    if start_ms is None and reading.life_ms is not None:
+    if reading.life_ms is not None and (start_ms is None or not reading.endpoint.certain):
         start_ms = -reading.life_ms
         if _in_turn(known, reading, start_ms, last_page_ms):
             told = "another process answers in turn, so neither is counted: name each server by its own address"
@@ -193,8 +196,8 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, start_ms: int, last_page_ms: int) -> bool:
     """Whether another process answers than did before and ran already then: no restart, but servers behind one URL."""
-    lives = {state.process_start_ms for state in known.values()} - {None}
-    another = bool(lives) and start_ms not in lives
+    told = {state.process_start_ms for state in known.values() if (state.process_start_ms or 0) < 0}
+    another = bool(told) and start_ms not in told
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
@@ -247,8 +250,7 @@ def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span
         # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
         return span.observed_ms
     signs = (reading.gauges.get("running"), words.get("computed_tokens"), words.get("generated_tokens"))
-    # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
-    if reading.endpoint.follows or any(signs):
+    if any(signs):
         return span.observed_ms
     return None if all(sign is None for sign in signs) else 0
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pertoken.agent.attribution import Holding
-from pertoken.agent.readings import EngineReading, ProbeReading
+from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.store.rows import Capability, CounterState, EpochRow
 
 OBSERVED_TICKS = 2
@@ -52,6 +52,8 @@ class Memory:
     """Host, devices and deployments with rows in the store from before this start."""
     epochs: Mapping[int, EpochRow] = field(default_factory=dict)
     """The open epoch of each deployment."""
+    gaps: Mapping[int, tuple[Gap, ...]] | None = None
+    """What could not be read, by owner: the capabilities were made of it."""
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""

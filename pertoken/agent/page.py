@@ -6,7 +6,7 @@ wanted. Sample names are taken exactly as exposed, so `*_created` gauges never c
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -69,31 +69,100 @@ class Page:
         return {labels: _split(bucket, counts) for labels, counts in cumulative.items()}
 
 
-def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -> Page:
-    """The samples of `body` whose names are in `wanted`.
+Sample = tuple[str, Labels, float]
+_MANY = 4
+"""Times the lines of a page that are remembered before those of the past are forgotten."""
 
-    Raises PageError, with the line, for anything that is not a whole, well-formed page; also for a wanted series
-    given twice with different values.
+
+class Parser:
+    """Reads pages of one server, one after the other; of each it takes the samples whose names are in `wanted`.
+
+    Most lines of a page are those of the page before, and nearly all others are a known series with another number:
+    they are not taken apart again.
     """
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise PageError(f"byte {error.start} is not UTF-8") from None
-    samples: dict[str, dict[Labels, float]] = {}
-    for number, name, braces, value in _samples(text, wanted, eof_required):
-        if name is None:
-            name, braces = _quoted_name(braces, number)
-        if name not in wanted:
-            continue
-        labels = _labels(braces) if braces else ()
-        if labels is None:
-            raise PageError(f"line {number}: bad labels {braces[:80]!r}")
-        series = samples.setdefault(name, {})
-        amount = float(value)
-        before = series.setdefault(labels, amount)
-        if before != amount and not (before != before and amount != amount):
-            raise PageError(f"line {number}: {name} is given twice with these labels, as {before:g} and {amount:g}")
-    return Page(samples)
+
+    def __init__(self, wanted: Collection[str]) -> None:
+        self._wanted = wanted
+        self._known: dict[str, Sample | None] = {}
+        """Lines of pages before; None for one that is well-formed and not wanted."""
+        self._series: dict[str, tuple[str, Labels] | None] = {}
+        """What stands before the number in lines of pages before; None where it is not wanted."""
+
+    def parse(self, body: bytes, *, eof_required: bool = False) -> Page:
+        """One page.
+
+        Raises PageError, with the line, for anything that is not a whole, well-formed page; also for a wanted series
+        given twice with different values.
+        """
+        try:
+            *lines, rest = body.decode().split("\n")
+        except UnicodeDecodeError as error:
+            raise PageError(f"byte {error.start} is not UTF-8") from None
+        samples: dict[str, dict[Labels, float]] = {}
+        known, series, ended = self._known, self._series, False
+        for number, line in enumerate(lines, 1):
+            if ended and line:
+                raise PageError(f"line {number}: text after # EOF")
+            if line in known:
+                sample = known[line]
+            elif line == "# EOF":
+                ended = True
+                continue
+            else:
+                head, _, value = line.rpartition(" ")
+                plain = _PLAIN_NUMBER(value) is not None
+                if plain and head in series:
+                    named = series[head]
+                    sample = (*named, float(value)) if named else None
+                else:
+                    sample = _sample(line, number, self._wanted)
+                    if plain and _head(head) is not None:
+                        series[head] = sample[:2] if sample else None
+                known[line] = sample
+            if sample is None:
+                continue
+            name, labels, amount = sample
+            told = samples.setdefault(name, {}).setdefault(labels, amount)
+            if told != amount and not (told != told and amount != amount):
+                raise PageError(f"line {number}: {name} is given twice with these labels, as {told:g} and {amount:g}")
+        if ended and rest:
+            raise PageError(f"line {len(lines) + 1}: text after # EOF")
+        if rest.strip() and not rest.startswith("#"):
+            raise PageError(f"line {len(lines) + 1}: the page ends within a line")
+        if (eof_required or rest) and not ended and rest != "# EOF":
+            raise PageError(f"line {len(lines) + 1}: the page ends before its end")
+        if len(known) > _MANY * len(lines):
+            self._known = {line: known[line] for line in lines if line in known}
+        if len(series) > _MANY * len(lines):
+            self._series = {}
+        return Page(samples)
+
+
+def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -> Page:
+    """The samples of a single page, as `Parser` reads it."""
+    return Parser(wanted).parse(body, eof_required=eof_required)
+
+
+def _sample(line: str, number: int, wanted: Collection[str]) -> Sample | None:
+    """The sample of a line; None for a comment and for one that is not wanted. Raises PageError."""
+    if line.startswith("#") or not line.strip():
+        return None
+    plain, _, value = line.rpartition(" ")
+    head = _head(plain)
+    if head is None or _PLAIN_NUMBER(value) is None:
+        match = _SAMPLE.fullmatch(line)
+        if match is None or (match["name"] is None and match["braces"] is None):
+            raise PageError(f"line {number}: not a sample: {line[:80]!r}")
+        head, value = (match["name"], match["braces"] or ""), match["value"]
+    name, braces = head
+    if name is None:
+        name, braces = _quoted_name(braces, number)
+    if name not in wanted:
+        return None
+    labels = _labels(braces) if braces else ()
+    if labels is None:
+        raise PageError(f"line {number}: bad labels {braces[:80]!r}")
+    return name, labels, float(value)
 
 
 _BRACES = r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}'
@@ -121,39 +190,6 @@ def _head(head: str) -> tuple[str, str] | None:
     """Name and braces of a line up to its number; None if it takes the whole grammar to tell."""
     match = _PLAIN_HEAD(head)
     return (match[1], match[2] or "") if match else None
-
-
-@lru_cache(REMEMBERED)
-def _is_number(text: str) -> bool:
-    return _PLAIN_NUMBER(text) is not None
-
-
-def _samples(text: str, wanted: Collection[str], eof_required: bool) -> Iterator[tuple[int, str | None, str, str]]:
-    """(line number, name, braces, value) of every sample that may be wanted; all others are only checked."""
-    ended = False
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
-        if ended and line:
-            raise PageError(f"line {number}: text after # EOF")
-        if line.startswith("#"):
-            ended = line == "# EOF"
-            continue
-        if not line.strip():
-            continue
-        if number == len(lines):
-            raise PageError(f"line {number}: the page ends within a line")
-        plain, _, value = line.rpartition(" ")
-        head = _head(plain)
-        if head is not None and _is_number(value):
-            if head[0] in wanted:
-                yield number, *head, value
-            continue
-        match = _SAMPLE.fullmatch(line)
-        if match is None or (match["name"] is None and match["braces"] is None):
-            raise PageError(f"line {number}: not a sample: {line[:80]!r}")
-        yield number, match["name"], match["braces"] or "", match["value"]
-    if not ended and (eof_required or lines[-1]):
-        raise PageError(f"line {len(lines)}: the page ends before its end")
 
 
 @lru_cache(REMEMBERED)

@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
+
+from pertoken.agent.published import Forward, docker_ports, forwarded, rootless_ports
 
 _PROC = Path("/proc")
 
@@ -26,6 +28,8 @@ class Address:
     reached: tuple[str, int] | None = None
     """Where it is reached from here, if it is in another network namespace, as in a container: the address of that
     namespace, or the port of this host that is published for it."""
+    also: tuple[tuple[str, int], ...] = ()
+    """Where else it is reached from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class HostProcesses:
     """Listening ports whose process cannot be seen with this agent's rights."""
     libraries: Callable[[int], frozenset[str] | None] = lambda pid: frozenset()
     """Files mapped into a process; None if that may not be seen."""
+    environment: Callable[[int, Collection[str]], Mapping[str, str]] = lambda pid, names: {}
+    """These variables of a process's environment, as far as they may be seen."""
     own_ips: frozenset[str] = frozenset({"127.0.0.1", "::1"})
     """Addresses that lead to this host."""
 
@@ -68,9 +74,9 @@ class HostProcesses:
 
 def host_processes() -> HostProcesses:
     """The processes of this host now, as far as they may be seen."""
-    pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
+    pids = sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal())  # noqa: PTH208 - a Path for each is slow
     argvs = {pid: _argv(pid) for pid in pids}
-    inodes = {**_listening_elsewhere(pids, _published(argvs.values())), **_listening("self")}
+    inodes = {**_listening_elsewhere(pids, argvs), **_listening("self")}
     listening, unowned = _owned(inodes, pids)
     processes = {}
     for pid in pids:
@@ -80,7 +86,7 @@ def host_processes() -> HostProcesses:
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
         processes[pid] = Process(pid, int(stat[1]), argv, _started_ms(stat), tuple(addresses))
     own_ips = frozenset(each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return HostProcesses(processes, unowned, mapped_files, own_ips)
+    return HostProcesses(processes, unowned, mapped_files, environment, own_ips)
 
 
 def start_ms(pid: int) -> int | None:
@@ -93,10 +99,22 @@ def start_ms(pid: int) -> int | None:
     return None if stat is None else _started_ms(stat)
 
 
+def _read(pid: int, name: str) -> bytes:
+    """A file of a process, whole; at each look there are some hundred, and a file object for each is slow."""
+    fd = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while part := os.read(fd, 65_536):
+            text += part
+        return text
+    finally:
+        os.close(fd)
+
+
 def _stat(pid: int) -> list[bytes] | None:
     """Fields of a process from its state on, None if it is gone. Source: proc_pid_stat(5), fields 3 and up."""
     try:
-        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return _read(pid, "stat").rpartition(b")")[2].split()
     except OSError:
         return None
 
@@ -108,32 +126,51 @@ def _started_ms(stat: list[bytes]) -> int:
 def _argv(pid: int) -> tuple[str, ...]:
     """Command line; empty if there is none. A process that titles itself may have put spaces between the words."""
     try:
-        text = os.fsdecode((_PROC / str(pid) / "cmdline").read_bytes())
+        text = os.fsdecode(_read(pid, "cmdline"))
     except OSError:
         return ()
     words = text.removesuffix("\0").split("\0")
     return tuple(words if len(words) > 1 else words[0].split())
 
 
-def _listening_elsewhere(pids: list[int], published: Mapping[tuple[str, int], int]) -> dict[bytes, Address]:
+def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) -> dict[bytes, Address]:
     """Where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
     found: dict[bytes, Address] = {}
-    seen = {_namespace("self"), None}
-    for pid in pids:
-        namespace = _namespace(str(pid))
-        if namespace in seen:
+    published = docker_ports(argvs.values())
+    namespaces = {pid: _namespace(str(pid)) for pid in pids}
+    own = _namespace("self")
+    seen = {own, None}
+    forwards: dict[str, tuple[Forward, ...]] | None = None
+    for pid, namespace in namespaces.items():
+        if namespace is None or namespace in seen:
             continue
         seen.add(namespace)
+        if forwards is None:
+            forwards = rootless_ports(argvs, namespaces, own, _own_ports, _parent)
         ips = _ips(pid)
         for inode, address in _listening(str(pid)).items():
             ip = ipaddress.ip_address(address.ip)
-            own = ips[:1] if ip.is_unspecified else () if ip.is_loopback else (address.ip,)
-            port = next((published[each, address.port] for each in ips if (each, address.port) in published), None)
-            if port is not None:
-                found[inode] = replace(address, reached=("127.0.0.1", port))
-            elif own:
-                found[inode] = replace(address, reached=(own[0], address.port))
+            ports = [published[each, address.port] for each in ips if (each, address.port) in published]
+            ports += forwarded(forwards.get(namespace, ()), address.port)
+            direct = () if ip.is_loopback else ips if ip.is_unspecified else (address.ip,)
+            # An address that a user-mode network gives is not one that this host knows.
+            routed = () if namespace in forwards else tuple((each, address.port) for each in direct)
+            ways = (*(("127.0.0.1", port) for port in ports), *routed)
+            if ways:
+                found[inode] = replace(address, reached=ways[0], also=ways[1:])
     return found
+
+
+def _parent(pid: int) -> int | None:
+    stat = _stat(pid)
+    return None if stat is None else int(stat[1])
+
+
+def _own_ports(pid: int) -> frozenset[int]:
+    """Ports of this network namespace on which a process listens."""
+    listening = _listening("self")
+    owned, _ = _owned(listening, [pid])
+    return frozenset(address.port for address in owned.get(pid, ()))
 
 
 def _namespace(process: str) -> str | None:
@@ -158,27 +195,17 @@ def _ips(pid: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ip for ip in found if not ipaddress.ip_address(ip).is_loopback))
 
 
-def _published(argvs: Iterable[tuple[str, ...]]) -> dict[tuple[str, int], int]:
-    """Ports of this host by the container's (address, port) they lead to, as Docker's proxies tell them."""
-    found = {}
-    for argv in argvs:
-        if argv and argv[0].endswith("docker-proxy"):
-            told = dict(pairwise(argv[1:]))
-            with suppress(KeyError, ValueError):
-                found[told["-container-ip"], int(told["-container-port"])] = int(told["-host-port"])
-    return found
-
-
 def _listening(process: str) -> dict[bytes, Address]:
     """Where anybody of a process's network namespace listens (TCP), by the socket's inode.
 
     Source: the kernel's networking/proc_net_tcp.rst.
 
-    They are listed before all connections, which on a busy server are many: those are not read.
+    They are listed before all connections, which on a busy server are many: those are not read, nor looked for by the
+    kernel, as it would to fill a larger buffer.
     """
     found = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        with suppress(OSError), (_PROC / process / "net" / name).open("rb") as lines:
+        with suppress(OSError), (_PROC / process / "net" / name).open("rb", buffering=512) as lines:
             next(lines)
             for line in lines:
                 words = line.split(maxsplit=10)
@@ -218,6 +245,17 @@ def mapped_files(pid: int) -> frozenset[str] | None:
         return frozenset()
     paths = (line.split(maxsplit=5)[-1].removesuffix(" (deleted)") for line in lines if ".so" in line)
     return frozenset(path for path in paths if path.startswith("/"))
+
+
+def environment(pid: int, names: Collection[str]) -> dict[str, str]:
+    """These variables of a process's environment as it was started, and no others; none if it may not be read."""
+    found = {}
+    with suppress(OSError):
+        for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            name, _, value = os.fsdecode(entry).partition("=")
+            if name in names:
+                found[name] = value
+    return found
 
 
 def boot_ms() -> int:

@@ -1,6 +1,9 @@
 """What probes and engines give to a tick: absolute values as read, before any difference is taken."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,43 @@ class DeviceReading:
     ecc_corrected: int | None = None
     """Absolute, since the driver was loaded."""
     ecc_uncorrected: int | None = None
-    processes: tuple[DeviceProcess, ...] | None = None
-    """None: the list could not be read, or was not asked for this time."""
     lost: str | None = None
     """Why the whole device did not answer; every value is None then."""
+    silent_s: int | None = None
+    """For how long a lost device has not answered; None: it never did since the agent started."""
+    processes: tuple[DeviceProcess, ...] | None = None
+    """None: the list could not be read, or was not asked for this time."""
     gaps: tuple[Gap, ...] = ()
+
+
+IDENTITY = (
+    "uuid",
+    "kind",
+    "vendor",
+    "name",
+    "slot",
+    "memory_bytes",
+    "power_limit_mw",
+    "driver_version",
+    "pci_bus_id",
+    "parent_uuid",
+    "part_1e6",
+    "power_source",
+    "energy_source",
+)
+"""What of a `DeviceReading` says which device it is, and what its values are of."""
+identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
+"""The values of `IDENTITY`, in that order."""
+
+
+def reading_of(known: DeviceReading, **values: Any) -> DeviceReading:
+    """A reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
+    return DeviceReading(**dict(zip(IDENTITY, identity_of(known), strict=True)) | values)
+
+
+def unread(device: DeviceReading, reason: str) -> DeviceReading:
+    """A device that did not answer: its identity, `lost` with the reason, every value None."""
+    return reading_of(device, lost=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +184,8 @@ class Endpoint:
     knobs: dict[str, object] = field(default_factory=dict)
     """Knobs its command line sets, in the words of `Deployment`; `rendezvous`, where ranks of several hosts meet."""
     model_path: str | None = None
+    certain: bool = True
+    """Whether that process is known to be the server itself; else it may only listen for it, as a proxy does."""
     model: str | None = None
     """Which of the models on its page this is, where a page counts for several."""
     follows: bool = False

@@ -5,6 +5,7 @@ stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdo
 ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
+import gc
 import json
 import os
 import signal
@@ -13,12 +14,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-import psutil
-
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
 from pertoken.agent.wire import encode
@@ -60,7 +60,6 @@ class Probes:
     def __init__(self, names: Iterable[str] = PROBES) -> None:
         self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
         self._cpu = CpuProbe()
-        self._process = psutil.Process()
         self._calls = 0
         self._cpu_ms = 0
 
@@ -77,7 +76,7 @@ class Probes:
             happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
-            rss_bytes=self._process.memory_info().rss,
+            rss_bytes=own_rss_bytes(),
         )
         self._calls, self._cpu_ms = calls, cpu_ms
         return reading
@@ -113,7 +112,7 @@ def main() -> None:
     answers = _protocol_fd()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     probes = Probes(filter(None, sys.argv[1].split(",")) if sys.argv[1:] else PROBES)
-    for request in sys.stdin.buffer:
+    for n, request in enumerate(sys.stdin.buffer):
         line = memoryview(encode(probes.read(json.loads(request)["processes"])).encode() + b"\n")
         try:
             while line:
@@ -122,6 +121,9 @@ def main() -> None:
             break
         if probes.outdated:
             break
+        if n == 0:
+            gc.collect()
+            gc.freeze()  # the collector need not walk all that was loaded, again and again
     probes.close()
 
 

@@ -112,6 +112,11 @@ class Sampler:
         """The child's process id, None while there is none."""
         return self._child.process.pid if self._child else None
 
+    def start(self) -> None:
+        """Start the child ahead of the first reading, so that it loads while its parent does."""
+        if self._child is None and self._backoff.due:
+            self._child = _Child(self._environment, self._probes)
+
     def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> ProbeReading:
         """What all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
 
@@ -123,9 +128,9 @@ class Sampler:
         gaps: tuple[Gap, ...] = ()
         for _ in ("as it is", "replaced"):
             if self._child is None:
-                if not self._backoff.due:
-                    break
-                self._child = _Child(self._environment, self._probes)
+                self.start()
+            if self._child is None:
+                break
             try:
                 reading = decode(self._ask(self._child, processes, deadline_s, late_s))
             except (_Ended, ValueError) as error:

@@ -22,3 +22,14 @@ def tick_time(now: float, interval_s: int, last_ts: int | None) -> TickTime:
     if aligned <= last_ts:
         return TickTime(last_ts + interval_s, 0, True)
     return TickTime(aligned, (aligned - last_ts - 1) // interval_s, False)
+
+
+PROCESS_LIST_S = 10
+"""Least time between two process lists, the one slow call of a driver..."""
+PROCESS_LIST_TICKS = 4
+"""...and the least ticks, so that most are without, however long the interval."""
+
+
+def lists_processes(ts: int, listed_ts: int | None, interval_s: int) -> bool:
+    """Whether the tick `ts` lists the processes on the devices; `listed_ts` is the last that did."""
+    return listed_ts is None or ts - listed_ts >= max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)

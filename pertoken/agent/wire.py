@@ -1,14 +1,38 @@
-"""A `ProbeReading` as one line of JSON, the way it crosses the pipe from the sampler."""
+"""A `ProbeReading` as one line of JSON, the way it crosses the pipe from the sampler.
+
+Values go by position, and gaps as a text of their own: they are the same from tick to tick, and from GPU to GPU, so
+either side makes them once.
+"""
 
 import json
+from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, Happened, HostReading, ProbeReading
 
+_KEPT = 256
+"""Sets of gaps remembered."""
+
+
+def _values(kind: type, *left_out: str) -> Any:
+    return attrgetter(*(each.name for each in fields(kind) if each.name not in left_out))
+
+
+_host, _happened = _values(HostReading), _values(Happened)
+_device, _process = _values(DeviceReading, "processes", "gaps"), _values(DeviceProcess)
+_gap, _costs = _values(Gap), attrgetter("driver_calls", "cpu_ms", "rss_bytes")
+
 
 def encode(reading: ProbeReading) -> str:
     """One line of JSON without its line end."""
-    return json.dumps(reading, default=_fields, separators=(",", ":"))
+    devices = [
+        (_device(each), None if each.processes is None else list(map(_process, each.processes)), _told(each.gaps))
+        for each in reading.devices
+    ]
+    happened = list(map(_happened, reading.happened))
+    return json.dumps((_host(reading.host), devices, _told(reading.gaps), happened, _costs(reading)))
 
 
 def decode(line: str | bytes) -> ProbeReading:
@@ -17,29 +41,27 @@ def decode(line: str | bytes) -> ProbeReading:
     Raises ValueError if the line is not one.
     """
     try:
-        raw = json.loads(line)
+        host, devices, gaps, happened, costs = json.loads(line)
         return ProbeReading(
-            **raw
-            | {
-                "host": HostReading(**raw["host"]),
-                "devices": tuple(_device(each) for each in raw["devices"]),
-                "gaps": _gaps(raw["gaps"]),
-                "happened": tuple(Happened(**each) for each in raw["happened"]),
-            }
+            HostReading(*host),
+            tuple(DeviceReading(*(*values, _processes(held), _gaps(told))) for values, held, told in devices),
+            _gaps(gaps),
+            tuple(Happened(*each) for each in happened),
+            *costs,
         )
-    except (KeyError, TypeError) as error:
+    except TypeError as error:
         raise ValueError(f"the sampler's answer is not a reading: {error!r}") from None
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
+def _processes(held: Any) -> Any:
+    return None if held is None else tuple(DeviceProcess(*each) for each in held)
 
 
-def _gaps(raw: list[dict[str, Any]]) -> tuple[Gap, ...]:
-    return tuple(Gap(**each) for each in raw)
+@lru_cache(_KEPT)
+def _told(gaps: tuple[Gap, ...]) -> str:
+    return json.dumps(list(map(_gap, gaps)))
 
 
-def _device(raw: dict[str, Any]) -> DeviceReading:
-    held = raw["processes"]
-    processes = None if held is None else tuple(DeviceProcess(**each) for each in held)
-    return DeviceReading(**raw | {"processes": processes, "gaps": _gaps(raw["gaps"])})
+@lru_cache(_KEPT)
+def _gaps(told: str) -> tuple[Gap, ...]:
+    return tuple(Gap(*each) for each in json.loads(told))

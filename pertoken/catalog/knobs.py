@@ -52,11 +52,25 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of its environment that an engine takes a knob from, or its port or model."""
+
+    engine: str
+    name: str
+    source: str
+    as_of: Any
+    knob: str | None = None
+    argument: str | None = None
+    type: str = "word"
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """The whole of `knobs.toml`."""
 
     knobs: tuple[Knob, ...]
     arguments: tuple[Argument, ...]
+    variables: tuple[Variable, ...]
     manual: Mapping[str, str]
     same: Mapping[str, str]
     """Engine -> the one whose flags and words it takes; its port is its own."""
@@ -86,6 +100,7 @@ def table() -> Table:
     return Table(
         tuple(Knob(**_frozen(row)) for row in rows["knob"]),
         tuple(Argument(**_frozen(row)) for row in rows["argument"]),
+        tuple(Variable(**_frozen(row)) for row in rows["variable"]),
         rows["manual"],
         rows["same"],
     )
@@ -120,6 +135,27 @@ def read_absent(engine: str, argv: Sequence[str]) -> dict[str, object]:
         for row in table().of(engine)
         if argv and row.absent is not None and not _set(options, (*row.flags, *row.unless_flags))
     }
+
+
+def variables(engine: str) -> tuple[str, ...]:
+    """Names of the variables that may be read of a server's environment: nothing else of it is."""
+    return tuple(row.name for row in table().variables if row.engine == engine)
+
+
+def read_environment(engine: str, environment: Mapping[str, str]) -> dict[str, object]:
+    """Knobs that a server's environment sets, in the words of `Deployment`; what is not understood is absent."""
+    found = {
+        row.knob: _VARIABLES[row.type](environment[row.name])
+        for row in table().variables
+        if row.engine == engine and row.knob is not None and row.name in environment
+    }
+    return {knob: value for knob, value in found.items() if value is not None}
+
+
+def variable_argument(engine: str, argument: str, environment: Mapping[str, str]) -> str | None:
+    """The `port` or `model` that a server's environment names."""
+    rows = (row for row in table().variables if (row.engine, row.argument) == (engine, argument))
+    return next((environment[row.name] for row in rows if environment.get(row.name)), None)
 
 
 def read_word(engine: str, knob: str, text: str) -> str | None:
@@ -279,6 +315,11 @@ def _part(text: str) -> float | None:
     return float(text) if re.fullmatch(r"0?\.[0-9]+|[01](\.[0-9]*)?", text) and 0 < float(text) <= 1 else None
 
 
+_VARIABLES: Mapping[str, Callable[[str], object]] = {
+    "int": _whole,
+    "float": _part,
+    "bool": lambda text: {"1": True, "true": True, "0": False, "false": False}.get(text.lower()),
+}
 _READERS: Mapping[str, Callable[[Knob, str], object]] = {
     "int": lambda row, text: _whole(text),
     "count": lambda row, text: _count(text),

@@ -250,6 +250,8 @@ def _models() -> dict[str, tuple[Model, str]]:
             head_dim=_count(row["head_dim"]),
             n_experts=_count(row["n_experts"]),
             n_experts_active=_count(row["n_experts_active"]),
+            sliding_window=_count(row["sliding_window"]),
+            n_windowed_layers=_count(row["n_windowed_layers"]),
         )
         for name in (row["name"], *filter(None, row["aliases"].split(";"))):
             known.setdefault(next(iter(_model_keys(name))), (model, row["family"]))

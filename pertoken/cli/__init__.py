@@ -10,6 +10,7 @@ from pertoken.cli.agent import agent
 from pertoken.cli.config import config
 from pertoken.cli.db import db
 from pertoken.cli.doctor import doctor
+from pertoken.cli.export import export, restore
 from pertoken.cli.prices import prices
 from pertoken.cli.top import top
 from pertoken.cli.up import up
@@ -39,5 +40,5 @@ def main() -> None:
     """
 
 
-for _command in (up, agent, top, advise, prices, doctor, db, config):
+for _command in (up, agent, top, advise, prices, doctor, db, export, restore, config):
     main.add_command(_command)

@@ -52,9 +52,17 @@ def agent(
         reading = measure(settings_of(config_file, **options))
         click.echo(show(reading, as_json))
         return
-    from pertoken.agent.daemon import run
+    from pertoken.agent.drivers import Drivers
 
-    run(lambda: settings_of(config_file, **options), with_parent=with_parent)
+    # Started before what the agent itself takes to load: both load at once.
+    drivers = Drivers(settings_of(config_file, **options).agent_probes)
+    drivers.start()
+    try:
+        from pertoken.agent.daemon import run
+
+        run(lambda: settings_of(config_file, **options), drivers, with_parent=with_parent)
+    finally:
+        drivers.close()
 
 
 @agent.command(short_help="Install it as a systemd service.")

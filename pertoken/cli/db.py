@@ -83,12 +83,22 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
 
 
 @db.command("purge", short_help="Delete old telemetry.")
-@click.option("--raw-before", metavar="AGE", default="48h", show_default=True, help="Delete ticks older than this.")
-@click.option("--minutes-before", metavar="AGE", default="30d", show_default=True, help="Delete 1-min roll-ups older.")
-@click.option("--hours-before", metavar="AGE", default="730d", show_default=True, help="Delete 1-h roll-ups older.")
+@click.option("--raw-before", metavar="AGE", help="Delete ticks older than this [default: store.raw].")
+@click.option("--minutes-before", metavar="AGE", help="Delete 1-min roll-ups older than this [default: store.minutes].")
+@click.option("--hours-before", metavar="AGE", help="Delete 1-h roll-ups older than this [default: store.hours].")
 @db_option
-def purge(config_file: str | None, db: str | None, raw_before: str, minutes_before: str, hours_before: str) -> None:
-    """Delete telemetry by age: ticks, minutes, hours. Roll-ups are brought up to date first, so no total changes."""
+def purge(
+    config_file: str | None,
+    db: str | None,
+    raw_before: str | None,
+    minutes_before: str | None,
+    hours_before: str | None,
+) -> None:
+    """Delete telemetry by age: ticks, minutes, hours; an agent does the same as it runs.
+
+    Roll-ups are brought up to date first, so no total changes. Whole hours of ticks and minutes go, and
+    whole days of hours.
+    """
     import time
 
     from pertoken.errors import BadInput
@@ -101,7 +111,12 @@ def purge(config_file: str | None, db: str | None, raw_before: str, minutes_befo
     settings = settings_of(config_file, db=db)
     where = place(settings.db, settings.advice)
     try:
-        ages = Ages(*(int(parse_duration_s(each)) for each in (raw_before, minutes_before, hours_before)))
+        chosen = (
+            (raw_before, settings.store_raw),
+            (minutes_before, settings.store_minutes),
+            (hours_before, settings.store_hours),
+        )
+        ages = Ages(*(int(kept if option is None else parse_duration_s(option)) for option, kept in chosen))
     except ValueError as error:
         raise BadInput(str(error)) from None
     if where.folder is None:

@@ -7,6 +7,9 @@ from pertoken.forecast.formats import defaults
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
+LEAST_BUSY = 0.05
+"""Share of time below which what a device does while idle drowns what it does while busy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -19,6 +22,13 @@ class Demand:
     busy_tok_s: float
     """Generated tokens per second of busy time."""
     tpot_ms: float | None
+    ttft_ms: float | None
+    kv_use: float | None
+    """Share of the KV cache in use while busy."""
+    memory_active: float | None
+    """Share of the memory bandwidth used while busy."""
+    products_active: float | None
+    """Share of the tensor cores' time used while busy."""
     provenance: Provenance
     assumptions: tuple[str, ...]
 
@@ -31,6 +41,7 @@ def demand(seen: Evidence) -> Demand:
     generated, running, busy = seen.generated_tok_s, seen.running, seen.busy
     rate = seen.busy_generated_tok_s
     origins = [each.provenance for each in (generated, running, busy, rate)]
+    share = min(1.0, max(0.0, busy.mean))
     assumptions = []
     if seen.has("generated_len"):
         generated_len = seen.generated_len.mean
@@ -56,9 +67,25 @@ def demand(seen: Evidence) -> Demand:
             waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
         ),
-        busy=min(1.0, max(0.0, busy.mean)),
+        busy=share,
         busy_tok_s=rate.mean,
-        tpot_ms=1000 * seen.tpot_s.mean if seen.has("tpot_s") else None,
+        tpot_ms=_above_0(seen, "tpot_s", 1000),
+        ttft_ms=_above_0(seen, "ttft_s", 1000),
+        kv_use=_above_0(seen, "kv_use", 1),
+        memory_active=_while_busy(seen, "dram_active", share),
+        products_active=_while_busy(seen, "tensor_active", share),
         provenance=worst(origins),
         assumptions=tuple(assumptions),
     )
+
+
+def _above_0(seen: Evidence, name: str, unit: float) -> float | None:
+    """The mean of a series, if it was measured and is more than nothing."""
+    mean = float(getattr(seen, name).mean) * unit if seen.has(name) else 0.0
+    return mean if mean > 0 else None
+
+
+def _while_busy(seen: Evidence, name: str, busy: float) -> float | None:
+    """A device's activity over all time as its activity while busy; None where that is too little time to tell."""
+    mean = _above_0(seen, name, 1)
+    return min(1.0, mean / busy) if mean is not None and busy >= LEAST_BUSY else None

@@ -52,6 +52,8 @@ class HostLine:
     age_s: int | None
     """Since its newest row; None if it has none."""
     interval_s: int
+    memory_traffic_bytes_s: float | None = None
+    """Read from and written to memory by its CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,19 @@ class DeviceLine:
     memory_used_bytes: int | None
     memory_bytes: int | None
     nano_usd_per_hour: int | None
-    held_by: tuple[str, ...]
+    held_by: tuple[str, ...] | None
+    """None where its driver, or this host's rights, do not let anybody say."""
     age_s: int | None
     """Since anything was read of it."""
     sm_active: float | None = None
+    sm_occupancy: float | None = None
+    """Warps that were active, of those its SMs could hold."""
     tensor_active: float | None = None
     dram_active: float | None = None
+    nvlink_rx_bytes_s: float | None = None
+    nvlink_tx_bytes_s: float | None = None
+    sm_clock_mhz: float | None = None
+    temperature_c: float | None = None
     power_source: str | None = None
     """What the power is, and of what."""
     part_of: str | None = None

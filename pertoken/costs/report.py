@@ -105,6 +105,8 @@ class _Reporter:
         self.gaps = read.missing(connection)
         self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
         """Devices that answer nothing -> since when."""
+        self.hidden = {gap.owner_id for gap in self.gaps if gap.metric == "processes"}
+        """Devices of which nobody can say who holds them."""
         self.events = read.events(connection, start)
 
     def report(self) -> FleetReport:
@@ -174,6 +176,7 @@ class _Reporter:
             agent_rss_bytes=agent.rss_bytes if agent else None,
             age_s=self._age(row.host_id),
             interval_s=row.interval_s,
+            memory_traffic_bytes_s=_rate(recent._mapping, "memory_traffic_bytes") if recent else None,
         )
 
     def _device(self, row: Any) -> DeviceLine:
@@ -197,11 +200,18 @@ class _Reporter:
             memory_bytes=row.memory_bytes,
             nano_usd_per_hour=price.nano_usd_per_device_hour * part_1e6 // SHARE if price else None,
             listed_price=price.note if price and price.listed else None,
-            held_by=tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
+            held_by=None
+            if row.device_id in self.hidden and not held_by
+            else tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
             age_s=self.now - self.lost.get(row.device_id, row.newest_ts),
             sm_active=_mean(recent, "sm_active_1e4", 1e4),
+            sm_occupancy=_mean(recent, "sm_occupancy_1e4", 1e4),
             tensor_active=_mean(recent, "tensor_active_1e4", 1e4),
             dram_active=_mean(recent, "dram_active_1e4", 1e4),
+            nvlink_rx_bytes_s=_mean(recent, "nvlink_rx_mib_s", 2**-20),
+            nvlink_tx_bytes_s=_mean(recent, "nvlink_tx_mib_s", 2**-20),
+            sm_clock_mhz=_mean(recent, "sm_clock_mhz", 1),
+            temperature_c=_mean(recent, "temperature_c", 1),
             power_source=row.power_source,
             part_of=self.device_names.get(row.parent_id) if row.parent_id is not None else None,
         )

@@ -13,12 +13,12 @@ from datetime import date
 from pertoken.catalog.market import Market
 from pertoken.costs.demand import Demand, demand
 from pertoken.costs.listed import price_relation
-from pertoken.deployment import Deployment, Fleet, FleetDevice
+from pertoken.deployment import Deployment, Fleet, FleetDevice, FleetPart
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Change, Forecast, Point, Range, calibrate, compare
 from pertoken.provenance import Provenance, worst
-from pertoken.units import HOURS_PER_MONTH, format_usd
+from pertoken.units import HOURS_PER_MONTH, SHARE, format_usd
 
 Price = Callable[[int], int | None]
 """Nano-USD per hour of a device by its id; None if nobody set one."""
@@ -87,7 +87,8 @@ def estimate(
 
 
 def _released(fleet: Fleet, device: FleetDevice, price: Price) -> Estimate:
-    holders = [each.served_model for each in fleet.deployments if device.device_id in each.device_ids]
+    ids = {device.device_id, *(part.device_id for part in fleet.parts if part.whole.device_id == device.device_id)}
+    holders = [each.served_model for each in fleet.deployments if ids & set(each.device_ids)]
     if holders:
         return Estimate(infeasible=f"{device.name} on {device.host} is held by {', '.join(holders)}")
     hourly = price(device.device_id)
@@ -116,12 +117,24 @@ class _Changed:
 
     def estimate(self, slo_ttft_ms: float | None, slo_tpot_ms: float | None) -> Estimate:
         knobs = set(self.now.changes_to(self.to))
+        if parts := [part for part in self.fleet.parts if part.device_id in self.now.device_ids]:
+            return Estimate(unpriced=self._on_parts(parts))
         prices = self._prices()
         if knobs <= {"purchase"}:
             return prices if isinstance(prices, Estimate) else self._priced(prices, None, None)
         try:
             asked = demand(self.seen)
-            calibration = calibrate(self.now, asked.load, self.market, asked.busy_tok_s, asked.tpot_ms)
+            calibration = calibrate(
+                self.now,
+                asked.load,
+                self.market,
+                asked.busy_tok_s,
+                asked.tpot_ms,
+                ttft_ms=asked.ttft_ms,
+                kv_use=asked.kv_use,
+                memory_active=asked.memory_active,
+                products_active=asked.products_active,
+            )
             change = compare(self.now, self.to, asked.load, self.market, calibration)
         except NotMeasured as missing:
             return Estimate(unpriced=f"{missing.series} was not measured: {missing.remedy}")
@@ -162,6 +175,19 @@ class _Changed:
                 *([miss] if miss else []),
                 *(["this host runs at over 3 times or under a third of the expected speed"] if odd else []),
             ),
+        )
+
+    def _on_parts(self, parts: list[FleetPart]) -> str:
+        """Why nothing is forecast of a deployment on parts of devices, and what it pays by their shares."""
+        named = []
+        for part in parts:
+            hourly = self.price(part.device_id)
+            share = "an unknown part" if part.share_1e6 is None else f"{part.share_1e6 / SHARE:.1%}"
+            cost = f", {format_usd(hourly)} of its price per hour" if hourly is not None else ""
+            named.append(f"{part.name} ({share} of {part.whole.name}{cost})")
+        return (
+            f"{self.now.served_model} runs on {', '.join(named)}: only whole devices can be given back, and what is "
+            "known of an accelerator does not hold for a part of one"
         )
 
     def _prices(self) -> list[int] | Estimate:

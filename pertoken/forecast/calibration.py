@@ -6,15 +6,23 @@ operating point already tells something: a decode slower than expected at batch 
 than of products. What the measurement leaves open stays in the covariance, and so in the interval of a ratio.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Deviation, Efficiency
-from pertoken.forecast.steady import Steady, steady
+from pertoken.forecast.steady import Steady, first_token_weights, steady
+from pertoken.forecast.terms import TERMS
 
 STEPS = 4
+MEMORY_TERMS = ("weights", "experts", "kv_cache")
+PRODUCT_TERMS = ("decode_flops", "prefill_flops", "prefill_attention")
+ACTIVITY_SD = 0.15
+"""Of what kernels reach of the listed rate while they run, and of a counter's own error: a judgement."""
+FIRST_TOKEN_SD = 0.15
+"""Requests that did wait a little, and prompts of unequal length: a judgement."""
 MOST_DEVIATION = 3.0
 """Largest log deviation of one group that is believed."""
 
@@ -29,26 +37,61 @@ class Posterior:
     """Shape (n, groups, groups)."""
 
 
-def posterior(c: Candidates, table: Efficiency, prior: Deviation, running: Array, seen_token_s: Array) -> Posterior:
-    """Deviations that explain what was seen on each candidate.
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A measured time that is a weighted sum of the terms of a step, one row each."""
 
-    `seen_token_s`, shape (n, observations): measured seconds per generated token of one sequence with `running`
-    sequences; NaN where not measured. `running`: shape (n,) for all, or (n, observations).
+    seconds: Array
+    """Shape (n,); NaN where not measured."""
+    running: Array
+    """Sequences at which it was measured, shape (n,)."""
+    weights: Array
+    """How often each term is in it, shape (number of `TERMS`,) or (n, number of `TERMS`)."""
+    log_sd: float
+    """Standard deviation of its logarithm beyond what deviations explain."""
+
+
+def per_token(prior: Deviation, seconds: Array, running: Array) -> Observation:
+    """Seconds per generated token of one sequence, prefills of others included: from tokens/s, or TPOT itself."""
+    return Observation(seconds, running, np.ones(len(TERMS)), prior.noise)
+
+
+def first_token(prior: Deviation, c: Candidates, seconds: Array) -> Observation:
+    """Time to first token of requests that did not wait: one prefill and one step of a sequence alone."""
+    return Observation(seconds, np.ones(len(c)), first_token_weights(c), prior.noise + FIRST_TOKEN_SD)
+
+
+def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, share: Array, terms: str) -> Observation:
+    """A counter of the hardware or of the engine: the share of the listed bandwidth ("memory") or of the listed
+    rate of products ("products") that was used while busy, shape (n,).
+
+    Bytes or operations at their listed rate, times what these terms are known to take over it, are the time they
+    took: a counter so tells how the measured time splits.
     """
-    n, observations = seen_token_s.shape
+    chosen = np.isin(TERMS, MEMORY_TERMS if terms == "memory" else PRODUCT_TERMS).astype(float)
+    listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
+    reached = steady(c, table, running).term_s * chosen
+    longer = reached.sum(axis=1) / np.maximum(listed.sum(axis=1), 1e-30)
+    return Observation(share * token_s * longer, running, chosen, ACTIVITY_SD)
+
+
+def posterior(c: Candidates, table: Efficiency, prior: Deviation, seen: Sequence[Observation]) -> Posterior:
+    """Deviations that explain what was seen on each candidate; the prior itself where nothing was."""
+    n = len(c)
     precision = 1 / np.maximum(prior.sd, 1e-6) ** 2
-    at = running if running.ndim == 2 else np.repeat(running[:, None], observations, axis=1)
     mean = np.zeros((n, len(precision)))
-    known = np.isfinite(seen_token_s)
-    target = np.log(np.where(known, seen_token_s, 1.0))
     information = np.tile(np.diag(precision), (n, 1, 1))
-    for _ in range(STEPS if known.any() else 0):
+    for _ in range(STEPS if seen else 0):
         information = np.tile(np.diag(precision), (n, 1, 1))
         score = -mean * precision
-        for column in range(observations):
-            state: Steady = steady(c, table, at[:, column], mean @ prior.groups)
-            slope = state.shares @ prior.groups.T * known[:, column : column + 1] / prior.noise
-            residual = (target[:, column] - np.log(state.token_s)) * known[:, column] / prior.noise
+        for each in seen:
+            known = np.isfinite(each.seconds)
+            part_s = steady(c, table, each.running, mean @ prior.groups).term_s * each.weights
+            expected = part_s.sum(axis=1)
+            known &= expected > 0
+            expected = np.where(known, expected, 1.0)
+            slope = part_s @ prior.groups.T / expected[:, None] * known[:, None] / each.log_sd
+            residual = np.log(np.where(known, each.seconds, 1.0) / expected) * known / each.log_sd
             information += slope[:, :, None] * slope[:, None, :]
             score += slope * residual[:, None]
         step = np.linalg.solve(information, score[:, :, None])[:, :, 0]
@@ -62,7 +105,7 @@ class Ratio:
 
     log_ratio: Array
     log_sd: Array
-    """Of what the measurement left open, before any conformal widening."""
+    """Of what the measurement left open and the model itself misses, before any conformal widening."""
     before: Steady
     after: Steady
 
@@ -91,5 +134,6 @@ def ratio(
         ((slope * prior.sd) ** 2 * (1 - np.square(share))).sum(axis=1)
         for slope, share in zip((slope_here, slope_there), kept, strict=True)
     )
-    variance = np.maximum(left_open, 0.0) + lost + 2 * prior.noise**2
-    return Ratio(np.log(there.tok_s / here.tok_s), np.sqrt(variance), here, there)
+    log_ratio = np.log(there.tok_s / here.tok_s)
+    variance = np.maximum(left_open, 0.0) + lost + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
+    return Ratio(log_ratio, np.sqrt(variance), here, there)

@@ -40,6 +40,8 @@ class Deviation:
     """Shape (len(names),)."""
     noise: float
     """Standard deviation of one measurement."""
+    misfit: float
+    """Standard deviation of what the sum of terms itself misses, as a share of a log-ratio."""
 
 
 @cache
@@ -81,7 +83,8 @@ def deviation() -> Deviation:
     """Deviations of single deployments, as the table has them."""
     rows = table()["deviation"]["groups"]
     groups = np.array([[float(term in row["terms"]) for term in TERMS] for row in rows.values()])
-    return Deviation(tuple(rows), groups, np.array([row["sd"] for row in rows.values()]), table()["deviation"]["noise"])
+    sd = np.array([row["sd"] for row in rows.values()])
+    return Deviation(tuple(rows), groups, sd, table()["deviation"]["noise"], table()["deviation"]["misfit"])
 
 
 def transfer(kinds: Iterable[str]) -> Array:
@@ -94,6 +97,12 @@ def transfer(kinds: Iterable[str]) -> Array:
         row = table()["transfer"].get(kind, {})
         kept = np.minimum(kept, [row.get(name, 1.0) for name in deviation().names])
     return kept
+
+
+def attenuation(kinds: Iterable[str]) -> float:
+    """What measured log-ratios of changes of these kinds were of predicted ones on deployments left out of the fit,
+    as a share; of several kinds the largest. 1 for a kind the table has no row for."""
+    return max((table()["attenuation"].get(kind, 1.0) for kind in kinds), default=1.0)
 
 
 def half_width(kinds: Iterable[str], log_sd: Array | float) -> Array:

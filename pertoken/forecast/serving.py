@@ -11,11 +11,11 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.deployment import Deployment
-from pertoken.forecast.calibration import Posterior, posterior, ratio
+from pertoken.forecast.calibration import Posterior, activity, first_token, per_token, posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
-from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, transfer
-from pertoken.forecast.formats import defaults
+from pertoken.forecast.efficiency import absolute_half_width, attenuation, deviation, efficiency, half_width, transfer
+from pertoken.forecast.formats import defaults, has_fp8_cache
 from pertoken.forecast.opinion import Opinion, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
@@ -39,6 +39,10 @@ Range = tuple[float, float, float]
 BISECTIONS = 60
 Z_80 = 1.2816
 """Standard deviations of a normal distribution on either side that hold 80 % of it."""
+SOME_WAIT = 0.1
+"""Waiting requests from which a measured TTFT says more of the queue than of prefill."""
+MUCH_OF_CACHE = 0.3
+"""Use of the KV cache from which it tells how many sequences fill it: below, fixed blocks and prefixes blur it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,29 +147,62 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
 
 
 def calibrate(
-    deployment: Deployment, load: Load, market: Market, busy_tok_s: float, tpot_ms: float | None = None
+    deployment: Deployment,
+    load: Load,
+    market: Market,
+    busy_tok_s: float,
+    tpot_ms: float | None = None,
+    *,
+    ttft_ms: float | None = None,
+    kv_use: float | None = None,
+    memory_active: float | None = None,
+    products_active: float | None = None,
 ) -> Calibration:
-    """The deviations from the fitted table that make the model agree with what was measured.
+    """The deviations from the fitted table that make the model agree with what was measured while busy.
 
-    `busy_tok_s`: generated tokens per second of busy time, at the load's running requests; `tpot_ms`: milliseconds
-    per token after the first. Raises Abstained as `forecast` does, ValueError for a rate that is not above 0.
+    All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
+    time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
+    where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `products_active`: share of the
+    listed memory bandwidth and rate of products used, by the driver's counters (DRAM and tensor activity) or the
+    engine's bytes and FLOPs. Raises Abstained as `forecast` does, ValueError for one that is not above 0.
     """
-    if busy_tok_s <= 0 or (tpot_ms is not None and tpot_ms <= 0):
-        raise ValueError("calibration needs rates and times above 0")
+    if any(
+        each is not None and each <= 0
+        for each in (busy_tok_s, tpot_ms, ttft_ms, kv_use, memory_active, products_active)
+    ):
+        raise ValueError("calibration needs rates, times and shares above 0")
     candidate = resolve([deployment], [load], market)
     running = np.array([max(1.0, load.running)])
-    seen = np.array([[running[0] / busy_tok_s, math.nan if tpot_ms is None else tpot_ms / 1000]])
-    found = posterior(candidate, efficiency(), deviation(), running, seen)
-    expected = steady(candidate, efficiency(), running).token_s[0]
-    explained = steady(candidate, efficiency(), running, found.mean @ deviation().groups).token_s[0]
+    token_s = running / busy_tok_s
+    prior, table = deviation(), efficiency()
+    observed = [per_token(prior, token_s, running)]
+    if tpot_ms is not None:
+        observed.append(per_token(prior, np.array([tpot_ms / 1000]), running))
+    if ttft_ms is not None and load.waiting < SOME_WAIT:
+        observed.append(first_token(prior, candidate, np.array([ttft_ms / 1000])))
+    for share, terms in ((memory_active, "memory"), (products_active, "products")):
+        if share is not None:
+            observed.append(activity(candidate, table, token_s, running, np.array([share]), terms))
+    found = posterior(candidate, table, prior, observed)
+    expected = steady(candidate, table, running).token_s[0]
+    explained = steady(candidate, table, running, found.mean @ prior.groups).token_s[0]
     fitting = float(fitting_sequences(candidate)[0])
     return Calibration(
         origin=deployment,
         mean=tuple(map(float, found.mean[0])),
         covariance=tuple(tuple(map(float, row)) for row in found.covariance[0]),
-        capacity=max(1.0, float(running[0]) / fitting) if fitting > 0 else 1.0,
+        capacity=_capacity(float(running[0]), fitting, kv_use),
         log_time=float(np.log(explained / expected)),
     )
+
+
+def _capacity(running: float, fitting: float, kv_use: float | None) -> float:
+    """Factor on the sequences that fit: a well-used cache tells how many fill it; else at least those seen running."""
+    if fitting <= 0:
+        return 1.0
+    if kv_use is not None and kv_use >= MUCH_OF_CACHE:
+        return running / kv_use / fitting
+    return max(1.0, running / fitting)
 
 
 def compare(
@@ -181,7 +218,7 @@ def compare(
     The interval is the error measured for changes of these kinds. A second `opinion` is blended in where it has one.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    kinds = _known_kinds(now, to)
+    kinds = _known_kinds(now, to, market)
     known = calibration or Calibration()
     here, there = resolve([now], [load], market), resolve([to], [load], market)
     after = forecast(to, load, market, known)
@@ -190,7 +227,7 @@ def compare(
     running = (np.array([max(1.0, load.running)]), np.array([after.running.concurrency]))
     kept = (known.kept(now), known.kept(to))
     found = ratio(here, there, efficiency(), deviation(), running, known.posterior, kept)
-    said = Ratio(float(found.log_ratio[0]), float(half_width(kinds, found.log_sd)[0]) / Z_80)
+    said = Ratio(float(attenuation(kinds) * found.log_ratio[0]), float(half_width(kinds, found.log_sd)[0]) / Z_80)
     if opinion is not None:
         points = [operating_point(each, load, float(at[0])) for each, at in zip((now, to), running, strict=True)]
         seen = float(found.before.tok_s[0]) if known.measured else None
@@ -224,8 +261,13 @@ def _kinds(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def _known_kinds(now: Deployment, to: Deployment) -> frozenset[str]:
+def _known_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[str]:
     changes = now.changes_to(to)
+    accelerator = market.accelerator(to.accelerator)
+    if "kv_dtype" in changes and to.kv_dtype == "fp8" and accelerator and not has_fp8_cache(accelerator.arch):
+        raise Abstained(
+            f"{accelerator.name} has no FP8 units: measured, a cache in FP8 ran at 0.1 to 0.7 of the speed there"
+        )
     unknown = [knob for knob in changes if knob not in _KINDS and knob not in _NO_EFFECT and knob != "weight_dtype"]
     if unknown:
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")

@@ -41,12 +41,18 @@ def steady(c: Candidates, table: Efficiency, running: Array, shift: Array | floa
     return Steady(running, term_s.sum(axis=1), term_s)
 
 
-def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
-    """Seconds until the first token of a request that waits for nobody: its prefill and one step, shape (n,).
+def first_token_weights(c: Candidates) -> Array:
+    """How often each term of a step of one sequence is in its time to first token, shape (n, number of `TERMS`).
 
-    Pipeline stages are passed one after another.
+    A step carries one token's share of a prefill; pipeline stages are passed one after another.
     """
-    alone = steady(c, table, np.ones(len(c)), shift).term_s * c.accepted_len[:, None]
-    per_token = np.maximum(c.generated_len, 1.0) / np.maximum(c.accepted_len, 1.0)
-    prefill = alone[:, PREFILL].sum(axis=1) * per_token
-    return np.asarray(prefill * c.pp + np.delete(alone, PREFILL, axis=1).sum(axis=1))
+    steps = np.maximum(c.generated_len, 1.0) / np.maximum(c.accepted_len, 1.0)
+    found = np.ones((len(c), len(TERMS)))
+    found[:, PREFILL] = (steps * c.pp)[:, None]
+    return found * c.accepted_len[:, None]
+
+
+def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
+    """Seconds until the first token of a request that waits for nobody: its prefill and one step, shape (n,)."""
+    alone = steady(c, table, np.ones(len(c)), shift).term_s
+    return np.asarray((alone * first_token_weights(c)).sum(axis=1))

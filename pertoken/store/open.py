@@ -1,7 +1,7 @@
 """Opening a database: readers never write, telemetry has one writer, and a newer schema is refused."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from pertoken.errors import StoreError
+from pertoken.errors import CorruptStore, FullStore, StoreError
 from pertoken.store.place import Place
 
 REVISIONS = {"telemetry": ("0001", "0002"), "advice": ("0001",)}
@@ -49,7 +49,7 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
+        driver(connection).execute("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
 
     return engine
 
@@ -77,9 +77,19 @@ def explained(place: Place) -> Iterator[None]:
         yield
     except (OperationalError, ProgrammingError, DatabaseError) as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig else type(error).__name__
-        raise StoreError(f"{place}: {reason}") from error
+        raise _kind_of(error.orig)(f"{place}: {reason}") from error
     except sqlite3.Error as error:
-        raise StoreError(f"{place}: {error}") from error
+        raise _kind_of(error)(f"{place}: {error}") from error
+
+
+def _kind_of(error: BaseException | None) -> type[StoreError]:
+    """What SQLite's result code means for who stores."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptStore
+    # An I/O error by its own code is a file that cannot grow, or be written to its end: the disk is full.
+    grown = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
+    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grown else StoreError
 
 
 def revision(engine: Engine, group: str) -> str | None:
@@ -157,6 +167,19 @@ def open_advice(place: Place) -> Engine | None:
             return None
         check_revision(found, "advice", place)
     return engine
+
+
+def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Run a statement of SQLite's for each row, in the transaction begun: without what SQLAlchemy does around it, which
+    costs a tick more than the rows do. Raises the driver's own error, which `explained` knows."""
+    driver(connection).executemany(sql, rows)
+
+
+def driver(connection: Connection) -> sqlite3.Connection:
+    """The driver's own connection to SQLite."""
+    found = connection.connection.driver_connection
+    assert isinstance(found, sqlite3.Connection)
+    return found
 
 
 def upsert(dialect: str, table: Any) -> Any:

@@ -77,28 +77,22 @@ def roll_up(connection: Connection, seconds: int, seals: Seals | None = None) ->
 
     Minutes come first: they are what hours are made of.
     """
-    return sum(_recompute(connection, each, seconds, seals) for each in ROLLUPS)
-
-
-def _recompute(connection: Connection, rollup: _Rollup, seconds: int, seals: Seals | None) -> int:
-    target = rollup.tables[seconds]
-    marks = connection.execute(select(t.dirty.c.owner_id, t.dirty.c.ts).where(t.dirty.c.rollup == target.name)).all()
-    if not marks:
+    names = [each.tables[seconds].name for each in ROLLUPS]
+    found = connection.execute(select(t.dirty).where(t.dirty.c.rollup.in_(names))).all()
+    if not found:
         return 0
-    buckets = [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in marks]
-    changing = (
-        seals.changing(SEALED[target.name], (rollup.owner, "ts"), [(owner_id, ts) for owner_id, ts in marks])
-        if seals is not None
-        else nullcontext()
-    )
-    with changing:
-        connection.execute(_statement(connection.dialect.name, rollup, seconds), buckets)
-    connection.execute(delete(t.dirty).where(t.dirty.c.rollup == target.name))
+    marks = [(str(name), owner_id, ts) for name, owner_id, ts in found]
+    for each in ROLLUPS:
+        name = each.tables[seconds].name
+        if buckets := [(owner_id, ts) for marked, owner_id, ts in marks if marked == name]:
+            _recompute(connection, each, seconds, buckets, seals)
+    connection.execute(delete(t.dirty).where(t.dirty.c.rollup.in_(names)))
     if seals is not None:
-        seals.marks.drop((target.name, owner_id, ts) for owner_id, ts in marks)
+        seals.marks.drop(marks)
     if seconds == MINUTE:
-        above = str(rollup.tables[HOUR].name)  # of a type of its own, which a seal cannot sum
-        hours = sorted({(above, owner_id, ts // HOUR * HOUR) for owner_id, ts in marks})
+        # Names of tables are of a type of their own, which a seal cannot sum.
+        above = {each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS}
+        hours = sorted({(above[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in marks})
         connection.execute(
             upsert(connection.dialect.name, t.dirty).on_conflict_do_nothing(),
             [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in hours],
@@ -106,6 +100,21 @@ def _recompute(connection: Connection, rollup: _Rollup, seconds: int, seals: Sea
         if seals is not None:
             seals.marks.put(hours)
     return len(marks)
+
+
+def _recompute(
+    connection: Connection, rollup: _Rollup, seconds: int, buckets: list[tuple[int, int]], seals: Seals | None
+) -> None:
+    changing = (
+        seals.changing(SEALED[rollup.tables[seconds].name], (rollup.owner, "ts"), buckets)
+        if seals is not None
+        else nullcontext()
+    )
+    with changing:
+        connection.execute(
+            _statement(connection.dialect.name, rollup, seconds),
+            [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in buckets],
+        )
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -11,7 +12,7 @@ from pertoken.store import rows
 from pertoken.store import telemetry as t
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Stored:
     """How samples of one type are stored, and the roll-up they make dirty (None: none)."""
 
@@ -20,7 +21,7 @@ class Stored:
     values: Callable[[Any], tuple[Any, ...]]
     """Columns of the table in their order, of one sample."""
 
-    @property
+    @cached_property
     def insert(self) -> str:
         """In SQLite's words: built by the driver's own hand it costs a tenth of what a statement object does."""
         names = [column.name for column in self.table.columns]

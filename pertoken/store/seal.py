@@ -20,6 +20,7 @@ from zlib import crc32
 from sqlalchemy import Connection, Table
 
 from pertoken.store import telemetry as t
+from pertoken.store.open import put_rows
 
 HOUR, DAY = 3600, 86_400
 Key = tuple[str, int, int]
@@ -131,6 +132,11 @@ class Seals:
         self.samples = (0, 0)
         """Samples inserted in this transaction, and the sum of their CRC32."""
 
+    def begin(self) -> None:
+        """Know what is there, before a transaction changes it."""
+        self.counters.learn()
+        self.marks.learn()
+
     def discard(self) -> None:
         """Forget what a transaction that was rolled back had gathered."""
         self._changes.clear()
@@ -176,7 +182,8 @@ class Seals:
         self._changes.clear()
         self.samples = (0, 0)
         if due:
-            self._connection.exec_driver_sql(
+            put_rows(
+                self._connection,
                 "INSERT INTO seal (name, owner_id, ts, row_count, crc_sum) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (name, owner_id, ts) DO UPDATE SET "
                 "row_count = row_count + excluded.row_count, crc_sum = crc_sum + excluded.crc_sum",
@@ -212,6 +219,12 @@ class Known:
         self._seals, self._sealed = seals, sealed
         self._crcs: dict[tuple[Any, ...], int] | None = None
 
+    def learn(self) -> None:
+        """Read the table, unless it is known."""
+        if self._crcs is None:
+            n_keys = len(self._sealed.keys)
+            self._crcs = {row[:n_keys]: row_crc(row) for row in self._seals.rows(self._sealed)}
+
     def forget(self) -> None:
         """Read the table again before the next change."""
         self._crcs = None
@@ -238,6 +251,5 @@ class Known:
 
     def _known(self) -> dict[tuple[Any, ...], int]:
         if self._crcs is None:
-            n_keys = len(self._sealed.keys)
-            self._crcs = {row[:n_keys]: row_crc(row) for row in self._seals.rows(self._sealed)}
+            raise RuntimeError(f"{self._sealed.table.name} was not read before it changed")
         return self._crcs

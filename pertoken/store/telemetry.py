@@ -1,8 +1,11 @@
 """Telemetry tables: the agent writes them, everyone else only reads.
 
-Keys are `(device_id, ts)` and `(epoch_id, ts)`; `ts` is integer epoch seconds aligned to the tick; ids are
-deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares are scaled integers. A value that
-was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never averages.
+Keys begin with `(device_id, ts)` or `(epoch_id, ts)`, so that an owner's last minute is found at once; `ts` is integer
+epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares
+are scaled integers. A value that was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never
+averages.
+
+A new column comes last and may be NULL: the seals of the rows before it then still hold (`store.seal`).
 
 One row covers the `duration_ms` that end at its `ts`, back to the row before; `observed_ms` is the part of that
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
@@ -196,8 +199,8 @@ OTHER = 0
 device_share = _table(
     "device_share",
     _key("device_id"),
-    _key("epoch_id"),
     _key("ts"),
+    _key("epoch_id"),
     _int("duration_ms", required=True),
     _int("share_1e6", required=True),
     _int("busy_ms", required=True),  # of the duration, while this epoch was busy
@@ -207,8 +210,8 @@ histogram_set = _table("histogram_set", _key("bucket_set_id"), _text("upper_boun
 histogram_sample = _table(
     "histogram_sample",
     _key("epoch_id"),
-    Column("metric", Text, primary_key=True),
     _key("ts"),
+    Column("metric", Text, primary_key=True),
     _key("bucket_set_id"),
     Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
     _int("count", required=True),
@@ -218,8 +221,8 @@ histogram_sample = _table(
 engine_counter_sample = _table(
     "engine_counter_sample",
     _key("epoch_id"),
-    Column("metric", Text, primary_key=True),
     _key("ts"),
+    Column("metric", Text, primary_key=True),
     _int("delta", required=True),
 )
 
@@ -349,9 +352,9 @@ deployment_rollup = _rollup(
 )
 share_rollup = _rollup(
     "share",
-    ("device_id", "epoch_id", "ts"),
+    ("device_id", "ts", "epoch_id"),
     # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance.
     required=("held_ns", "busy_ns", "provenance"),
 )
-histogram_rollup = _rollup("histogram", ("epoch_id", "metric", "ts", "bucket_set_id", "bucket"), required=("count",))
-engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "metric", "ts"), required=("delta",))
+histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
+engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from pertoken.store import telemetry as t
 from pertoken.store.open import REVISIONS, reading
 from pertoken.store.place import Place
@@ -33,6 +35,8 @@ class Fault:
     owner_id: int | None = None
     start: int | None = None
     end: int | None = None
+    damaged: bool = False
+    """The pages themselves are wrong: such a file is not to be written on."""
 
     def __str__(self) -> str:
         """`device_1m of 5, 2026-11-21 10:00Z to 11:00Z: 59 of 60 rows are there`."""
@@ -53,7 +57,17 @@ def verify(place: Place) -> Iterator[Fault | None]:
             assert isinstance(raw, sqlite3.Connection)
             yield from _Pass(raw).run(told)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
-        yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}")
+        yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
+
+
+def steps(place: Place) -> int:
+    """About how many steps a pass takes. 1 where that cannot be told."""
+    try:
+        with reading(place, "telemetry").connect() as connection:
+            rows = connection.exec_driver_sql("SELECT sum(row_count) FROM seal").scalar() or 0
+    except (SQLAlchemyError, sqlite3.Error):
+        return 1
+    return int(rows) // STEP_ROWS + 3 * len(SEALED)
 
 
 class _Pass:
@@ -76,7 +90,7 @@ class _Pass:
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
             if self._raw.in_transaction:
                 self._raw.rollback()
-            yield Fault(name, f"cannot be read: {_first_line(error)}")
+            yield Fault(name, f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
     def _revision(self) -> Iterator[Fault | None]:
         found = self._ask("SELECT version_num FROM alembic_version")
@@ -88,7 +102,9 @@ class _Pass:
         indexes = self._ask("SELECT 1 FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql <> ''", name)
         check = "integrity_check" if indexes else "quick_check"
         for (line,) in self._ask(f"PRAGMA {check}('{name}')"):
-            yield None if line == "ok" else Fault(name, f"{check}: {line}")
+            # A value that may not be NULL is told by its seal too, and the file can be written on.
+            damaged = not line.startswith("NULL value")
+            yield None if line == "ok" else Fault(name, f"{check}: {line}", damaged=damaged)
 
     def _batches(self, told: Acknowledged | None) -> Iterator[Fault | None]:
         name = t.batch.name
@@ -215,6 +231,11 @@ class _Pass:
     def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(self._raw.execute(sql, values)) as cursor:
             return cursor.fetchall()
+
+
+def _of_pages(error: Exception) -> bool:
+    origin = getattr(error, "orig", None) or error
+    return getattr(origin, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _first_line(error: Exception) -> str:

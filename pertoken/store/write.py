@@ -1,33 +1,31 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, fields
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Table, delete, func, insert, select, update
 
 from pertoken.errors import StoreError
-from pertoken.provenance import Provenance
 from pertoken.store import rows
 from pertoken.store import telemetry as t
+from pertoken.store.before import Before
 from pertoken.store.ids import stable_id
-from pertoken.store.open import explained, upsert, writing
+from pertoken.store.open import explained, put_rows, upsert, writing
 from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR, MINUTE, roll_up
 from pertoken.store.samples import SAMPLES
 from pertoken.store.seal import SEALED, Sealed, Seals, chained
+from pertoken.store.upserts import adding, columns_of, replacing
 from pertoken.store.witness import Acknowledged, Witness, acknowledged
 
+_STATE = attrgetter(*(column.name for column in t.counter_state.columns))
 SEEN_S = 60
 """Least time between two notes that something is still there and still the same."""
-
-
-_LEARNED = {"instance_type", "region", "purchase"}
-"""Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""
 
 
 def bucket(ts: int, seconds: int) -> int:
@@ -38,8 +36,11 @@ def bucket(ts: int, seconds: int) -> int:
 class Writer:
     """The one writer of a folder's telemetry. All calls come from the thread that opened it."""
 
-    def __init__(self, place: Place) -> None:
-        """Open `place` for writing. Raises StoreError if it cannot be opened."""
+    def __init__(self, place: Place, max_bytes: int | None = None) -> None:
+        """Open `place` for writing; its data file does not grow beyond `max_bytes`.
+
+        Raises StoreError if it cannot be opened, CorruptStore if it is damaged.
+        """
         self.place = place
         with explained(place):
             self._connection = writing(place, "telemetry").connect()
@@ -56,6 +57,8 @@ class Writer:
         """(last batch found, last batch acknowledged) where the second is not there any more."""
         if self._dialect == "sqlite":
             try:
+                with explained(place):
+                    self._cap(max_bytes)
                 self._open_seals()
             except BaseException:
                 self._connection.close()
@@ -83,6 +86,22 @@ class Writer:
         self._connection.close()
         if self._seals is not None:
             self._witness.close()
+
+    def abandon(self) -> None:
+        """Let go of a damaged database without touching it again."""
+        with suppress(Exception):
+            self._connection.invalidate()
+        with suppress(Exception):
+            self._connection.close()
+        if self._seals is not None:
+            self._witness.close()
+
+    def _cap(self, max_bytes: int | None) -> None:
+        pages = 2**32 - 2  # as many as SQLite knows: a cap that is no longer set is forgotten
+        if max_bytes is not None:
+            pages = max_bytes // int(self._connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+        self._connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        self._connection.rollback()
 
     def _open_seals(self) -> None:
         file = self.place.file("telemetry")
@@ -144,15 +163,18 @@ class Writer:
         seals, done, chain = self._seals, self._last, self._chain
         try:
             with explained(self.place), self._connection.begin():
+                if seals is not None:
+                    seals.begin()
                 yield
                 if seals is not None:
                     n, crc_sum = seals.samples
                     if seals.store() or ts is not None:
                         done = Acknowledged(done.seq + 1, done.ts if ts is None else ts)
                         chain = chained(chain, done.seq, done.ts, n, crc_sum)
-                        self._connection.exec_driver_sql(
+                        put_rows(
+                            self._connection,
                             "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
-                            (done.seq, done.ts, n, crc_sum, chain),
+                            [(done.seq, done.ts, n, crc_sum, chain)],
                         )
         except BaseException:
             if seals is not None:
@@ -162,75 +184,56 @@ class Writer:
             self._last, self._chain = done, chain
             self._witness.write(done)
 
-    def counters(self) -> tuple[rows.CounterState, ...]:
-        """The last state of every counter."""
-        with explained(self.place), self._connection.begin():
-            found = self._connection.execute(select(t.counter_state)).mappings()
-            return tuple(rows.CounterState(**row) for row in found)
+    @property
+    def before(self) -> Before:
+        """What was stored before, for an agent that starts."""
+        return Before(self.place, self._connection)
 
-    def boot(self, host_id: int) -> tuple[str | None, int | None]:
-        """(boot id, boot time in Unix ms) under which this host's rows were last written."""
-        with explained(self.place), self._connection.begin():
-            query = select(t.host.c.boot_id, t.host.c.boot_ms).where(t.host.c.host_id == host_id)
-            found = self._connection.execute(query).first()
-            return (found.boot_id, found.boot_ms) if found else (None, None)
+    def restore(self, sealed: Sealed, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows as they are, in one transaction; returns how many were not there yet.
 
-    def begun(self, host_id: int) -> dict[int, int]:
-        """Engines whose process began while this host was recorded, and when (Unix ms)."""
-        with explained(self.place), self._connection.begin():
-            found = self._connection.execute(
-                select(t.engine.c.engine_id, t.engine.c.process_start_ms)
-                .join(t.host, t.host.c.host_id == t.engine.c.host_id)
-                .where(t.engine.c.host_id == host_id, t.engine.c.process_start_ms >= t.host.c.first_ts * 1000)
-            )
-            return {engine_id: start_ms for engine_id, start_ms in found}
+        Raises ValueError, with nothing stored, if a row is there with other values.
+        """
+        names, keys = sealed.columns, sealed.keys
+        at = [names.index(key) for key in keys]
+        where = [tuple(row[each] for each in at) for row in rows]
+        with self._transaction(self._last.ts):
+            if self._seals is None:
+                raise ValueError("rows are restored into a folder")
+            with self._seals.changing(sealed, keys, where):
+                new = self._connection.exec_driver_sql(
+                    f"INSERT INTO {sealed.table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+                    "ON CONFLICT DO NOTHING",
+                    list(rows),
+                ).rowcount
+            for key, row, found in zip(where, rows, self._seals.rows(sealed, keys, where), strict=True):
+                if row != found:
+                    named = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
+                    raise ValueError(f"the row of {named} is there already, with other values")
+        # What these two remember of their tables was changed behind them.
+        self._seals.counters.forget()
+        self._seals.marks.forget()
+        return new
 
-    def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
-        """Epochs of this host that have not ended, newest last."""
-        with explained(self.place), self._connection.begin():
-            connection = self._connection
-            found = connection.execute(
-                select(t.epoch)
-                .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-                .where(t.deployment.c.host_id == host_id, t.epoch.c.end_ts.is_(None))
-                .order_by(t.epoch.c.start_ts)
-            ).mappings()
-            devices = defaultdict(list)
-            for epoch_id, device_id in connection.execute(select(t.epoch_device)):
-                devices[epoch_id].append(device_id)
-            return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in found)
-
-    def last_ts(self, host_id: int) -> int | None:
-        """`ts` of this host's newest row; None for a new host."""
+    def oldest(self, sealed: Sealed) -> int | None:
+        """Start of the oldest stretch of which a table holds rows."""
         with explained(self.place), self._connection.begin():
             found: int | None = self._connection.execute(
-                select(t.host_sample.c.ts)
-                .where(t.host_sample.c.host_id == host_id)
-                .order_by(t.host_sample.c.ts.desc())
-                .limit(1)
+                select(func.min(t.seal.c.ts)).where(t.seal.c.name == sealed.table.name)
             ).scalar()
             return found
 
-    def known_owners(self, host_id: int) -> frozenset[int]:
-        """This host, its devices and its deployments, as far as they were ever stored."""
+    def oldest_mark(self) -> int | None:
+        """Start of the oldest bucket that is to be computed anew."""
         with explained(self.place), self._connection.begin():
-            return frozenset(
-                self._connection.execute(
-                    select(t.host.c.host_id)
-                    .where(t.host.c.host_id == host_id)
-                    .union_all(
-                        select(t.device.c.device_id).where(t.device.c.host_id == host_id),
-                        select(t.deployment.c.deployment_id).where(t.deployment.c.host_id == host_id),
-                    )
-                ).scalars()
-            )
+            found: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
+            return found
 
-    def capabilities(self) -> tuple[rows.Capability, ...]:
-        """What could and could not be read when that was last noted."""
-        names = [each.name for each in fields(rows.Capability)]
-        with explained(self.place), self._connection.begin():
-            found = self._connection.execute(select(*(t.capability.c[name] for name in names))).mappings()
-            return tuple(rows.Capability(**row) for row in found)
+    def checkpoint(self) -> None:
+        """Write the log back into the data file, so that it gives up its room; less of it while someone reads."""
+        raw = self._connection.connection.driver_connection
+        with explained(self.place):
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]  # outside of any transaction
 
     def delete_oldest(self, sealed: Sealed, before: int) -> int | None:
         """Delete the oldest stretch of a table's rows with its seals, in one transaction, if it ends by `before`.
@@ -238,8 +241,7 @@ class Writer:
         Returns how many rows those were; None if nothing is that old.
         """
         name, ask = sealed.table.name, self._connection.exec_driver_sql
-        with explained(self.place), self._connection.begin():
-            oldest = ask("SELECT min(ts) FROM seal WHERE name = ?", (name,)).scalar()
+        oldest = self.oldest(sealed)
         if oldest is None or oldest + sealed.span_s > before:
             return None
         until = oldest + sealed.span_s
@@ -270,11 +272,10 @@ class Writer:
         ):
             due = []
             for value in values:
-                columns = _columns(value)
-                key = columns[next(iter(columns))]
+                key = getattr(value, value.__slots__[0])
                 before, at = self._seen.get(key, (None, 0))
-                if value != before or not 0 <= tick.ts - at < SEEN_S:
-                    due.append({**columns, "first_ts": tick.ts, "last_ts": tick.ts})
+                if (value is not before and value != before) or not 0 <= tick.ts - at < SEEN_S:
+                    due.append({**columns_of(value), "first_ts": tick.ts, "last_ts": tick.ts})
                     written[key] = value, tick.ts
             self._put(table, due, kept=("first_ts",))
         for epoch in tick.epochs:
@@ -323,7 +324,7 @@ class Writer:
                 names = [column.name for column in stored.table.columns]
                 self._connection.execute(insert(stored.table), [dict(zip(names, each, strict=True)) for each in values])
             else:
-                self._connection.exec_driver_sql(stored.insert, values)
+                put_rows(self._connection, stored.insert, values)
                 self._seals.add_samples(SEALED[stored.table.name], values)
             if stored.rollup is not None:
                 name = f"{stored.rollup}_1m"
@@ -342,9 +343,9 @@ class Writer:
         if self._seals is None:
             marks = [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)]
             if marks:
-                self._connection.execute(_adding(self._dialect, t.dirty), marks)
+                self._connection.execute(adding(self._dialect, t.dirty), marks)
         elif missing := self._seals.marks.missing(dirty):
-            self._connection.exec_driver_sql("INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
+            put_rows(self._connection, "INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
             self._seals.marks.put(missing)
 
     def _memory(self, tick: rows.Tick) -> None:
@@ -354,15 +355,8 @@ class Writer:
                     t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
                 )
             )
-        if self._seals is not None:
-            self._seals.counters.drop(tick.forgotten)
-            self._seals.counters.put(
-                (each.owner_id, each.series, each.value, each.process_start_ms, each.ts) for each in tick.counters
-            )
-        if tick.counters:
-            replacing = _replacing(self._dialect, t.counter_state, ())
-            self._connection.execute(replacing, [_columns(each) for each in tick.counters])
-        self._put(t.capability, [{**_columns(each), "since_ts": tick.ts} for each in tick.capabilities])
+        self._count(tick)
+        self._put(t.capability, [{**columns_of(each), "since_ts": tick.ts} for each in tick.capabilities])
         for each in tick.events:
             subject = each.subject_id or tick.host.host_id
             event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
@@ -383,6 +377,23 @@ class Writer:
                     )
                 )
 
+    def _count(self, tick: rows.Tick) -> None:
+        if self._seals is None:
+            if tick.counters:
+                statement = replacing(self._dialect, t.counter_state, ())
+                self._connection.execute(statement, [columns_of(each) for each in tick.counters])
+            return
+        states = [_STATE(each) for each in tick.counters]
+        self._seals.counters.drop(tick.forgotten)
+        self._seals.counters.put(states)
+        if states:
+            put_rows(
+                self._connection,
+                "INSERT OR REPLACE INTO counter_state (owner_id, series, value, process_start_ms, ts) "
+                "VALUES (?, ?, ?, ?, ?)",
+                states,
+            )
+
     def _changing(
         self, table: Table, where: tuple[str, ...], values: list[tuple[Any, ...]]
     ) -> AbstractContextManager[None]:
@@ -397,34 +408,9 @@ class Writer:
     def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
         if values:
             with self._by_key(table, values):
-                self._connection.execute(_replacing(self._dialect, table, kept), values)
+                self._connection.execute(replacing(self._dialect, table, kept), values)
 
     def _add_missing(self, table: Table, values: list[dict[str, Any]]) -> None:
         if values:
             with self._by_key(table, values):
-                self._connection.execute(_adding(self._dialect, table), values)
-
-
-def _columns(sample: Any) -> dict[str, Any]:
-    # asdict() copies deeply and costs more than the rest of the write; samples are flat.
-    return {
-        name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
-        for name in sample.__slots__
-    }
-
-
-@cache
-def _replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
-    """INSERT .. ON CONFLICT: every column is replaced but the key and those `kept`. Built once: it costs more to
-    build than to run."""
-    keys = [column.name for column in table.primary_key]
-    statement = upsert(dialect, table)
-    changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}
-    for name in _LEARNED & changed.keys():
-        changed[name] = func.coalesce(changed[name], table.c[name])
-    return statement.on_conflict_do_update(index_elements=keys, set_=changed)
-
-
-@cache
-def _adding(dialect: str, table: Table) -> Any:
-    return upsert(dialect, table).on_conflict_do_nothing()
+                self._connection.execute(adding(self._dialect, table), values)

@@ -95,7 +95,7 @@ def _devices(line: DeploymentLine) -> str:
 
 
 def _held(line: DeviceLine) -> str:
-    return literal(", ".join(line.held_by)) or "nothing"
+    return UNKNOWN if line.held_by is None else literal(", ".join(line.held_by)) or "nothing"
 
 
 def _memory(line: DeviceLine | HostLine) -> str:

@@ -1,6 +1,6 @@
 """Everything known of one deployment, device or host, in words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
@@ -14,7 +14,19 @@ from pertoken.tui.fleet_columns import (
 )
 from pertoken.tui.notes import gap_reason
 from pertoken.tui.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
+from pertoken.tui.words import (
+    UNKNOWN,
+    ago,
+    bytes_per_s,
+    celsius,
+    literal,
+    megahertz,
+    number,
+    percent,
+    seconds,
+    sparkline,
+    watts,
+)
 from pertoken.units import format_count, format_duration, format_usd
 
 WIDE_SPARK_CELLS = 60
@@ -110,14 +122,20 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
         ),
         Section(
             "What its time went into",
-            tuple(
-                (name, percent(value))
-                for name, value in (
-                    ("SMs busy", line.sm_active),
-                    ("tensor cores", line.tensor_active),
-                    ("memory bandwidth", line.dram_active),
-                )
-                if value is not None
+            _known(
+                ("SMs busy", percent, line.sm_active),
+                ("warps in them, of those they can hold", percent, line.sm_occupancy),
+                ("tensor cores", percent, line.tensor_active),
+                ("memory bandwidth", percent, line.dram_active),
+            ),
+        ),
+        Section(
+            "Its links and clocks",
+            _known(
+                ("NVLink received", bytes_per_s, line.nvlink_rx_bytes_s),
+                ("NVLink sent", bytes_per_s, line.nvlink_tx_bytes_s),
+                ("SM clock", megahertz, line.sm_clock_mhz),
+                ("temperature", celsius, line.temperature_c),
             ),
         ),
         Section("Its power is", (literal(line.power_source),) if line.power_source else ()),
@@ -131,7 +149,13 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
 def host_sheet(report: FleetReport, line: HostLine) -> Sheet:
     """One host and the agent on it."""
     return sheet(
-        Section(literal(line.name), _facts(host_columns(report), line, {"host"})),
+        Section(
+            literal(line.name),
+            (
+                *_facts(host_columns(report), line, {"host"}),
+                *_known(("memory traffic of the CPUs", bytes_per_s, line.memory_traffic_bytes_s)),
+            ),
+        ),
         Section("Agent", (("reads every", format_duration(line.interval_s)),)),
         Section("Not measured", _missing(report, line.host_id)),
         Section("How far to trust it", (_heard(report, line),)),
@@ -142,6 +166,11 @@ def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fa
     """A line's cells, by the names of their columns."""
     cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
     return tuple((name, text) for name, text in cells if text)
+
+
+def _known(*facts: tuple[str, Callable[[float], str], float | None]) -> tuple[Fact, ...]:
+    """Those of (label, how it is written, value) that were measured."""
+    return tuple((label, written(value)) for label, written, value in facts if value is not None)
 
 
 def _price(line: DeviceLine) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from pertoken.units import NANO_USD, format_duration, format_usd
+from pertoken.units import NANO_USD, format_bytes, format_duration, format_usd
 
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -40,6 +40,21 @@ def number(value: float | None) -> str:
 def watts(power_w: float | None) -> str:
     """Power: `412 W`."""
     return UNKNOWN if power_w is None else f"{power_w:,.0f} W"
+
+
+def bytes_per_s(value: float) -> str:
+    """A rate: `1.2 GiB/s`."""
+    return f"{format_bytes(round(value))}/s"
+
+
+def megahertz(clock_mhz: float) -> str:
+    """A clock: `1,980 MHz`."""
+    return f"{clock_mhz:,.0f} MHz"
+
+
+def celsius(temperature_c: float) -> str:
+    """A temperature: `61 °C`."""
+    return f"{temperature_c:.0f} °C"
 
 
 def seconds(value_s: float | None) -> str:

@@ -314,3 +314,51 @@ def test_a_server_that_holds_two_gpus_and_splits_its_model_by_layers_is_a_pipeli
     tick, *_ = run(Readings(probe(gpu(0, 101), gpu(1, 101)), (llama,)))
     knobs = json.loads(tick.epochs[0].knobs)
     assert (knobs["tp"], knobs["pp"], knobs["dp"]) == (1, 2, 1)
+
+
+ELSEWHERE = Endpoint("vllm", "http://gpu-9:8000", "setting")
+
+
+def elsewhere(generated: int, started_ms: int | None) -> EngineReading:
+    return engine(generated, endpoint=ELSEWHERE, started_ms=started_ms, life_ms=started_ms)
+
+
+def test_a_server_elsewhere_that_restarted_past_its_old_counts_is_noticed_by_what_its_page_says() -> None:
+    lives = START_MS - 10**6, START_MS + 15_000
+    readings = [elsewhere(500, lives[0]), elsewhere(530, lives[0]), elsewhere(600, lives[1])]
+    _, first, second = run(*(Readings(probe(), (each,)) for each in readings))
+    assert [(row.generated_tokens, row.complete) for tick in (first, second) for row in served(tick)] == [
+        (30, True),
+        (600, False),
+    ]
+
+
+def test_servers_that_answer_in_turn_behind_one_url_are_not_counted_rather_than_counted_too_often() -> None:
+    older, newer = START_MS - 10**7, START_MS - 10**6
+    readings = [elsewhere(1000 + 10 * n, older) if n % 2 else elsewhere(500 + 10 * n, newer) for n in range(6)]
+    ticks = run(*(Readings(probe(), (each,)) for each in readings))
+    rows = [row for tick in ticks for row in served(tick)]
+    assert [(row.generated_tokens, row.complete) for row in rows] == [(None, False)] * 5
+    assert all("answers in turn" in event.message for tick in ticks[1:] for event in tick.events)
+
+
+@pytest.mark.parametrize(
+    ("now", "complete"),
+    [(600, False), (500, True), (10**9, True)],
+    ids=["it may have restarted", "nothing moved", "no server counts so much in that time"],
+)
+def test_a_server_whose_start_nothing_tells_and_that_was_not_seen_for_a_while_may_have_restarted(
+    now: int, complete: bool
+) -> None:
+    before, after = elsewhere(500, None), elsewhere(now, None)
+    away = replace(before, fault="away", fault_kind="closed", counters={})
+    *_, tick = run(*(Readings(probe(), (each,)) for each in (before, away, away, away, after)))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.complete) == (now - 500, complete)
+
+
+def test_one_missed_page_is_no_reason_to_doubt() -> None:
+    before, after = elsewhere(500, None), elsewhere(600, None)
+    away = replace(before, fault="away", fault_kind="timeout", counters={})
+    *_, tick = run(*(Readings(probe(), (each,)) for each in (before, away, after)))
+    assert served(tick)[0].complete

@@ -2,6 +2,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 
 import pytest
 
@@ -282,30 +283,31 @@ def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
     assert "serves for another host" in found.gaps[0].reason
 
 
-def test_addresses_and_published_ports_are_read_as_the_kernel_and_docker_tell_them() -> None:
-    from pertoken.agent.processes import _ips, _published
+def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_is_no_other_server() -> None:
+    nim = Process(11, 1, ("nim-serve", "--max-model-len", "4096"), 1000)
+    inner = Process(12, 11, ("vllm", "serve", "/opt/nim/m"), 1000, (Address("0.0.0.0", 8100), Address("0.0.0.0", 9000)))
+    told = {"NIM_SERVER_PORT": "9000", "NIM_TENSOR_PARALLEL_SIZE": "4", "NIM_MAX_MODEL_LEN": "1", "NGC_API_KEY": "no"}
+    told |= {"NIM_ENABLE_KV_CACHE_REUSE": "1", "NIM_MODEL_PATH": "hf://org/m", "NIM_PIPELINE_PARALLEL_SIZE": "auto"}
+    asked: set[str] = set()
 
-    assert LOOPBACK not in _ips(os.getpid())
-    assert set(_ips(os.getpid())) <= host_processes().own_ips
-    proxy = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2"
-    assert _published([(*proxy.split(), "-container-port", "8000"), ("docker-proxy", "-x"), ()]) == {
-        ("172.17.0.2", 8000): 8080
-    }
+    def environment(pid: int, names: Collection[str]) -> dict[str, str]:
+        asked.update(names)
+        return {name: value for name, value in told.items() if pid == 11 and name in names}
+
+    found = discover(host(nim, inner, environment=environment), never)
+    (each,) = found.endpoints
+    assert (each.kind, each.base_url, each.model_path) == ("nim", "http://127.0.0.1:9000", "hf://org/m")
+    assert each.knobs == {"tp": 4, "max_model_len": 4096, "enable_prefix_caching": True}
+    assert asked and all(name.startswith("NIM_") for name in asked)
 
 
-def test_a_port_of_another_network_is_not_taken_for_one_of_this_host() -> None:
-    listen = "import socket; s = socket.create_server(('0.0.0.0', 18555)); print(1, flush=True); input()"
-    alone = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", listen]
-    server = subprocess.Popen(alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        if not server.stdout.readline():
-            pytest.skip("this machine lets nobody make a network namespace")
-        seen = host_processes()
-        assert seen.processes[server.pid].listening == ()  # no way leads to it from here
-        assert 18555 not in {address.port for address in seen.unowned}
-    finally:
-        server.communicate()
+def test_every_way_that_leads_to_a_server_in_a_container_is_that_server() -> None:
+    address = Address("0.0.0.0", 8000, reached=(LOOPBACK, 8080), also=(("172.17.0.2", 8000),))
+    server = Process(11, 1, SERVE, 1000, (address,))
+    proxy = Process(12, 1, ("docker-proxy",), 900, (Address("0.0.0.0", 8080),))
+    for url in ("http://127.0.0.1:8080", "http://localhost:8080", "http://172.17.0.2:8000"):
+        assert locate(Endpoint("vllm", url, "setting", 1), host(server, proxy)).pid == 11
+    assert locate(Endpoint("vllm", "http://172.17.0.2:8080", "setting", 1), host(server, proxy)).pid is None
 
 
 def test_this_host_can_be_looked_at() -> None:

@@ -1,9 +1,10 @@
+import os
 from dataclasses import replace
 
-from pertoken.agent.doctor import of_engine
+from pertoken.agent.doctor import of_device, of_engine
 from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.readings import Endpoint
-from tests.agent.values import engine
+from pertoken.agent.readings import Endpoint, Gap
+from tests.agent.values import engine, gpu
 
 
 def told(kind: str) -> list[tuple[bool, str, str | None]]:
@@ -32,3 +33,17 @@ def test_an_engine_without_tokens_is_a_finding_with_what_would_count_them() -> N
     assert (ok, counts) == (True, False)
     assert "counts no tokens" in text
     assert remedy and "llama-server --metrics" in remedy
+
+
+def test_a_device_that_does_not_answer_says_for_how_long() -> None:
+    (found,) = of_device(replace(gpu(0), lost="the GPU fell off the bus", silent_s=90))
+    assert (not found.ok and "fell off the bus; it last answered 1.5m ago" in found.text) or "90s ago" in found.text
+
+
+def test_who_holds_a_device_is_named() -> None:
+    _, held = of_device(gpu(0, os.getpid()))
+    assert held.ok and f"(pid {os.getpid()})" in held.text and held.text.startswith("held by py")
+    (_, hidden) = of_device(
+        replace(gpu(0), processes=None, gaps=(Gap("processes", "denied", "hidden", "hostPID: true"),))
+    )
+    assert (hidden.ok, hidden.remedy) == (False, "hostPID: true")

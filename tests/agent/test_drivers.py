@@ -109,6 +109,9 @@ def test_drivers_that_were_let_go_are_held_by_nobody_until_they_are_taken_up_aga
         assert samplers(os.getpid()) == []
         reading, (event,) = drivers.read(False, PATIENCE_S)
         assert event.kind == "drivers_released" and samplers(os.getpid()) == []
+        assert {gpu.silent_s for gpu in reading.devices[:8]} == {0}
+        clock.now_s += 42
+        assert {gpu.silent_s for gpu in drivers.read(False, PATIENCE_S)[0].devices} == {42, None}
         assert [gpu.lost for gpu in reading.devices] == [event.message] * 8 + [None]
         drivers.resume()
         reading, (event,) = drivers.read(False, PATIENCE_S)

@@ -178,15 +178,15 @@ class History:
         self.writer = Writer(self.place)
         host_id = host_id_of(probe())
         states: dict[int, dict[str, Any]] = defaultdict(dict)
-        for state in self.writer.counters():
+        for state in self.writer.before.counters():
             states[state.owner_id][state.series] = state
         self.memory = Memory(
-            watching_since_ms=(self.writer.last_ts(host_id) or START_MS // 1000) * 1000,
+            watching_since_ms=(self.writer.before.last_ts(host_id) or START_MS // 1000) * 1000,
             boot_ms=HOST.boot_ms,
-            begun=self.writer.begun(host_id),
+            begun=self.writer.before.begun(host_id),
             counters=states,
-            known_owners=self.writer.known_owners(host_id),
-            epochs={epoch.deployment_id: epoch for epoch in self.writer.open_epochs(host_id)},
+            known_owners=self.writer.before.known_owners(host_id),
+            epochs={epoch.deployment_id: epoch for epoch in self.writer.before.open_epochs(host_id)},
         )
         self.reader = self._new_reader()
         self._tick(None, baseline=True)

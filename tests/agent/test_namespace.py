@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace, uses_driver
+from pertoken.agent.readings import Gap
 from tests.agent.values import gpu, probe
 
 ENGINE = 41
@@ -19,9 +20,22 @@ def test_the_hosts_pid_namespace_is_known_by_its_inode(tmp_path: Path) -> None:
     assert not in_host_pid_namespace(tmp_path / "no-proc")
 
 
-def test_in_the_hosts_namespace_every_list_is_believed() -> None:
-    reading = probe(gpu(0, 645_400))
-    assert ProcessLists(in_host=True).believed(reading) is reading
+def test_in_the_hosts_namespace_what_ended_is_left_out_and_a_list_of_nobody_is_not_believed() -> None:
+    lists = ProcessLists(in_host=True, lives={ENGINE, 7}.__contains__)
+    whole = probe(gpu(0, ENGINE))
+    assert lists.believed(whole) == whole
+    ended, nobody, free, _ = lists.believed(probe(gpu(0, ENGINE, 9), gpu(1, 9), gpu(2))).devices
+    assert [held.pid for held in ended.processes or ()] == [ENGINE] and ended.gaps == ()
+    assert nobody.processes is None and free.processes == ()
+    (gap,) = nobody.gaps
+    assert "not on this host (pid 9)" in gap.reason and "pid namespace" in (gap.remedy or "")
+
+
+def test_why_a_driver_tells_no_processes_stands_until_it_tells_some() -> None:
+    lists, refused = ProcessLists(in_host=True), Gap("processes", "denied", "only to a privileged user")
+    lists.believed(probe(replace(gpu(0), processes=None, gaps=(refused,))))
+    assert lists.believed(probe(replace(gpu(0), processes=None))).devices[0].gaps == (refused,)
+    assert lists.believed(probe(gpu(0))).devices[0].gaps == ()
 
 
 def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() -> None:

@@ -1,11 +1,18 @@
 import contextlib
+import re
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.page import PageError, parse
+from pertoken.agent.page import PageError, Parser, parse
+
+LINES = (
+    *("# HELP a 1", "# EOF", "", " ", "a 1", "a 2", "a 1 1700000000", "a 1 1700000001", "b 1", "c 1", "c 2", "c"),
+    *('a{x="1"} 1', 'a{x="1"} 2', 'a{x="1"} 2 # {} 1', 'a{x="1"}2', 'b{x="1} 1', 'c{x="1"} NaN', "b +Inf", "b 1_0"),
+)
+"""Lines of pages that follow each other: well-formed and not, wanted and not, with timestamps and exemplars."""
 
 
 def test_only_wanted_series_are_read_by_their_exact_names() -> None:
@@ -138,3 +145,17 @@ def test_a_series_read_before_is_checked_anew_each_time() -> None:
     for broken in ("5_0", "", "infinit", "1 2 3 x"):
         with pytest.raises(PageError):
             parse(f'{name}{{engine="0"}} {broken}\n'.encode(), {name})
+
+
+@given(st.lists(st.lists(st.sampled_from(LINES), max_size=12), min_size=2, max_size=5))
+def test_pages_read_one_after_the_other_are_read_as_each_alone(pages: list[list[str]]) -> None:
+    parser = Parser({"a", "b"})
+    for lines in pages:
+        body = "".join(f"{line}\n" for line in lines).encode()
+        try:
+            alone = parse(body, {"a", "b"})
+        except PageError as error:
+            with pytest.raises(PageError, match=f"^{re.escape(str(error))}$"):
+                parser.parse(body)
+        else:
+            assert parser.parse(body) == alone

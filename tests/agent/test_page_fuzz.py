@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pertoken.agent import page
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter, Values
 from pertoken.agent.page import MOST, PageError, parse
@@ -15,8 +16,11 @@ CAPTURES = Path(__file__).parents[1] / "captures"
 PAGES = sorted(path.name for path in CAPTURES.glob("*.prom"))
 DAMAGED = 60
 """Damaged copies of each captured page: bounded, so that the tests stay quick."""
+NAMES = (b"vllm:prompt_tokens_total", b"vllm:time_to_first_token_seconds_bucket", b"llamacpp:tokens_predicted_total")
+BRACES = (b"", b'{engine="0"}', b'{le="+Inf"}', b'{le="1"}', b'{le="NaN"}', b'{le="1",le="1"}')
+VALUES = (b"1", b"0", b"-1", b"1e999", b"1e18", b"1e19", b"NaN", b"+Inf", b"0x10", b"1_0")
 PIECES = [
-    *(b"vllm:prompt_tokens_total", b"vllm:time_to_first_token_seconds_bucket", b"llamacpp:tokens_predicted_total"),
+    *NAMES,
     *(b"{", b"}", b'"', b"\\", b"\\n", b",", b"=", b" ", b"\t", b"\n", b"\r\n", b"#", b"# EOF\n", b'{engine="0"}'),
     *(b'{le="+Inf"}', b'{le="NaN"}', b'{le="1_0"}', b"1", b"-1", b"1e999", b"1e18", b"NaN", b"+Inf", b"0x10", b"\xff"),
 ]
@@ -44,10 +48,10 @@ def read(body: bytes, adapter: Adapter, eof_required: bool = False) -> Values | 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_captured_page_with_damaged_bytes_is_read_or_refused(name: str) -> None:
-    page, adapter, chance = (CAPTURES / name).read_bytes(), adapter_of(name), random.Random(name)
-    assert read(page, adapter) is not None
+    body, adapter, chance = (CAPTURES / name).read_bytes(), adapter_of(name), random.Random(name)
+    assert read(body, adapter) is not None
     for _ in range(DAMAGED):
-        damaged = bytearray(page)
+        damaged = bytearray(body)
         for _ in range(chance.randint(1, 4)):
             at = chance.randrange(len(damaged))
             match chance.randrange(4):
@@ -65,18 +69,23 @@ def test_a_captured_page_with_damaged_bytes_is_read_or_refused(name: str) -> Non
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_captured_page_cut_anywhere_within_a_line_is_refused(name: str) -> None:
-    page, adapter, chance = (CAPTURES / name).read_bytes(), adapter_of(name), random.Random(name)
+    body, adapter, chance = (CAPTURES / name).read_bytes(), adapter_of(name), random.Random(name)
     for _ in range(DAMAGED):
-        cut = page[: chance.randrange(1, len(page))]
+        cut = body[: chance.randrange(1, len(body))]
         if not cut.endswith(b"\n"):
             assert read(cut, adapter) is None
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    body=st.one_of(st.binary(max_size=300), st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join)),
-    eof_required=st.booleans(),
+lines = st.tuples(st.sampled_from(NAMES), st.sampled_from(BRACES), st.sampled_from(VALUES))
+bodies = st.one_of(
+    st.binary(max_size=300),
+    st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join),
+    st.lists(lines, max_size=8).map(lambda each: b"".join(b"%s%s %s\n" % line for line in each)),
 )
+
+
+@settings(max_examples=300, deadline=None)
+@given(body=bodies, eof_required=st.booleans())
 def test_bytes_at_random_are_read_or_refused(body: bytes, eof_required: bool) -> None:
     for adapter in ADAPTERS.values():
         read(body, adapter, eof_required)
@@ -86,3 +95,27 @@ def test_bytes_at_random_are_read_or_refused(body: bytes, eof_required: bool) ->
 def test_a_line_made_to_be_slow_costs_no_more_than_its_length() -> None:
     for line in (b'a{x="' + b"\\" * 200_000, b"a{" + b'b="c",' * 50_000, b"a " + b"9" * 400_000 + b"x", b"{" * 300_000):
         assert read(line + b"\n", ADAPTERS["vllm"]) is None
+
+
+FAULTS = {
+    "numbers are not checked": ("_is_number", lambda text: True),
+    "a count may be anything": ("_count", lambda name, value: int(value) if abs(value) < 1e300 else -1),
+    "labels are not checked": ("_labels", lambda braces: ()),
+    "a cut page is taken for whole": ("parse", lambda body, wanted, **more: page.parse(body + b"\n", wanted, **more)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_put_into_the_parser_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, wrong = FAULTS[fault]
+    where = "tests.agent.test_page_fuzz" if name == "parse" else "pertoken.agent.page"
+    monkeypatch.setattr(f"{where}.{name}", wrong)
+
+    def fuzzed() -> None:
+        for capture in ("vllm-0.32.0-metrics-after.prom", "llamacpp-metrics-after.prom"):
+            test_a_captured_page_with_damaged_bytes_is_read_or_refused(capture)
+            test_a_captured_page_cut_anywhere_within_a_line_is_refused(capture)
+        test_bytes_at_random_are_read_or_refused()
+
+    with pytest.raises((AssertionError, ValueError, ExceptionGroup)):
+        fuzzed()

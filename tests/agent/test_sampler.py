@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 from pertoken.agent.energy import energy_step
 from pertoken.agent.readings import ProbeReading
 from pertoken.agent.sampling import Sampler, SamplerDied, SamplerStalled
+from pertoken.agent.wire import decode
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
 
 PATIENCE_S = 60.0
@@ -89,7 +89,7 @@ def test_what_libraries_print_does_not_reach_the_protocol() -> None:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0
-    assert [len(json.loads(line)["devices"]) for line in done.stdout.splitlines()] == [9, 9]
+    assert [len(decode(line).devices) for line in done.stdout.splitlines()] == [9, 9]
     assert "hello from C" in done.stderr and "hello from Python" in done.stderr
 
 

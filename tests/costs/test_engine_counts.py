@@ -15,7 +15,7 @@ from pertoken.provenance import Provenance
 from pertoken.store import read
 from pertoken.store.open import open_store
 from pertoken.store.place import Place
-from pertoken.store.rows import EngineCounterSample
+from pertoken.store.rows import Capability, EngineCounterSample
 from pertoken.store.write import Writer
 from tests.scenario import H100, HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import tick
@@ -104,3 +104,18 @@ def test_an_acceptance_length_is_between_one_and_a_draft_and_one(drafts: int, pe
     tokens = round(drafts * per_draft * accepted)
     length = spec_acceptance_length({"spec_drafts": drafts, "spec_accepted_tokens": tokens})
     assert length is not None and 1 <= length <= per_draft + 1
+
+
+def test_tokens_that_are_counted_late_are_not_missing_but_less_certain(tmp_path: Path) -> None:
+    where = seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END)
+    with open_store(where).read() as connection:
+        (epoch,) = read.epochs(connection, 0)
+    late = Capability(epoch.engine_id, "generated_tokens", "late", "counted when a request ends")
+    with Writer(where) as writer:
+        writer.commit(tick(END + 60, capabilities=(late,)))
+    report = fleet_report(open_store(where), 3600, END)
+    assert report.deployments[0].late == ("generated_tokens",)
+    assert not [gap for gap in report.missing if gap.metric == "generated_tokens"]
+    (seen,) = gather(open_store(where), load_market(), 3600, END).seen.values()
+    origins = [seen.generated_tok_s.provenance, seen.busy_generated_tok_s.provenance, seen.prompt_tok_s.provenance]
+    assert origins == [Provenance.REPORTED, Provenance.REPORTED, Provenance.COUNTER]

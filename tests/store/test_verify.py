@@ -70,7 +70,7 @@ def test_a_value_that_changed_is_told_with_its_owner_and_hour(where: Place) -> N
 
 
 def test_a_row_that_nobody_stored_is_told(where: Place) -> None:
-    change(where, f"INSERT INTO engine_counter_sample VALUES (999, 'x', {START}, 1)")
+    change(where, f"INSERT INTO engine_counter_sample VALUES (999, {START}, 'x', 1)")
     (fault,) = faults(where)
     assert (fault.table, fault.owner_id, fault.text) == ("engine_counter_sample", 999, "1 are there, 0 were stored")
 

@@ -36,6 +36,7 @@ def host(host_id: int, name: str, age_s: int | None = 4) -> HostLine:
         agent_rss_bytes=61 * 2**20,
         age_s=age_s,
         interval_s=10,
+        memory_traffic_bytes_s=38.2 * GIB,
     )
 
 
@@ -133,13 +134,26 @@ SILENT = replace(
     age_s=190,
     fault="http://127.0.0.1:8001/metrics answered 404. Start llama-server with --metrics.",
 )
+MEASURED = replace(
+    device(21, "gpu-a", 0, (CHAT.model,)),
+    sm_active=0.62,
+    sm_occupancy=0.18,
+    tensor_active=0.27,
+    dram_active=0.71,
+    nvlink_rx_bytes_s=1.3 * GIB,
+    nvlink_tx_bytes_s=0.9 * GIB,
+    sm_clock_mhz=1980.0,
+    temperature_c=61.0,
+    power_source="average, gpu",
+)
+"""A GPU whose driver tells everything."""
 RICH = FleetReport(
     now_ts=NOW,
     window_s=3600,
     source="/var/lib/pertoken",
     hosts=(host(1, "gpu-a"), host(2, "gpu-b")),
     devices=(
-        device(21, "gpu-a", 0, (CHAT.model,)),
+        MEASURED,
         device(22, "gpu-a", 1, (CHAT.model,)),
         replace(device(23, "gpu-b", 0, (RESTARTED.model,)), util=None, power_w=None),
         replace(device(24, "gpu-b", 1, (HOSTILE, "other processes")), nano_usd_per_hour=None, age_s=190),

@@ -14,6 +14,7 @@ SCREENS = [
     ("fleet", (), "model"),
     ("deployment", ("enter",), "What it costs"),
     ("device", ("tab", "down", "down", "enter"), "/dev/nvidia0"),
+    ("measured-device", ("tab", "enter"), "NVLink"),
     ("savings", ("2",), "Serve FP8"),
     ("not-evaluated", ("2", "tab"), "use-spot"),
     ("advice", ("2", "down", "enter"), "Why"),
@@ -32,6 +33,15 @@ async def test_a_rich_fleet_looks_as_recorded(
             await pilot.pause()
         await until_shown(pilot, text)
         await check_golden(pilot, f"{name}-{size[0]}x{size[1]}")
+
+
+async def test_a_host_tells_what_its_memory_moves() -> None:
+    async with running(FixedSource(), (120, 40)) as pilot:
+        for key in ("tab", "tab", "enter"):
+            await pilot.press(key)
+            await pilot.pause()
+        await until_shown(pilot, "memory traffic")
+        await check_golden(pilot, "host-120x40")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -4,12 +4,13 @@ import pwd
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pertoken.agent.checkpoints.bounded import FileRefused
+from pertoken.agent.checkpoints.bounded import FileRefused, opened
 from pertoken.agent.checkpoints.gguf_file import read_gguf
 from pertoken.agent.checkpoints.hugging_face import read_folder
+from pertoken.agent.processes import environment
 
-HUB = ".cache/huggingface/hub"
-"""Where models that are named by repository are kept, under the home of the user who serves them."""
+_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
+"""Where models that are named by repository are kept, as huggingface_hub is told; the first that is set decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +48,40 @@ def read_checkpoint(path: str, pid: int) -> Checkpoint:
 def _places(path: str, pid: int) -> list[Path]:
     """Where the model may lie: a process in a container sees other files than this agent, so its root is taken."""
     root = Path(f"/proc/{pid}/root")
+    path = path.removeprefix("hf://")
     if path.startswith("/"):
         return [root / path[1:]]
     places = [Path(f"/proc/{pid}/cwd") / path]
     if path.count("/") == 1:
-        snapshots = list((root / _home(pid) / HUB / f"models--{path.replace('/', '--')}" / "snapshots").glob("*"))
-        # Which of several revisions is served, nobody told.
-        places += snapshots if len(snapshots) == 1 else []
+        places += _snapshot(root / _hub(pid).lstrip("/") / f"models--{path.replace('/', '--')}")
     return places
 
 
-def _home(pid: int) -> str:
-    """Home folder of the process's user, relative to the root."""
+def _hub(pid: int) -> str:
+    """The cache of huggingface_hub in the process's own file system."""
+    told = environment(pid, _VARIABLES)
+    if cache := told.get("HF_HUB_CACHE") or told.get("HUGGINGFACE_HUB_CACHE"):
+        return cache
+    home = told.get("HOME") or _home(pid)
+    return f"{told.get('HF_HOME') or (told.get('XDG_CACHE_HOME') or f'{home}/.cache') + '/huggingface'}/hub"
+
+
+def _snapshot(repository: Path) -> list[Path]:
+    """The revision that is served: the only one there is, else that of `main`; which of others, nobody told."""
+    snapshots = list((repository / "snapshots").glob("*"))
+    if len(snapshots) == 1:
+        return snapshots
     try:
-        return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_dir.lstrip("/")
+        with opened(repository / "refs/main") as file:
+            main = file.read(41).decode(errors="replace").strip()
+    except (OSError, FileRefused):
+        return []
+    return [each for each in snapshots if each.name == main]
+
+
+def _home(pid: int) -> str:
+    """Home folder of the process's user."""
+    try:
+        return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_dir
     except KeyError:
-        return "root"
+        return "/root"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pertoken.agent.checkpoints.bounded import FileRefused, read_json, whole
+from pertoken.agent.checkpoints.parameters import parameters
 from pertoken.agent.checkpoints.safetensors_file import BITS, Tensor, read_tensors
 
 CONFIG_LIMIT = 4_000_000
@@ -85,7 +86,7 @@ def _parameters(
 ) -> dict[str, object]:
     """Parameters a forward pass may use, and those it uses for one token; absent if a tensor is not understood."""
     if tensors is None:
-        return {}
+        return parameters(text)
     layers, extra = whole(_first(text, _LAYERS)), whole(text.get("num_nextn_predict_layers"))
     total = routed = 0
     for tensor in tensors:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -41,6 +42,8 @@ class Metric:
     names: tuple[str, ...]
     where: tuple[tuple[str, str], ...] = ()
     """Only series with these labels."""
+    parts: str | None = None
+    """Label that is empty on the series of the whole: those where it says something tell parts of it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ class Adapter:
     """File mapped into a process that serves it without saying so on its command line."""
     shared: bool = False
     """Its processes do other things too: one that does not answer as this engine is none."""
+    limits: str | None = None
+    """What its numbers cannot tell, as a sentence."""
     several: bool = False
     """Its page may count for several models, each with series of its own: each is an engine to us."""
 
@@ -187,7 +192,7 @@ class Adapter:
     ) -> dict[Labels, _T]:
         series: dict[Labels, _T] = {}
         for labels, value in found.items():
-            if set(metric.where) <= set(labels):
+            if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
                 series[own] = max(series.get(own, value), value, key=key)
         return series
@@ -251,6 +256,7 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
             yield metric, name
 
 
+@lru_cache(8192)
 def _braces(labels: Labels, reason: str | None = None) -> str:
     own = sorted(("reason" if name == reason else name, value) for name, value in labels)
     pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in own)

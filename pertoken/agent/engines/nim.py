@@ -1,4 +1,7 @@
-"""NVIDIA NIM for LLMs: vLLM's series at `/v1/metrics`, without their prefix in 1.x, as they are in 2.x."""
+"""NVIDIA NIM for LLMs: vLLM's series at `/v1/metrics`, without their prefix in 1.x, as they are in 2.x.
+
+It is told by its environment what vLLM is told by flags, and may start vLLM's own server inside: that is no other one.
+"""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +12,8 @@ from pertoken.agent.engines.adapter import Adapter, Counter, Seen, invocation, r
 
 
 def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0].startswith("vllm_nvext.")
+    program, _ = invocation(argv)
+    return program == "nim-serve" or program.startswith("vllm_nvext.")
 
 
 _VLLM = renamed(vllm.ADAPTER, lambda name: (name, name.removeprefix("vllm:")))

@@ -43,7 +43,7 @@ ADAPTER = Adapter(
     no_tokens=Gap(
         "tokens",
         "missing",
-        "Ollama counts no tokens",
+        "Ollama counts no tokens; only its replies tell them, and pertoken puts nothing between it and its clients",
         "serve the same GGUF file with llama-server --metrics, or the model with vLLM",
     ),
     model_label=None,

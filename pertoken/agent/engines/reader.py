@@ -11,7 +11,7 @@ from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
-from pertoken.agent.page import Page, PageError, parse
+from pertoken.agent.page import Page, PageError, Parser
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError, get
@@ -48,6 +48,7 @@ class EngineReader:
     ) -> None:
         self.endpoint = endpoint
         self._adapter = ADAPTERS[endpoint.kind]
+        self._parser = Parser(self._adapter.wanted)
         self._limits = limits
         self._processes = processes
         self._clock = clock
@@ -166,7 +167,7 @@ class EngineReader:
             raise
         told = reply.process_start
         self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
-        return parse(reply.body, self._adapter.wanted, eof_required="openmetrics" in reply.content_type)
+        return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type)
 
     def _identify(self, model: str | None, page: Page, afresh: bool) -> tuple[Identity, float]:
         """What it says of itself, and when it said so."""

@@ -66,7 +66,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 ADAPTER = Adapter(
     kind="sglang",
     seen=Seen.COLLECTOR,
-    source="wheel 0.5.23 and its changes since 0.4.4 (2026-11-21)",
+    source="wheel 0.5.23 and its changes since 0.4.4, its documents of production metrics (2026-11-21)",
     marks=re.compile(r"^sglang:", re.M),
     identify=_identify,
     metrics_off="start sglang with --enable-metrics",
@@ -79,10 +79,20 @@ ADAPTER = Adapter(
         Counter("requests_finished", ("sglang:num_requests_total",), elsewhere=_PREFILL_HALF),
         Counter("requests_failed", ("sglang:num_aborted_requests_total", "sglang:num_aborted_requests")),
         Counter("preemptions", ("sglang:num_retracted_requests_total",)),
+        # By its own words: hits over the sum of all modes is the hit rate.
+        Counter("prefix_queries", ("sglang:prefill_effective_tokens_total",)),
+        *(
+            Counter("prefix_hits", ("sglang:prefill_effective_tokens_total",), where=(("mode", f"{tier}_hit"),))
+            for tier in ("device", "host", "storage")
+        ),
+        # With --enable-mfu-metrics.
+        Counter("gflop_per_gpu", ("sglang:estimated_flops_per_gpu_total",), unit=1e9),
+        Counter("read_mb_per_gpu", ("sglang:estimated_read_bytes_per_gpu_total",), unit=1e6),
+        Counter("write_mb_per_gpu", ("sglang:estimated_write_bytes_per_gpu_total",), unit=1e6),
     ),
     gauges=(
-        Gauge("running", ("sglang:num_running_reqs",)),
-        Gauge("waiting", ("sglang:num_queue_reqs",)),
+        Gauge("running", ("sglang:num_running_reqs",), parts="priority"),
+        Gauge("waiting", ("sglang:num_queue_reqs",), parts="priority"),
         Gauge("kv_use", ("sglang:token_usage",), combine=max),
     ),
     histograms=(

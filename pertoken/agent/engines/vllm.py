@@ -122,6 +122,10 @@ ADAPTER = Adapter(
         Metric("prompt_len", ("vllm:request_prompt_tokens",)),
         Metric("generated_len", ("vllm:request_generation_tokens",)),
     ),
+    limits=(
+        "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "
+        "it counts twice."
+    ),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),
 )

@@ -7,14 +7,16 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.probes import proc
+from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.rapl import read_packages
 from pertoken.agent.probes.resctrl import read_traffic
-from pertoken.agent.readings import DeviceReading, Gap, HostReading
+from pertoken.agent.readings import DeviceReading, Gap, HostReading, reading_of
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
 _VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
@@ -38,50 +40,56 @@ class CpuProbe:
         self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
         self._machine_id = self._first_text(*_MACHINE_ID)
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
-        self._times: tuple[float, float] | None = None
+        self._name, self._os = platform.node(), f"{platform.system()} {platform.release()}"
+        self._cpu_count = psutil.cpu_count() or 1
+        self._times: tuple[int, int] | None = None
         self._before: tuple[float, DeviceReading] | None = None
+        self._no_energy: Gap | None = None
+        self._energy_backoff = Backoff(clock)
+        key = f"{self._machine_id or self._name} cpu"
+        self._device_known = DeviceReading(
+            uuid=f"CPU-{uuid.uuid5(_NAMESPACE, key)}",
+            kind="cpu",
+            vendor=self._vendor,
+            name=self._cpu_name or f"{platform.machine()} CPU",
+        )
 
     def read(self) -> tuple[HostReading, DeviceReading]:
         """Both at one instant."""
-        memory = psutil.virtual_memory()
+        memory_bytes, available_bytes = proc.memory_bytes()
         traffic = read_traffic(self._root / "sys", self._flags)
         unknown = traffic if isinstance(traffic, Gap) else None
-        nics = [nic for name, nic in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
+        received_bytes, sent_bytes = proc.network_bytes()
         host = HostReading(
-            name=platform.node(),
+            name=self._name,
             machine_id=self._machine_id,
             boot_id=self._boot_id,
             boot_ms=self._boot_ms,
-            os=f"{platform.system()} {platform.release()}",
+            os=self._os,
             cpu_name=self._cpu_name,
-            cpu_count=psutil.cpu_count() or 1,
-            memory_bytes=memory.total,
+            cpu_count=self._cpu_count,
+            memory_bytes=memory_bytes,
             cpu_util_1e4=self._utilization(),
             load_1e2=round(os.getloadavg()[0] * 100),
-            memory_used_bytes=memory.total - memory.available,
-            network_rx_bytes=sum(nic.bytes_recv for nic in nics),
-            network_tx_bytes=sum(nic.bytes_sent for nic in nics),
+            memory_used_bytes=memory_bytes - available_bytes,
+            network_rx_bytes=received_bytes,
+            network_tx_bytes=sent_bytes,
             memory_traffic_bytes=None if isinstance(traffic, Gap) else traffic,
         )
         device = self._device(host)
         return host, replace(device, gaps=(*device.gaps, unknown)) if unknown else device
 
     def _device(self, host: HostReading) -> DeviceReading:
-        key = f"{host.machine_id or host.name} cpu"
-        device = DeviceReading(
-            uuid=f"CPU-{uuid.uuid5(_NAMESPACE, key)}",
-            kind="cpu",
-            vendor=self._vendor,
-            name=host.cpu_name or f"{platform.machine()} CPU",
-            memory_bytes=host.memory_bytes,
-            util_1e4=host.cpu_util_1e4,
-            memory_used_bytes=host.memory_used_bytes,
-        )
-        energy, now_s = read_packages(self._root / "sys"), self._clock()
+        values: dict[str, Any] = {
+            "memory_bytes": host.memory_bytes,
+            "util_1e4": host.cpu_util_1e4,
+            "memory_used_bytes": host.memory_used_bytes,
+        }
+        energy, now_s = self._energy(), self._clock()
         if isinstance(energy, Gap):
             self._before = None
-            return replace(device, gaps=(energy, replace(energy, metric="power_mw")))
-        device = replace(device, energy_mj=energy[0], energy_wraps_mj=energy[1])
+            return reading_of(self._device_known, **values, gaps=(energy, replace(energy, metric="power_mw")))
+        device = reading_of(self._device_known, **values, energy_mj=energy[0], energy_wraps_mj=energy[1])
         if self._before is not None:
             elapsed_ms = round((now_s - self._before[0]) * 1000)
             used_mj = energy_step(self._before[1], device, elapsed_ms).counter_mj
@@ -89,11 +97,20 @@ class CpuProbe:
         self._before = now_s, device
         return device
 
+    def _energy(self) -> tuple[int, int] | Gap:
+        """The counter and where it wraps; where there is none, that is looked up again only now and then."""
+        if self._no_energy is not None and not self._energy_backoff.due:
+            return self._no_energy
+        found = read_packages(self._root / "sys")
+        if isinstance(found, Gap):
+            self._energy_backoff.failed()
+            self._no_energy = found
+        else:
+            self._no_energy, self._energy_backoff = None, Backoff(self._clock)
+        return found
+
     def _utilization(self) -> int | None:
-        times = psutil.cpu_times()
-        idle = times.idle + times.iowait
-        # user and nice hold guest and guest_nice already.
-        total = sum(times) - times.guest - times.guest_nice
+        idle, total = proc.cpu_ticks()
         before, self._times = self._times, (idle, total)
         if before is None or total <= before[1]:
             return None

@@ -3,8 +3,8 @@
 Scopes of power: 0 the GPU, 1 the whole module (with the CPU of a GH200), 2 the memory. Source: nvml.h 12.9.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 import pynvml
@@ -13,7 +13,7 @@ from pertoken.agent.probes.nvml import NOT_SUPPORTED, Call, Fault, Nvml, NvmlFau
 from pertoken.agent.readings import Gap
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Field:
     """One field value: the word we have for it, its id and its scope."""
 
@@ -34,27 +34,61 @@ SLOW = (
     Field("ecc_uncorrected", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL),
 )
 """Read in the same call when the processes are."""
-_VALUES = Call("nvmlDeviceGetFieldValues")
+ALL = (*TICK, *SLOW)
 _POWER, _ENERGY = Call("nvmlDeviceGetPowerUsage"), Call("nvmlDeviceGetTotalEnergyConsumption")
-_MEMBER = {
-    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
-    pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
+_ENTRY = Struct("@24xII8x")
+"""`nvmlFieldValue_t`: the type of its value, and its error."""
+_VALUE_AT = 32
+_NUMBER = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: Struct("d"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: Struct("I"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: Struct("L"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: Struct("Q"),
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: Struct("q"),
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT: Struct("i"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: Struct("H"),
 }
 
 
-def read_fields(nvml: Nvml, uuid: str, handle: Any, fields: Iterable[Field]) -> tuple[dict[str, Any], dict[str, Gap]]:
+class FieldRequest:
+    """The structs that some fields of one GPU are asked with, their ids filled in once.
+
+    `pynvml` fills them in anew each time and reads them through Python, which costs more than all the other calls.
+    """
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self._entries = (pynvml.c_nvmlFieldValue_t * len(fields))()
+        for entry, each in zip(self._entries, fields, strict=True):
+            entry.fieldId, entry.scopeId = each.field_id, each.scope
+
+    def ask(self, handle: Any) -> list[tuple[int, int]]:
+        """(error code, value or 0) of each field. Raises `pynvml.NVMLError`."""
+        function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+        pynvml._nvmlCheckReturn(function(handle, len(self.fields), self._entries))
+        return [
+            (code, 0 if code else int(_NUMBER[kind].unpack_from(self._entries, at * _ENTRY.size + _VALUE_AT)[0]))
+            for at, (kind, code) in enumerate(_ENTRY.iter_unpack(self._entries))
+        ]
+
+
+_VALUES = Call(lambda handle, request: request.ask(handle))
+
+
+Requests = dict[tuple[Field, ...], FieldRequest]
+"""Those made for one GPU so far, by the fields they ask for."""
+
+
+def read_fields(
+    nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
+) -> tuple[dict[str, Any], dict[str, Gap]]:
     """Values by metric with their `power_source` and `energy_source`, and the gaps in them.
 
     `power_mw` is the GPU's 1 s average where it tells one (its mean over a second is what an integral needs), else
     what it draws at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
     asked the older calls. Raises NvmlFault if the device or the library fails.
     """
-    values, gaps = _values(nvml, uuid, handle, tuple(fields))
+    values, gaps = _values(nvml, uuid, handle, fields, requests)
     module = MODULE.metric in values
     average = values.pop(AVERAGE.metric, None)
     hidden = gaps.pop(AVERAGE.metric, None)
@@ -74,24 +108,27 @@ def read_fields(nvml: Nvml, uuid: str, handle: Any, fields: Iterable[Field]) -> 
     return values, gaps
 
 
-def _values(nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...]) -> tuple[dict[str, Any], dict[str, Gap]]:
+def _values(
+    nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
+) -> tuple[dict[str, Any], dict[str, Gap]]:
     refused = {field: fault for field in fields if (fault := nvml.refusal(uuid, field))}
     gaps = {field.metric: fault.gap(field.metric) for field, fault in refused.items()}
     values: dict[str, Any] = {}
-    asked = [field for field in fields if field not in refused]
+    asked = tuple(field for field in fields if field not in refused)
     if not asked:
         return values, gaps
+    request = requests.get(asked) or requests.setdefault(asked, FieldRequest(asked))
     try:
-        answer = nvml.ask(uuid, _VALUES, handle, [(field.field_id, field.scope) for field in asked])
+        answer = nvml.ask(uuid, _VALUES, handle, request)
     except NvmlFault as error:
         if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
             raise
         return values, gaps | {field.metric: error.fault.gap(field.metric) for field in asked}
-    for field, entry in zip(asked, answer, strict=True):
-        if entry.nvmlReturn == pynvml.NVML_SUCCESS:
-            values[field.metric] = int(getattr(entry.value, _MEMBER[entry.valueType]))
+    for field, (code, value) in zip(asked, answer, strict=True):
+        if code == pynvml.NVML_SUCCESS:
+            values[field.metric] = value
             continue
-        fault = _fault(entry.nvmlReturn)
+        fault = _fault(code)
         if fault.scope is Scope.CALL:
             nvml.refuse(uuid, field, fault)
         gaps[field.metric] = fault.gap(field.metric)

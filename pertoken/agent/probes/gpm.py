@@ -4,6 +4,7 @@ It takes no profiling lock, so profilers are not disturbed. Some virtual GPUs sa
 be had (dcgm-exporter #701), so the first two live samples decide. Source: nvml.h 12.9, nvmlGpm*.
 """
 
+from struct import Struct
 from typing import Any
 
 import pynvml
@@ -20,6 +21,8 @@ METRICS = {
     "nvlink_tx_mib_s": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, 1),
 }
 """Our word -> NVML's id, and what its percent or MiB/s are multiplied by."""
+_ANSWER = Struct("4xid24x" * len(METRICS))
+"""Of each `nvmlGpmMetric_t` its error and its value; read through `pynvml`, they cost more than the call."""
 SHORTEST_S, LONGEST_S = 0.1, 150.0
 """Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would say nothing."""
 _SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda told: bool(told.isSupportedDevice))
@@ -36,21 +39,21 @@ _BEGINS = Fault(Scope.MOMENT, "failing", "it is a mean between two readings, and
 
 
 class GpmRequest:
-    """The 19 KB struct that metrics are asked with: one for all GPUs, its ids filled in once."""
+    """The 19 KB struct that metrics of one GPU and its MIG devices are asked with, its ids filled in once."""
 
     def __init__(self) -> None:
         self._struct = pynvml.c_nvmlGpmMetricsGet_t()
         self._struct.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._struct.numMetrics = len(METRICS)
-        self._metrics = [self._struct.metrics[i] for i in range(len(METRICS))]
-        for metric, (metric_id, _) in zip(self._metrics, METRICS.values(), strict=True):
-            metric.metricId = metric_id
+        for at, (metric_id, _) in enumerate(METRICS.values()):
+            self._struct.metrics[at].metricId = metric_id
 
     def ask(self, nvml: Nvml, owner: str, before: Any, now: Any) -> list[tuple[int, float]]:
         """(error code, value) of each metric between two samples. Raises NvmlFault."""
         self._struct.sample1, self._struct.sample2 = before, now
         nvml.ask(owner, _METRICS, self._struct)
-        return [(metric.nvmlReturn, metric.value) for metric in self._metrics]
+        answer = _ANSWER.unpack_from(self._struct, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset)
+        return list(zip(answer[::2], answer[1::2], strict=True))
 
 
 class Gpm:

@@ -4,7 +4,7 @@ Never asked: PCIe throughput (20 ms each) and fan speed. The process list is slo
 a lock the workload needs), so it is read only when asked for, and with it what changes slowly.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pertoken.agent.probes.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.gpu_processes import read_processes
 from pertoken.agent.probes.nvml import GONE, LOST, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
 from pertoken.agent.probes.xid import Xid
-from pertoken.agent.readings import DeviceReading, Gap, Happened
+from pertoken.agent.readings import DeviceReading, Gap, Happened, reading_of
 
 _V2 = (pynvml.nvmlMemory_v2,)
 Table = dict[str, tuple[Call, ...]]
@@ -85,7 +85,6 @@ class Source:
     nvml: Nvml
     clock: Clock
     proc: Path
-    request: GpmRequest = field(default_factory=GpmRequest)
 
 
 class Gpu:
@@ -100,7 +99,9 @@ class Gpu:
         self._in_slices = False
         self._slow: tuple[dict[str, Any], dict[str, Gap]] | None = None
         self._seen_us = 0
-        self._gpm = Gpm(known.uuid, source.request)
+        # Of its own: a call that hangs on one GPU may write its answer while another is read.
+        self._gpm_request, self._field_requests = GpmRequest(), fields.Requests()
+        self._gpm = Gpm(known.uuid, self._gpm_request)
 
     @classmethod
     def found(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> "Gpu":
@@ -126,9 +127,9 @@ class Gpu:
     def lose(self, why: str) -> None:
         """Its handle is dead; so is what was begun with it."""
         self.handle, self.lost = None, why
-        self._gpm = Gpm(self.known.uuid, self._source.request)
+        self._gpm = Gpm(self.known.uuid, self._gpm_request)
         for uuid, each in self._slices.items():
-            each.gpm = Gpm(uuid, self._source.request)
+            each.gpm = Gpm(uuid, self._gpm_request)
 
     def struck(self, xid: Xid) -> Happened:
         """An Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
@@ -174,9 +175,8 @@ class Gpu:
         source, uuid = self._source, self.known.uuid
         slow = processes or self._slow is None
         values, gaps = _values(source, uuid, self.handle, TICK)
-        told, hidden = fields.read_fields(
-            source.nvml, uuid, self.handle, (*fields.TICK, *fields.SLOW) if slow else fields.TICK
-        )
+        asked = fields.ALL if slow else fields.TICK
+        told, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
         values, gaps = values | told, gaps | hidden
         if not values:
             raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {gaps['power_mw'].reason}"))
@@ -193,7 +193,7 @@ class Gpu:
             held, hidden = self._processes(uuid, self.handle)
             values, gaps = values | held, gaps | hidden
         gaps = {gap.metric: gap for gap in self.known.gaps} | gaps
-        reading = replace(self.known, **values, gaps=tuple(gaps.values()))
+        reading = reading_of(self.known, **values, gaps=tuple(gaps.values()))
         return (reading, *(self._read_slice(each, processes) for each in self._slices.values()))
 
     def _read_slow(self, processes: bool, values: dict[str, Any], gaps: dict[str, Gap]) -> None:
@@ -220,7 +220,7 @@ class Gpu:
         if self._in_slices and uuid == self.known.uuid:
             return {"processes": ()}, {}  # they run on its MIG devices
         memory_bytes = self._slices[uuid].known.memory_bytes if uuid in self._slices else self.known.memory_bytes
-        found = read_processes(self._source.nvml, uuid, handle, memory_bytes, self._seen_us, self._source.proc)
+        found = read_processes(self._source.nvml, uuid, handle, memory_bytes, self._seen_us)
         self._seen_us = found.seen_us
         if found.gap is not None:
             return {"processes": None}, {"processes": found.gap}
@@ -273,7 +273,7 @@ class Gpu:
             gaps=(*gaps.values(), *(Gap(metric, "unsupported", _OF_PARENT) for metric in _NOT_OF_SLICES)),
             **values,
         )
-        return _Slice(known, handle, Gpm(uuid, self._source.request, instances[0]), instances)
+        return _Slice(known, handle, Gpm(uuid, self._gpm_request, instances[0]), instances)
 
     def _read_slice(self, each: _Slice, processes: bool) -> DeviceReading:
         source, uuid = self._source, each.known.uuid
@@ -284,7 +284,7 @@ class Gpu:
             held, hidden = self._processes(uuid, each.handle)
             values, gaps = values | held, gaps | hidden
         gaps = {gap.metric: gap for gap in each.known.gaps} | gaps
-        return replace(each.known, **values, gaps=tuple(gaps.values()))
+        return reading_of(each.known, **values, gaps=tuple(gaps.values()))
 
 
 def _values(source: Source, uuid: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Gap]]:

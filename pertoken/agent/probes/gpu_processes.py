@@ -1,11 +1,10 @@
-"""Which processes hold an NVIDIA GPU, by pids of the host, or why that cannot be said.
+"""Which processes the driver says hold an NVIDIA GPU, or why it does not.
 
-The driver knows no pid namespaces: it names pids of the host, and newer ones translate them for one call and not for
-another (HAMi-core #112). Read from inside a container, a pid may be somebody else's of the same number.
+It names pids of the host, and newer drivers translate them for one call and not for another (HAMi-core #112): which of
+them are believed is for `pertoken.agent.namespace`.
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -19,19 +18,11 @@ _PROCESSES = (
 )
 _SM_TIME = Call("nvmlDeviceGetProcessUtilization", sized=True)
 _PID_MAX = 2**22
-_HOST_NAMESPACE = 0xEFFFFFFC
-"""Inode of the host's pid namespace. Source: Linux, include/linux/proc_ns.h, PROC_PID_INIT_INO."""
 _SCRAMBLED = Gap(
     "processes",
     "failing",
     "the driver's process list makes no sense (drivers near 535.43 changed its layout unannounced)",
     "update the NVIDIA driver",
-)
-_FOREIGN = Gap(
-    "processes",
-    "denied",
-    "the pids that the driver names cannot be told for sure from here",
-    "run the agent in the host's pid namespace (`--pid=host`, or `hostPID: true`)",
 )
 
 
@@ -44,7 +35,7 @@ class Held:
     gap: Gap | None = None
 
 
-def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int, proc: Path) -> Held:
+def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int) -> Held:
     """The processes on a GPU (or MIG device); SM time only where several must be told apart.
 
     `seen_us` is the newest sample of SM time already counted, driver's microseconds. Raises NvmlFault if the device
@@ -61,31 +52,9 @@ def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None,
         too_much = row.memory_bytes and memory_bytes and row.memory_bytes > memory_bytes
         if not 0 < row.pid <= _PID_MAX or too_much:
             return Held((), seen_us, _SCRAMBLED)
-    here = in_host_namespace(proc)
-    alive = tuple(row for row in named if (proc / str(row.pid)).exists())
-    sure = bool(alive) if here else len(alive) == len(named) and all(_computes(proc, row.pid) for row in alive)
-    if named and not sure:
-        return Held((), seen_us, _FOREIGN)
-    if len(alive) < 2:
-        return Held(alive, seen_us)
-    return _with_sm_time(nvml, uuid, handle, alive, seen_us)
-
-
-def in_host_namespace(proc: Path) -> bool:
-    """Whether pids seen from here are the host's."""
-    try:
-        return (proc / "self/ns/pid").stat().st_ino == _HOST_NAMESPACE
-    except OSError:
-        return True  # a kernel without pid namespaces has only the host's
-
-
-def _computes(proc: Path, pid: int) -> bool:
-    """Whether a process has the driver's library or device mapped into it, so that its number is no coincidence."""
-    try:
-        maps = (proc / str(pid) / "maps").read_text(errors="replace")
-    except OSError:
-        return False
-    return "libcuda" in maps or "/dev/nvidia" in maps
+    if len(named) < 2:
+        return Held(named, seen_us)
+    return _with_sm_time(nvml, uuid, handle, named, seen_us)
 
 
 def _with_sm_time(nvml: Nvml, uuid: str, handle: Any, processes: tuple[DeviceProcess, ...], seen_us: int) -> Held:

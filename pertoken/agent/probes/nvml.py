@@ -101,9 +101,10 @@ def fault_of(code: int) -> Fault:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A function of `pynvml` with what follows the handle, and the value we keep of its answer."""
+    """A function of `pynvml` (or one of ours that raises its errors) with what follows the handle, and the value we
+    keep of its answer."""
 
-    function: str
+    function: str | Callable[..., Any]
     convert: Callable[[Any], Any] = lambda value: value
     arguments: tuple[int, ...] = ()
     sized: bool = False
@@ -125,7 +126,8 @@ class Nvml:
         if known := self.refusal(owner, call):
             raise NvmlFault(known)
         try:
-            answer = getattr(pynvml, call.function)(*before, *call.arguments)
+            function = getattr(pynvml, call.function) if isinstance(call.function, str) else call.function
+            answer = function(*before, *call.arguments)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
             fault = self._fault(error)
             if fault.scope is Scope.CALL:

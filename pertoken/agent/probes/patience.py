@@ -5,6 +5,7 @@ it ends when its call returns, and its late answer is dropped.
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -26,8 +27,15 @@ class _Batch(Generic[Item, Answer]):
     items: Sequence[Item]
     answers: list[Answer] = field(default_factory=list)
     error: BaseException | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    """When the call of the next item was made."""
     left: bool = False
     """Nobody waits for it any more."""
+
+    @property
+    def over(self) -> bool:
+        """Whether no more answers come."""
+        return self.error is not None or len(self.answers) == len(self.items)
 
 
 class Patience:
@@ -84,16 +92,18 @@ class Patience:
     def _wait(self, batch: _Batch[Any, Any]) -> int:
         """How many items were answered: all, those before an error, or those before the one that hangs."""
         with self._moved:
-            while True:
-                done = len(batch.answers)
-                if done == len(batch.items) or batch.error:
-                    return done
-                if not self._moved.wait(self._patience_s) and len(batch.answers) == done and not batch.error:
-                    assert self._thread is not None
-                    batch.left = True
-                    self._hung[batch.items[done]] = self._thread
-                    self._queue = None
-                    return done
+            while not batch.over:
+                # Woken only when all is answered; till then, whether the call of the moment is late is looked up.
+                left_s = batch.began_s + self._patience_s - time.monotonic()
+                if left_s > 0:
+                    self._moved.wait(left_s)
+                    continue
+                assert self._thread is not None
+                batch.left = True
+                self._hung[batch.items[len(batch.answers)]] = self._thread
+                self._queue = None
+                break
+            return len(batch.answers)
 
     def _work(self, queue: "SimpleQueue[_Batch[Any, Any] | None]") -> None:
         while (batch := queue.get()) is not None:
@@ -112,6 +122,8 @@ class Patience:
                         batch.error = error
                     else:
                         batch.answers.append(answer)
-                    self._moved.notify()
+                    batch.began_s = time.monotonic()
+                    if batch.over:
+                        self._moved.notify()
                 if error:
                     break

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pertoken.agent.checkpoints import HUB, Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from tests.agent.checkpoints.folders import LLAMA, header, write
 from tests.llama import write_model
 
@@ -34,17 +34,36 @@ def test_a_relative_path_is_relative_to_the_servers_folder(tmp_path: Path) -> No
         server.communicate()
 
 
-def test_a_repository_is_found_in_the_cache_if_there_is_one_revision_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variables", "hub"),
+    [
+        ({"HOME": "{}"}, ".cache/huggingface/hub"),
+        ({"HOME": "/x", "XDG_CACHE_HOME": "{}"}, "huggingface/hub"),
+        ({"HOME": "/x", "HF_HOME": "{}"}, "hub"),
+        ({"HF_HOME": "/x", "HF_HUB_CACHE": "{}"}, ""),
+    ],
+)
+def test_a_repository_is_found_where_the_servers_environment_keeps_it(
+    tmp_path: Path, variables: dict[str, str], hub: str
 ) -> None:
-    monkeypatch.setattr("pertoken.agent.checkpoints._home", lambda pid: str(tmp_path).lstrip("/"))
-    revisions = tmp_path / HUB / "models--org--tiny" / "snapshots"
-    revisions.mkdir(parents=True)
-    assert read_checkpoint("org/tiny", ME).facts == {}
-    write(revisions / "abc", LLAMA)
-    assert read_checkpoint("org/tiny", ME).facts["n_layers"] == 2
-    write(revisions / "def", LLAMA)
-    assert read_checkpoint("org/tiny", ME).facts == {}
+    repository = tmp_path / hub / "models--org--tiny"
+    (repository / "snapshots").mkdir(parents=True)
+    environment = {name: value.format(tmp_path) for name, value in variables.items()}
+    waits = [sys.executable, "-c", "print(flush=True); input()"]
+    server = subprocess.Popen(waits, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None and server.stdout.readline()  # it runs: the environment is its own
+        assert read_checkpoint("org/tiny", server.pid).facts == {}
+        write(repository / "snapshots" / "abc", LLAMA)
+        assert read_checkpoint("org/tiny", server.pid).facts["n_layers"] == 2
+        assert read_checkpoint("hf://org/tiny", server.pid).facts["n_layers"] == 2
+        write(repository / "snapshots" / "def", {**LLAMA, "num_hidden_layers": 3})
+        assert read_checkpoint("org/tiny", server.pid).facts == {}  # which of the two, nobody told
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text("def")
+        assert read_checkpoint("org/tiny", server.pid).facts["n_layers"] == 3
+    finally:
+        server.communicate(b"\n")
 
 
 def _no_config(folder: Path) -> Path:

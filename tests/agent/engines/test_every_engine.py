@@ -85,6 +85,8 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
     assert counted("sglang", name) == CLIENTS | {
         "cached_tokens": 5120,
         "computed_tokens": 1660,
+        "prefix_queries": 0,
+        "prefix_hits": 0,
     }
     seen = values("sglang", name)
     assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
@@ -124,6 +126,28 @@ def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twic
     assert taken.complete
     expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)
     assert (word_totals(taken.deltas).get("preemptions") or 0) == expected
+
+
+def test_sglang_requests_of_each_priority_are_part_of_all_that_wait() -> None:
+    line = 'sglang:num_queue_reqs{{priority="{}",tp_rank="0"}} {}\n'
+    text = "".join(line.format(priority, count) for priority, count in (("", 5), ("1", 3), ("2", 2)))
+    assert read("sglang", text).gauges == {"waiting": 5}
+
+
+def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_tell_it_again() -> None:
+    names = {"flops": 3e12, "read_bytes": 5e9, "write_bytes": 2e6}
+    line = 'sglang:estimated_{}_per_gpu_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
+    text = "".join(line.format(name, dp, tp, n) for name, n in names.items() for dp in (0, 1) for tp in (0, 1))
+    grown = counted_of(read("sglang", text).counters)
+    assert [grown[word] for word in ("gflop_per_gpu", "read_mb_per_gpu", "write_mb_per_gpu")] == [6000, 10_000, 4]
+
+
+def test_sglang_looks_up_all_tokens_of_prompts_and_finds_those_of_every_tier() -> None:
+    modes = {"input": 400, "device_hit": 500, "host_hit": 60, "storage_hit": 40}
+    line = 'sglang:prefill_effective_tokens_total{{mode="{}",dp_rank="0",tp_rank="{}"}} {}\n'
+    text = "".join(line.format(mode, rank, count) for mode, count in modes.items() for rank in (0, 1))
+    grown = counted_of(read("sglang", text).counters)
+    assert (grown["prefix_queries"], grown["prefix_hits"]) == (1000, 600)
 
 
 def test_a_request_that_passes_a_prefill_and_a_decode_half_of_sglang_counts_once() -> None:

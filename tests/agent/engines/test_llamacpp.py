@@ -1,5 +1,6 @@
 """The whole way on a real server: found among this host's processes, read, and its tokens counted."""
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.agent.assemble import Readings, assemble
 from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.discovery import discover
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.reader import EngineReader, answers, detect
-from pertoken.agent.processes import host_processes, start_ms
+from pertoken.agent.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.store.rows import CounterState
 from tests.agent.engines.pages import read_one
+from tests.agent.values import memory, moment, probe
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
 LIMITS = Limits(timeout_s=10)
@@ -60,7 +63,9 @@ def discovered(server: LlamaServer) -> Endpoint:
     """The one endpoint of the server among all that this host runs."""
     host = host_processes()
     mine = type(host)(
-        {pid: each for pid, each in host.processes.items() if pid == server.pid}, (), host.libraries, host.own_ips
+        {pid: each for pid, each in host.processes.items() if pid == server.pid},
+        libraries=host.libraries,
+        own_ips=host.own_ips,
     )
     (endpoint,) = discover(mine, lambda url: answers(url, LIMITS)).endpoints
     return endpoint
@@ -86,6 +91,24 @@ def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
     shape = {"n_layers": 2, "n_kv_heads": 4, "head_dim": 16}
     assert reading.model_facts == {"params_total": 115_392, "params_active": 115_392, **shape}
     assert reading.gauges == {"running": 0, "waiting": 0}
+
+
+def test_its_epoch_knows_how_it_is_laid_out_on_the_device_it_holds(server: LlamaServer) -> None:
+    reading = read_one(EngineReader(discovered(server), LIMITS))
+    tick, _ = assemble(memory(), Readings(probe(), (reading,)), moment(0), None)
+    (epoch,) = tick.epochs
+    layout = {"tp": 1, "pp": 1, "dp": 1}
+    told = {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
+    assert json.loads(epoch.knobs) == {**layout, **told}
+
+
+def test_a_server_seen_from_elsewhere_tells_its_lives_apart(server: LlamaServer) -> None:
+    endpoint = Endpoint("llama.cpp", server.url, "setting", server.port)
+    reader = EngineReader(endpoint, LIMITS, processes=lambda: HostProcesses({}))
+    lives = [read_one(reader).life_ms, read_one(reader).life_ms]
+    server.restart()
+    lives.append(read_one(reader).life_ms)
+    assert lives[0] is not None and lives[0] == lives[1] != lives[2]
 
 
 def test_tokens_are_exactly_those_of_the_server_and_of_its_clients(server: LlamaServer) -> None:

@@ -137,18 +137,6 @@ def test_sm_time_of_a_pid_that_is_not_on_the_list_is_not_guessed_about() -> None
     assert [each.sm_time for each in device.processes or ()] == [None, None]
 
 
-@pytest.mark.parametrize(("maps", "known"), [("7f00 /usr/lib/libcuda.so.1", True), ("7f00 /bin/sh", False)])
-def test_in_a_container_a_pid_is_believed_only_if_that_process_computes(tmp_path: Path, maps: str, known: bool) -> None:
-    (tmp_path / "self/ns").mkdir(parents=True)
-    (tmp_path / "self/ns/pid").write_text("")
-    (tmp_path / "324").mkdir()
-    (tmp_path / "324/maps").write_text(maps)
-    with installed(Machine(gpus=(replace(H100, processes=((324, 0),)),))):
-        (device,), _ = NvidiaProbe(proc=tmp_path).read(processes=True)
-    assert (device.processes is not None) == known
-    assert ("processes" in reasons(device)) == (not known)
-
-
 def test_an_xid_is_told_of_the_gpu_it_struck() -> None:
     clock = ManualClock()
     gpus = list(eight())

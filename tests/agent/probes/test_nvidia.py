@@ -359,14 +359,6 @@ def test_a_scrambled_process_list_is_not_believed(row: tuple[int, int]) -> None:
     assert by_metric(device)["processes"].status == "failing"
 
 
-def test_a_process_that_ended_is_left_out_and_only_foreign_pids_are_a_gap() -> None:
-    nobody = 2**22 - 1
-    assert processes_of((os.getpid(), None), (nobody, 5)).processes == (DeviceProcess(os.getpid(), None),)
-    device = processes_of((nobody, 5))
-    assert device.processes is None
-    assert "pid namespace" in (by_metric(device)["processes"].remedy or "")
-
-
 def test_every_fault_says_what_and_all_but_the_hopeless_what_to_do() -> None:
     for fault in FAULTS.values():
         assert fault.reason

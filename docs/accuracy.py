@@ -1,0 +1,97 @@
+"""The page on the forecast's accuracy, from the committed result of its benchmark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pertoken.forecast.efficiency import table
+from pertoken.forecast.terms import TERMS
+
+RESULT = Path(__file__).parents[1] / "benchmarks/results/forecast-2026-11-21.json"
+FOLDS = ("without its gpu", "without its model", "without its source")
+BASELINES = ("no change", "naive", "additive")
+_INTRODUCTION = """\
+The forecast sums what a step of decoding spends: reading weights, experts and cache, products of decode and of the
+prefill that shares the device, launches per step, layer and sequence, work per request, and talk between ranks. Each
+term is what the listed rate of the hardware gives, times a constant fitted from public measurements and adjusted by
+number format, architecture, engine and mixture. What a host measured (tokens/s at its running requests, TPOT, TTFT,
+use of the cache, activity of memory and tensor cores) moves those constants for that host, before and after alike,
+and what it leaves open is the interval.
+
+It says nothing where it has nothing to go on: a model whose shape is unknown, a dtype, architecture or engine that no
+measurement covers, a knob it does not know, a cache in FP8 on hardware that cannot multiply FP8.
+"""
+_METHOD = """\
+For each pair of public measurements the forecast sees the whole row before the change, and of the row after it only the
+configuration. Errors are |predicted/measured - 1| of output tokens/s, median / p90. Each (source, model, GPU) weighs
+the same; pairs marked as little trustworthy are left out. A host of yours is a device, a model and a source the table
+has not seen, so the figures that count leave each GPU, model and source out in turn and refit the constants. The shares
+under `[transfer]` and `[attenuation]` and the widths under `[error]` were chosen on those same left-out pairs; that
+makes the figures a little optimistic.
+"""
+_MISSING = """\
+Where two rows differ, what sets them apart is the evidence that is missing: engine versions, mixtures, batches that
+nobody wrote down, and devices on which one source alone measured a kind of change.
+"""
+
+
+def page(note: str) -> str:
+    """The page; `note` says that it is generated."""
+    found = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row for row in found["rows"]}
+    fit = table()["fit"]
+    lines = [
+        f"# Forecast\n\n{note}",
+        _INTRODUCTION,
+        f"Constants: [`efficiency.toml`](../pertoken/forecast/efficiency.toml), {fit['parameters']} of them for "
+        f"{len(TERMS)} terms, fitted by `python -m benchmarks.fit_forecast` to {fit['rows']:,} rows and "
+        f"{fit['pairs']:,} pairs as of {fit['as_of']}.\n",
+        "## How far it is off\n",
+        _METHOD,
+        "| kind of change | pairs | as shipped | " + " | ".join((*FOLDS, *BASELINES)) + " |",
+        "|---|---|---|" + "---|" * len((*FOLDS, *BASELINES)),
+    ]
+    kinds = dict.fromkeys(what.rpartition(".")[0] for subject, what in rows if subject == "shipped table")
+    for kind in sorted(kinds, key=lambda each: each == "macro"):
+        n = rows["shipped table", f"{kind}.median"]["method"].rpartition("n=")[2]
+        cells = [_errors(rows, subject, kind) for subject in ("shipped table", *FOLDS, *BASELINES)]
+        name = "**mean of the nine kinds above `chunked_prefill`**" if kind == "macro" else f"`{kind}`"
+        lines.append(f"| {name} | {n} | {' | '.join(cells)} |")
+    lines += [
+        "\nOf the mean over kinds:\n",
+        "| | 80 % interval holds | right direction | abstained |",
+        "|---|---|---|---|",
+    ]
+    for subject in ("shipped table", *FOLDS):
+        shares = [_share(rows, subject, figure) for figure in ("coverage", "sign", "abstained")]
+        lines.append(f"| {subject} | {' | '.join(shares)} |")
+    lines += [
+        "",
+        "The direction counts where the measured change exceeds 10 %. Folds in which no pair of a kind is left to fit"
+        " on are left out of that kind: "
+        + ", ".join(str(row["value"]) for row in found["rows"] if row["subject"] == "folds")
+        + ".",
+        "",
+        "The same configuration, as far as it is written down, measured twice (highest over lowest, median / p90): "
+        + "; ".join(
+            f"{rows['noise floor', f'{name}.median']['value']:.2f} / {rows['noise floor', f'{name}.p90']['value']:.2f} "
+            f"{name}"
+            for name in ("same engine version", "across engine versions")
+        )
+        + ".",
+    ]
+    lines += ["\n## What would make it better\n", _MISSING, "| pairs | mean over folds and kinds |", "|---|---|"]
+    for what in dict.fromkeys(what.rpartition(".")[0] for subject, what in rows if subject == "what is missing"):
+        lines.append(f"| {what} | {_errors(rows, 'what is missing', what)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _errors(rows: dict[tuple[str, str], Any], subject: str, kind: str) -> str:
+    found = [rows.get((subject, f"{kind}.{figure}")) for figure in ("median", "p90")]
+    values = [100 * row["value"] for row in found if row is not None and row["value"] is not None]
+    return " / ".join(f"{value:.1f}" for value in values) + " %" if len(values) == 2 else "none left"
+
+
+def _share(rows: dict[tuple[str, str], Any], subject: str, figure: str) -> str:
+    value = rows[subject, f"macro.{figure}"]["value"]
+    return "unknown" if value is None else f"{100 * value:.0f} %"

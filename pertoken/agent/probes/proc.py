@@ -1,0 +1,55 @@
+"""Numbers of the host from the kernel's own files, read as bare as they are: it is done in every tick.
+
+`psutil` tells them too, with much that is not needed. Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for
+dev, proc_pid_statm(5).
+"""
+
+import os
+import re
+from pathlib import Path
+
+import psutil
+
+_MEMINFO = re.compile(rb"MemTotal: +(\d+) kB\n.*\nMemAvailable: +(\d+) kB\n")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_bytes() -> tuple[int, int]:
+    """All memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) that tells none."""
+    found = _MEMINFO.match(_start("/proc/meminfo", 256))
+    if found is None:
+        memory = psutil.virtual_memory()
+        return memory.total, memory.available
+    return int(found[1]) * 1024, int(found[2]) * 1024
+
+
+def cpu_ticks() -> tuple[int, int]:
+    """Clock ticks that all CPUs were idle (or waited for a disk), and that there were at all."""
+    _, user, nice, system, idle, iowait, irq, softirq, steal, *_ = _start("/proc/stat", 512).split(maxsplit=10)
+    # user and nice hold guest and guest_nice already.
+    waited = int(idle) + int(iowait)
+    return waited, waited + int(user) + int(nice) + int(system) + int(irq) + int(softirq) + int(steal)
+
+
+def network_bytes() -> tuple[int, int]:
+    """Bytes received and sent by all interfaces but the loopback."""
+    received = sent = 0
+    for line in Path("/proc/net/dev").read_bytes().splitlines()[2:]:
+        name, _, counters = line.partition(b":")
+        words = counters.split()
+        if name.strip() != b"lo" and len(words) > 8:
+            received, sent = received + int(words[0]), sent + int(words[8])
+    return received, sent
+
+
+def own_rss_bytes() -> int:
+    """Resident memory of this process."""
+    return int(_start("/proc/self/statm", 256).split(maxsplit=2)[1]) * _PAGE_BYTES
+
+
+def _start(path: str, most: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, most)
+    finally:
+        os.close(fd)

@@ -1,0 +1,114 @@
+"""Keeping the store in order beside the ticks: room, age, and the check of what is stored.
+
+Everything that writes is called by the thread that ticks; the check has a thread and a read-only connection of its own.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from pertoken.config import Settings
+from pertoken.errors import FullStore
+from pertoken.store.place import Place
+from pertoken.store.retention import Ages, purging
+from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.room import Ballast, make_room
+from pertoken.store.rows import Event, Tick
+from pertoken.store.verify import Fault, steps, verify
+from pertoken.store.write import Writer
+
+log = logging.getLogger("pertoken.agent")
+PASS_S = 480.0
+"""A pass over everything stored is spread over this time at most, and is done within ten minutes."""
+PAUSE_S = 0.2
+"""Longest pause between two steps of a pass, so that a small database is not checked for ten minutes."""
+TOLD = 20
+"""Faults of one pass that become events of their own; more are counted."""
+T = TypeVar("T")
+
+
+class Upkeep:
+    """The upkeep of one folder's telemetry, over the agent's one writer."""
+
+    def __init__(self, where: Place, writer: Writer, settings: Settings, events: tuple[Event, ...] = ()) -> None:
+        """`events` are told with the first tick."""
+        self._where, self._writer, self.settings = where, writer, settings
+        self._ballast = Ballast(where.file("telemetry").parent)
+        self._events = list(events)
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._deleting: Iterator[int] = iter(())
+        self._hour = self._minute = 0
+        if writer.lost is not None:
+            found, told = writer.lost
+            text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {told.ts}: the log was cut"
+            self._events.append(Event("store_lost", text))
+            log.error("%s", text)
+
+    def commit(self, tick: Tick) -> None:
+        """Store a tick with what is to be told, making room if there is none. Raises StoreError."""
+        with self._lock:
+            told = tuple(self._events)
+        self._with_room(lambda: self._writer.commit(replace(tick, events=(*tick.events, *told)) if told else tick))
+        with self._lock:
+            del self._events[: len(told)]
+
+    def roll_up(self, *, hours: bool) -> None:
+        """Bring roll-ups up to date, making room if there is none. Raises StoreError."""
+        self._with_room(lambda: self._writer.roll_up(hours=hours))
+
+    def after(self, ts: int) -> None:
+        """What is due after the tick at `ts`: one step of deleting; now and then the ballast and the witness."""
+        if self._hour != ts // HOUR:
+            self._hour = ts // HOUR
+            self._deleting = purging(self._writer, ages(self.settings), ts)
+        next(self._deleting, None)
+        if self._minute != ts // MINUTE:
+            self._minute = ts // MINUTE
+            self._writer.flush_witness()
+            self._ballast.hold()
+
+    def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
+        """One pass over everything stored, or until `stop`; faults become events, once each.
+
+        Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
+        """
+        faults = 0
+        pause_s = min(longest_pause_s, PASS_S / steps(self._where))
+        for fault in verify(self._where):
+            if fault is not None:
+                faults += 1
+                self._found(fault, faults)
+                if fault.damaged:
+                    return f"{fault}"
+            if stop.wait(pause_s):
+                return None
+        log.info("checked all that is stored: %s", f"{faults} faults" if faults else "all is as it was stored")
+        return None
+
+    def _found(self, fault: Fault, n: int) -> None:
+        text = f"{fault}"
+        if text in self._known:
+            return
+        self._known.add(text)
+        log.error("not as it was stored: %s", text)
+        if n <= TOLD:
+            with self._lock:
+                self._events.append(Event("store_fault", text, fault.owner_id))
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except FullStore as error:
+            log.error("%s", error)
+            gone = make_room(self._writer, self._ballast)
+            with self._lock:
+                self._events.append(Event("store_full", f"no room left: the oldest {gone} were deleted"))
+            return work()
+
+
+def ages(settings: Settings) -> Ages:
+    """How long telemetry is kept."""
+    return Ages(int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours))

@@ -1,0 +1,133 @@
+"""`pertoken export` and `pertoken import`: rows of a table to a file and back."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pertoken.cli.options import db_option, settings_of
+
+
+@click.command(short_help="Write rows of a table to a Parquet or CSV file.")
+@click.argument("form", metavar="parquet|csv")
+@click.option("--table", required=True, metavar="TABLE", help="Which table; `pertoken db info` lists them.")
+@click.option("--from", "start", metavar="TIME", help="Only rows from this time on: 2026-11-21T10:00Z, or 24h for ago.")
+@click.option("--to", "end", metavar="TIME", help="Only rows before this time.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: csv to stdout].")
+@db_option
+def export(
+    config_file: str | None, db: str | None, form: str, table: str, start: str | None, end: str | None, out: Path | None
+) -> None:
+    """Write rows of one table to a Parquet or CSV file, as they are stored.
+
+    Rows are read and written in slices, so that memory stays the same however many there are. Parquet needs pyarrow
+    (`pip install 'pertoken[parquet]'`). `pertoken import` reads both back.
+    """
+    import sys
+
+    from pertoken.errors import BadInput, StoreError
+    from pertoken.store import columns as c
+    from pertoken.store.files import FORMATS, csv_out, parquet_out
+    from pertoken.store.open import open_store
+    from pertoken.store.place import place
+
+    if form not in FORMATS:
+        raise BadInput(f"{form!r} is no format: write parquet or csv")
+    c.columns(table)
+    window = c.Window(_time(start), _time(end))
+    if form == "parquet" and out is None:
+        raise BadInput("a Parquet file needs a name: --out FILE")
+    settings = settings_of(config_file, db=db)
+    store = open_store(place(settings.db, settings.advice))
+    n = c.count(store, table, window)
+    try:
+        with contextlib.ExitStack() as stack:
+            if form == "parquet" and out is not None:
+                put = stack.enter_context(parquet_out(out, table))
+            else:
+                file = sys.stdout if out is None else stack.enter_context(out.open("w", encoding="utf-8", newline=""))
+                put = stack.enter_context(csv_out(file, table))
+            bar = stack.enter_context(_bar(n, table))
+            written = 0
+            for rows in c.slices(store, table, window):
+                put(rows)
+                written += len(rows)
+                bar.update(len(rows))
+    except OSError as error:
+        raise StoreError(f"{out or 'stdout'}: cannot be written: {error.strerror}") from None
+    click.echo(f"{out or 'stdout'}: {written:,} rows of {table}.", err=True)
+
+
+@click.command("import", short_help="Read rows of a table back from such a file.")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--table", metavar="TABLE", help="Which table it holds [default: the one a Parquet file names].")
+@db_option
+def restore(config_file: str | None, db: str | None, file: Path, table: str | None) -> None:
+    """Read rows that `pertoken export` wrote into a folder, made where there is none.
+
+    Rows that are there already with the same values stay; one with other values ends the import. No agent may run on
+    the folder meanwhile.
+    """
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store.columns import columns, put
+    from pertoken.store.files import csv_in, parquet_in
+    from pertoken.store.place import AgentLock, place
+    from pertoken.store.write import Writer
+
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    if where.folder is None:
+        raise BadInput("import works on a folder; a server is filled by shipping")
+    if table is not None:
+        columns(table)
+    reading = csv_in if file.suffix.lower() == ".csv" else parquet_in
+    name, n, slices = reading(file, table)
+    lock = AgentLock(where.folder)
+    lock.acquire()
+    try:
+        upgrade(where, "telemetry")
+        new = seen = 0
+        with Writer(where) as writer, _bar(n, name) as bar:
+            for rows in slices:
+                new += put(writer, name, rows)
+                seen += len(rows)
+                bar.update(len(rows))
+    finally:
+        lock.release()
+    click.echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
+
+
+def _bar(length: int | None, label: str) -> Any:
+    """A bar on a terminal, nothing elsewhere."""
+    import sys
+
+    if length is None or not sys.stderr.isatty():
+        return contextlib.nullcontext(_NoBar())
+    return click.progressbar(length=length, label=label, file=sys.stderr)
+
+
+class _NoBar:
+    def update(self, n: int) -> None:
+        """Nothing is shown."""
+
+
+def _time(text: str | None) -> int | None:
+    import time
+    from datetime import UTC, datetime
+
+    from pertoken.errors import BadInput
+    from pertoken.units import parse_duration_s
+
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return int(time.time() - parse_duration_s(text))
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is not a time: write it like 2026-11-21T10:00Z, 2026-11-21, or 24h for ago") from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())

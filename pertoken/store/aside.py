@@ -1,0 +1,38 @@
+"""A damaged database is set aside under a name of its own, never deleted; recording goes on in a new one."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pertoken.errors import StoreError
+from pertoken.store.place import Place
+from pertoken.store.witness import witness_file
+
+_MARK = "-damaged-"
+
+
+def set_aside(place: Place, now_ts: int) -> Path:
+    """Rename the telemetry of a folder, its log and its witness; nothing may have it open.
+
+    Returns the data file's new name. Raises StoreError if it cannot be renamed.
+    """
+    database = place.file("telemetry")
+    stamp = datetime.fromtimestamp(now_ts, UTC).strftime("%Y%m%dT%H%M%SZ")
+    aside, n = database.with_name(f"{database.stem}{_MARK}{stamp}.db"), 1
+    while aside.exists():
+        n += 1
+        aside = database.with_name(f"{database.stem}{_MARK}{stamp}-{n}.db")
+    moves = [(Path(f"{database}{end}"), Path(f"{aside}{end}")) for end in ("-wal", "-shm")]
+    moves += [(witness_file(database), witness_file(aside)), (database, aside)]
+    try:
+        for before, after in moves:
+            if before.exists():
+                before.rename(after)
+    except OSError as error:
+        raise StoreError(f"{place}: its damaged telemetry cannot be set aside: {error.strerror}") from None
+    return aside
+
+
+def set_aside_before(place: Place) -> list[Path]:
+    """Damaged databases of a folder, oldest first."""
+    database = place.file("telemetry")
+    return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))

@@ -1,0 +1,97 @@
+"""Rows of one table in and out of the store, in slices, so that memory does not grow with the table."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Boolean, Text, and_, func, select, tuple_
+
+from pertoken.errors import BadInput, StoreError
+from pertoken.store import telemetry as t
+from pertoken.store.open import Store
+from pertoken.store.seal import SEALED
+from pertoken.store.write import Writer
+
+SLICE_ROWS = 5000
+TABLES = tuple(sorted(SEALED))
+"""Tables that can be exported: all but the batches and seals of the file itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows with start <= ts < end (Unix seconds); None: open."""
+
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as it is written to a file: `kind` is `int`, `text` or `bool`."""
+
+    name: str
+    kind: str
+    required: bool
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """Columns of a table in their order. Raises BadInput for a name that is none."""
+    if table not in SEALED:
+        raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
+    found = []
+    for column in SEALED[table].table.columns:
+        kind = "bool" if isinstance(column.type, Boolean) else "text" if isinstance(column.type, Text) else "int"
+        found.append(Column(column.name, kind, not column.nullable))
+    return tuple(found)
+
+
+def count(store: Store, table: str, window: Window) -> int:
+    """How many rows a window holds."""
+    with store.read() as connection:
+        query = select(func.count()).select_from(SEALED[table].table).where(*_inside(table, window))
+        return int(connection.execute(query).scalar_one())
+
+
+def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows of a window in the order of the key, each slice a short read of its own.
+
+    Raises StoreError if it cannot be read, BadInput for a window over a table without time.
+    """
+    source = SEALED[table].table
+    keys = list(source.primary_key)
+    at = [list(source.columns).index(key) for key in keys]
+    last: tuple[Any, ...] | None = None
+    while True:
+        behind = [] if last is None else [tuple_(*keys) > tuple_(*last)]
+        query = select(source).where(and_(True, *_inside(table, window), *behind)).order_by(*keys).limit(SLICE_ROWS)
+        with store.read() as connection:
+            rows = [tuple(row) for row in connection.execute(query)]
+        if rows:
+            yield rows
+        if len(rows) < SLICE_ROWS:
+            return
+        last = tuple(rows[-1][each] for each in at)
+
+
+def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Store rows as they are; those that are there already with the same values stay. Returns how many were new.
+
+    Raises StoreError, with none of them stored, if a row is there with other values.
+    """
+    try:
+        return writer.restore(SEALED[table], [tuple(map(_stored, row)) for row in rows])
+    except ValueError as error:
+        raise StoreError(f"{writer.place}: {table}: {error}") from None
+
+
+def _stored(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _inside(table: str, window: Window) -> list[Any]:
+    if window == Window():
+        return []
+    ts = SEALED[table].table.c.get("ts")
+    if ts is None or table in (t.counter_state.name, t.dirty.name):
+        raise BadInput(f"{table} has no time to choose by: leave --from and --to out")
+    return [*([] if window.start is None else [ts >= window.start]), *([] if window.end is None else [ts < window.end])]

@@ -1,0 +1,146 @@
+"""Files that hold rows of one table: CSV, and Parquet where pyarrow is installed.
+
+In CSV a NULL is ``\\N``, as PostgreSQL writes it; text that begins with a backslash begins with two. A Parquet file
+names its table and the schema it is of.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from pertoken.errors import BadInput, StoreError
+from pertoken.store.columns import SLICE_ROWS, Column, columns
+from pertoken.store.open import REVISIONS
+
+FORMATS = ("parquet", "csv")
+_NULL = "\\N"
+Rows = Sequence[tuple[Any, ...]]
+Put = Callable[[Rows], None]
+
+
+@contextmanager
+def csv_out(file: TextIO, table: str) -> Iterator[Put]:
+    """What writes slices of a table to a text file, which begins with the names of its columns."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([column.name for column in columns(table)])
+    yield lambda rows: writer.writerows([_text(value) for value in row] for row in rows)
+
+
+def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
+    """What writes slices of a table to a Parquet file. Raises StoreError where pyarrow is missing."""
+    pyarrow, parquet = _pyarrow()
+    types = {"int": pyarrow.int64(), "text": pyarrow.string(), "bool": pyarrow.bool_()}
+    found = columns(table)
+    schema = pyarrow.schema(
+        [pyarrow.field(each.name, types[each.kind], nullable=not each.required) for each in found],
+        metadata={"pertoken.table": table, "pertoken.schema": REVISIONS["telemetry"][-1]},
+    )
+
+    @contextmanager
+    def opened() -> Iterator[Put]:
+        with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+
+            def put(rows: Rows) -> None:
+                arrays = [
+                    pyarrow.array([row[i] for row in rows], type=types[each.kind]) for i, each in enumerate(found)
+                ]
+                writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+
+            yield put
+
+    return opened()
+
+
+def csv_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
+    """(table, rows if known, slices) of a CSV file. Raises BadInput for one that cannot hold that table."""
+    if table is None:
+        raise BadInput(f"{file}: a CSV file does not say which table it holds: name it with --table")
+    return table, None, _csv_slices(file, table)
+
+
+def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
+    """(table, rows if known, slices) of a Parquet file; `table` wins over the one it names. Raises BadInput."""
+    pyarrow, parquet = _pyarrow()
+    try:
+        source = parquet.ParquetFile(file)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise BadInput(f"{file}: not a Parquet file: {str(error).splitlines()[0]}") from None
+    named = (source.schema_arrow.metadata or {}).get(b"pertoken.table", b"").decode()
+    table = table or named
+    if not table:
+        raise BadInput(f"{file}: does not say which table it holds: name it with --table")
+    order = _order(file, source.schema_arrow.names, columns(table))
+
+    def found() -> Iterator[Rows]:
+        for batch in source.iter_batches(batch_size=SLICE_ROWS):
+            lists = batch.to_pydict()
+            n = batch.num_rows
+            yield list(zip(*(lists[name] if name else [None] * n for name in order), strict=True))
+
+    return table, source.metadata.num_rows, found()
+
+
+def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
+    found = columns(table)
+    try:
+        with file.open(newline="", encoding="utf-8") as opened:
+            reader = csv.reader(opened, strict=True)
+            names = next(reader, [])
+            order = _order(file, names, found)
+            at = [names.index(name) if name else None for name in order]
+            while lines := list(islice(reader, SLICE_ROWS)):
+                rows = []
+                for line in lines:
+                    if len(line) != len(names):
+                        raise BadInput(f"{file}: line {reader.line_num}: {len(line)} values for {len(names)} columns")
+                    rows.append(
+                        tuple(
+                            None if i is None else _value(file, line[i], column)
+                            for i, column in zip(at, found, strict=True)
+                        )
+                    )
+                yield rows
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{file}: cannot be read as CSV: {error}") from None
+
+
+def _order(file: Path, names: Sequence[str], found: Sequence[Column]) -> list[str | None]:
+    """Name of each column in the file; None for one the file is too old to have."""
+    unknown = [name for name in names if name not in {column.name for column in found}]
+    if unknown:
+        raise BadInput(f"{file}: {unknown[0]!r} is not a column of that table")
+    missing = [column.name for column in found if column.required and column.name not in names]
+    if missing:
+        raise BadInput(f"{file}: has no column {missing[0]!r}")
+    return [column.name if column.name in names else None for column in found]
+
+
+def _text(value: Any) -> Any:
+    if value is None:
+        return _NULL
+    if isinstance(value, bool):
+        return int(value)
+    return f"\\{value}" if isinstance(value, str) and value.startswith("\\") else value
+
+
+def _value(file: Path, text: str, column: Column) -> Any:
+    if text == _NULL:
+        return None
+    if column.kind == "text":
+        return text.removeprefix("\\")
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"{file}: {text!r} is not a value of {column.name}") from None
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise StoreError("Parquet needs pyarrow: pip install 'pertoken[parquet]', or use csv") from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,88 @@
+"""Room on a disk that is full: a ballast to drop, and the oldest rows to give up, so that a ring remains.
+
+On a full disk SQLite can neither delete nor write its log back, so that it never recovers by itself. The ballast is a
+file that can be dropped then: there is room to delete the oldest hour, whose pages the next ticks fill again.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pertoken.errors import FullStore
+from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
+from pertoken.store.seal import SAMPLES, SEALED, Sealed
+from pertoken.store.write import Writer
+
+BALLAST_BYTES = 8 * 2**20
+"""More than the log of deleting one hour of a large host and of writing it back."""
+_LOG_BYTES = 6 * 2**20
+"""What the log takes between two times it is written back, and a little more: left free beside the ballast."""
+_LEAST_BYTES = 2**20
+"""Less than this is no help."""
+
+
+class Ballast:
+    """A file that holds room on the disk of a folder, to be dropped when there is none left."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "telemetry.ballast"
+
+    @property
+    def held(self) -> int:
+        """Bytes held now."""
+        return self._file.stat().st_size if self._file.exists() else 0
+
+    def hold(self) -> int:
+        """Hold room, as much of it as leaves enough for the log; returns the bytes held now."""
+        held = self.held
+        if held >= BALLAST_BYTES:
+            return held
+        free = os.statvfs(self._file.parent)
+        size = min(BALLAST_BYTES, held + free.f_bavail * free.f_frsize - _LOG_BYTES)
+        if size < held + _LEAST_BYTES:
+            return held
+        try:
+            fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                os.posix_fallocate(fd, 0, size)
+            finally:
+                os.close(fd)
+        except OSError:
+            self.drop()
+        return self.held
+
+    def drop(self) -> None:
+        """Give the room back; harmless when none is held."""
+        self._file.unlink(missing_ok=True)
+
+
+def make_room(writer: Writer, ballast: Ballast) -> str:
+    """Give up the oldest rows there are: an hour of ticks, if there is none one of minutes, then a day of hours.
+
+    What was not rolled up is not given up. Returns what went; raises FullStore if nothing could.
+    """
+    ballast.drop()
+    with suppress(FullStore):  # against the cap of the data file no ballast helps; older rows may still go
+        writer.roll_up()
+    kept = min(writer.last.ts, writer.oldest_mark() or writer.last.ts) // HOUR * HOUR
+    for tables, what in (
+        (SAMPLES, "ticks"),
+        (_resolution(MINUTE), "1-min roll-ups"),
+        (_resolution(HOUR), "1-h roll-ups"),
+    ):
+        oldest = min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=None)
+        if oldest is None or oldest + tables[0].span_s > kept:
+            continue
+        before = oldest + tables[0].span_s
+        if tables is SAMPLES:
+            writer.delete_batches(before)
+        for each in tables:
+            writer.delete_oldest(each, before)
+        writer.checkpoint()
+        ballast.hold()
+        return what
+    raise FullStore(f"{writer.place}: the disk is full, and nothing older is left to give up")
+
+
+def _resolution(seconds: int) -> tuple[Sealed, ...]:
+    return tuple(SEALED[each.tables[seconds].name] for each in ROLLUPS)

@@ -1,0 +1,89 @@
+"""Deployments on parts of GPUs, and GPUs of which nobody can say who holds them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pertoken.advisor.gather import Gathered, gather
+from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.readings import Gap
+from pertoken.catalog.market import load_market
+from pertoken.costs.report import fleet_report
+from pertoken.costs.savings import Estimate, estimate
+from pertoken.deployment import Fleet
+from pertoken.evidence import NotMeasured
+from pertoken.store import book
+from pertoken.store.book import Book
+from pertoken.store.open import open_store
+from pertoken.store.place import Place
+from pertoken.store.rows import Tick
+from pertoken.store.write import Writer
+from pertoken.units import NANO_USD
+from tests.agent.test_mig import ticks
+from tests.agent.values import START_MS, gpu, memory, moment, probe
+from tests.values import laid
+
+NOW = START_MS // 1000 + 120
+
+
+def recorded(folder: Path, rows: list[Tick]) -> Place:
+    where = laid(folder)
+    with Writer(where) as writer:
+        for tick in rows:
+            writer.commit(tick)
+        writer.roll_up()
+    with Book(where).writing() as connection:
+        book.add_price(
+            connection,
+            selector="gpu",
+            nano_usd_per_device_hour=7 * NANO_USD,
+            from_ts=0,
+            set_ts=0,
+            set_by="me",
+            note=None,
+        )
+    return where
+
+
+def estimated(found: Gathered, candidate: Fleet) -> Estimate:
+    return estimate(
+        found.fleet,
+        candidate,
+        seen=found.seen,
+        price_nano_usd_per_hour=found.price_nano_usd_per_hour.get,
+        market=load_market(),
+    )
+
+
+def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_is_priced(tmp_path: Path) -> None:
+    found = gather(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
+    (now,), (whole, _) = found.fleet.deployments, found.fleet.devices
+    assert [(part.whole, part.share_1e6) for part in found.fleet.parts] == [(whole, 428_571), (whole, 142_857)]
+    assert now.usd_per_hour_nano == 7 * NANO_USD * 428_571 // 1_000_000
+    assert whole.deployment_ids == (now.deployment_id,)
+    quantized = estimated(found, found.fleet.replace(now, now.but(weight_dtype="fp8")))
+    assert quantized.bankable is None and quantized.unpriced is not None
+    assert "MIG (1)" in quantized.unpriced and "42.9% of NVIDIA H100 80GB HBM3 #0, $3.00" in quantized.unpriced
+    assert "only whole devices" in quantized.unpriced
+    assert "held by tiny" in (estimated(found, found.fleet.release(whole)).infeasible or "")
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
+    gap = Gap("processes", "denied", "pids cannot be told from here", "hostPID: true")
+    reading = replace(gpu(0), processes=None, gaps=(gap,)) if hidden else gpu(0)
+    kept, rows = memory(), []
+    for i in range(13):
+        cost = Cost(1, 1, 1, 0) if i else None
+        tick, kept = assemble(kept, Readings(probe(reading)), moment(i), cost)
+        rows.append(tick)
+    store = open_store(recorded(tmp_path, rows))
+    line = next(each for each in fleet_report(store, 3600, NOW).devices if each.kind == "gpu")
+    device = next(each for each in gather(store, load_market(), 3600, NOW).fleet.devices if each.accelerator)
+    if hidden:
+        assert line.held_by is None
+        with pytest.raises(NotMeasured, match="hostPID"):
+            _ = device.seen.held
+    else:
+        assert line.held_by == () and device.seen.held.mean == 0

@@ -1,0 +1,112 @@
+"""The agent's upkeep as a whole: a damaged database is set aside, a fault is told, old rows go by their age."""
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from click.testing import CliRunner
+from sqlalchemy import select
+
+from pertoken.agent.upkeep import Upkeep
+from pertoken.cli import main
+from pertoken.config import Settings
+from pertoken.store import telemetry as t
+from pertoken.store.aside import set_aside, set_aside_before
+from pertoken.store.open import open_store
+from pertoken.store.place import Place, place
+from pertoken.store.seal import HOUR
+from pertoken.store.write import Writer
+from tests.recorded import agent, newest, until
+from tests.store.filled import START, filled, filled_tick
+from tests.values import laid
+
+
+def events(where: Place) -> dict[str, str]:
+    with open_store(where).read() as connection:
+        return {row.kind: row.message for row in connection.execute(select(t.event))}
+
+
+def overwrite(file: Path, page: int) -> None:
+    """A page of a data file, of which nothing is left."""
+    with file.open("r+b") as opened:
+        opened.seek(4096 * page)
+        opened.write(b"\xa5" * 4096)
+
+
+def test_a_file_that_is_no_database_is_set_aside_and_recording_goes_on(tmp_path: Path) -> None:
+    where = laid(tmp_path / "db")
+    overwrite(where.file("telemetry"), 0)
+    with agent(tmp_path / "db"):
+        pass
+    assert newest(tmp_path / "db")
+    (aside,) = set_aside_before(where)
+    assert aside.read_bytes()[:2] == b"\xa5\xa5"
+    assert aside.name in events(where)["store_damaged"]
+    told = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "db")]).output
+    assert f"-- {aside}" in " ".join(told.split())
+
+
+def test_pages_found_damaged_by_the_check_are_set_aside_while_the_agent_runs(tmp_path: Path) -> None:
+    where = filled(tmp_path / "db", 60)
+    with Writer(where) as writer:
+        writer.roll_up()  # so that the agent has no reason to touch what is damaged
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'share_1h'").fetchone()
+    overwrite(where.file("telemetry"), page - 1)
+    with agent(tmp_path / "db", PERTOKEN_STORE_CHECK_EVERY="1s", PERTOKEN_AGENT_DISCOVER="false") as process:
+        until(lambda: set_aside_before(where), "the damaged database to be set aside")
+        until(lambda: newest(tmp_path / "db") > 0, "a tick in a new one")
+        assert process.poll() is None
+    assert process.returncode == 0
+    assert "share_1h" in events(where)["store_damaged"]
+
+
+def test_a_row_that_changed_becomes_an_event_once(tmp_path: Path) -> None:
+    where = filled(tmp_path, 60)
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        connection.execute("UPDATE device_sample SET power_mw = 1 WHERE device_id = 2 AND ts = ?", (START + 10,))
+        connection.commit()
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        for n in (61, 62):
+            assert upkeep.check(threading.Event(), 0) is None
+            upkeep.commit(filled_tick(n))
+    with open_store(where).read() as connection:
+        (fault,) = connection.execute(select(t.event).where(t.event.c.kind == "store_fault")).all()
+    assert fault._mapping["count"] == 1
+    assert fault.subject_id == 2
+    assert fault.message.startswith("device_sample of 2, 20")
+
+
+def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path) -> None:
+    where = filled(tmp_path, 60)
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        connection.execute("DELETE FROM batch WHERE seq > 60")
+        connection.commit()
+    with Writer(where) as writer:
+        Upkeep(where, writer, Settings()).commit(filled_tick(61))
+    assert "batches of before are gone" in events(where)["store_lost"]
+
+
+def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
+    where = filled(tmp_path, 400)
+    ages = Settings(store_raw=2 * HOUR, store_minutes=3 * HOUR, store_hours=48 * HOUR)
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, ages)
+        upkeep.commit(filled_tick(3 * HOUR // 10))
+        for n in range(40):
+            upkeep.after(START + 3 * HOUR + n)
+    with open_store(where).read() as connection:
+        for table, first in ((t.device_sample, START + HOUR), (t.device_rollup[60], START), (t.batch, START + HOUR)):
+            oldest = connection.execute(select(table.c.ts).order_by(table.c.ts)).scalars().first()
+            assert oldest is not None
+            assert 0 <= oldest - first < 60, table.name
+
+
+def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    where = place(str(tmp_path))
+    for _ in range(2):
+        where.file("telemetry").write_bytes(b"x")
+        set_aside(where, START)
+    assert len(set_aside_before(where)) == 2

@@ -1,0 +1,195 @@
+"""The accuracy benchmark: what it predicts of rows nobody prepared, and how it scores and refits."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fit_forecast import licensed, prior
+from benchmarks.forecast_baselines import baselines
+from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters
+from benchmarks.forecast_folds import clusters, predict, quantile, score
+from benchmarks.performance import Measurements, Pairs, device, read
+from pertoken.forecast.efficiency import deviation, efficiency, transfer
+
+DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Measurements, Pairs]:
+    return read(DATA / "measurements.csv", DATA / "pairs.csv")
+
+
+def write(path: Path, columns: str, *rows: str) -> Path:
+    path.write_text("\n".join([columns, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "benchmarks.forecast", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+COLUMNS = (
+    "key,source,model,params_total_b,params_active_b,gpu,n_gpus,weight_dtype,engine,mode,batch_or_concurrency,"
+    "input_tokens,output_tokens,output_tok_s_total"
+)
+PAIRS = "kind,before,after,source,model,gpu_before,gpu_after,ratio_output_tok_s,trust"
+
+
+def test_rows_on_unknown_devices_and_models_with_blank_cells_are_predicted_or_abstained_and_never_nan(
+    tmp_path: Path,
+) -> None:
+    measurements = write(
+        tmp_path / "m.csv",
+        COLUMNS,
+        "blank,,,,,,,,,,,,,",
+        "named,s,acme/Wonder-13B,,,H100-SXM,1,bf16,vllm,online-closed,8,512,128,700",
+        "larger,s,acme/Wonder-13B,,,H100-SXM,1,int5-odd,mystery 3.1,online-closed,64,512,128,",
+        "moved,s,acme/Wonder-13B,,,Foo-9000,1,bf16,vllm,online-closed,8,512,128,900",
+        "mixture,s,acme/Mix-100B-A10B,100,10,MI300X,8,fp8,sglang 0.5,online-closed,nonsense,,128,900",
+        "none,s,unknown,,,L4,1,int4-awq,vLLM,burst,100,,,12",
+    )
+    pairs = write(
+        tmp_path / "p.csv",
+        PAIRS,
+        "raise_batch_far,named,larger,s,m,H100-SXM,H100-SXM,,high",
+        "move_gpu,named,moved,s,m,H100-SXM,Foo-9000,1.3,high",
+        "smaller_model,mixture,none,s,m,MI300X,L4,0.1,medium",
+        "tp_change,blank,mixture,s,m,,MI300X,2,high",
+        "raise_batch,moved,moved,s,m,Foo-9000,Foo-9000,1,low",
+        "something_new,named,named,s,m,H100-SXM,H100-SXM,1,high",
+    )
+    out = tmp_path / "out.csv"
+    done = run("--measurements", measurements, "--pairs", pairs, "--out", out, "--skip-folds")
+    assert done.returncode == 0, done.stderr
+    found = list(csv.DictReader(out.read_text().splitlines()))
+    assert list(found[0]) == ["before", "after", "kind", "predicted", "low80", "high80", "abstained", "reason"]
+    for row in found:
+        if row["abstained"] == "1":
+            assert row["reason"] and not row["predicted"]
+        else:
+            low, likely, high = (float(row[name]) for name in ("low80", "predicted", "high80"))
+            assert 0 < low < likely < high < np.inf
+    assert [row["abstained"] for row in found] == ["0", "1", "1", "1", "0", "0"]
+    assert "Foo-9000" in found[1]["reason"]
+    assert float(found[0]["predicted"]) > 2
+    assert json.loads(done.stdout)["name"] == "forecast"
+
+
+@pytest.mark.parametrize(
+    ("measurements", "pairs", "said"),
+    [
+        ("key,model,gpu\na,m,H100", "kind,before,after\nx,a,b", "'b' is not a key"),
+        ("key,model,gpu\na,m,H100", "kind,before\nx,a", "no column after"),
+        ("key,model\na,m", "kind,before,after\nx,a,a", "no column gpu"),
+        ("", "kind,before,after\nx,a,a", "no rows"),
+    ],
+)
+def test_a_file_that_is_no_such_file_is_one_line_and_exit_2(
+    tmp_path: Path, measurements: str, pairs: str, said: str
+) -> None:
+    (tmp_path / "m.csv").write_text(measurements)
+    (tmp_path / "p.csv").write_text(pairs)
+    done = run("--measurements", tmp_path / "m.csv", "--pairs", tmp_path / "p.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and said in done.stderr
+
+
+def test_predictions_of_every_carried_pair_are_numbers(rows: tuple[Measurements, Pairs]) -> None:
+    found = predict(*rows, efficiency(), deviation(), lambda kind: transfer([kind]))
+    assert np.isfinite(found.log_ratio).all() and (found.log_sd > 0).all()
+    assert np.abs(found.log_ratio).max() < np.log(1000)
+
+
+def test_the_shipped_table_beats_no_change_and_a_roofline_on_the_carried_pairs(
+    rows: tuple[Measurements, Pairs],
+) -> None:
+    pairs = rows[1]
+    ours = predict(*rows, efficiency(), deviation(), lambda kind: transfer([kind])).log_ratio
+    others = baselines(*rows)
+    nobody = np.zeros(len(pairs.rows), dtype=bool)
+    trusted = pairs.column("trust") != "low"
+    for kind in ("tp_change", "move_gpu", "raise_batch"):
+        chosen = np.flatnonzero(trusted & (pairs.column("kind") == kind))
+        figures = [
+            score(pairs.log_ratio[chosen], each[chosen], None, clusters(pairs)[chosen], nobody[chosen]).median
+            for each in (ours, others["no change"], others["additive"], others["naive"])
+        ]
+        assert figures[0] == min(figures)
+
+
+def few(rows: tuple[Measurements, Pairs]) -> Evidence:
+    """Every fortieth pair and its rows."""
+    measurements, pairs = rows
+    evidence = Evidence(measurements, pairs)
+    keep = np.zeros(len(pairs.rows), dtype=bool)
+    keep[::40] = True
+    evidence.pair_weight = evidence.pair_weight * keep
+    touched = np.zeros(len(measurements.rows), dtype=bool)
+    touched[pairs.before[keep]] = touched[pairs.after[keep]] = True
+    evidence.row_weight = evidence.row_weight * touched
+    return evidence
+
+
+def test_a_refit_is_deterministic_and_closer_to_its_rows_than_the_prior(rows: tuple[Measurements, Pairs]) -> None:
+    evidence = few(rows)
+    values = fit(evidence)
+    assert (values == fit(evidence)).all()
+    chosen = np.flatnonzero(evidence.row_weight > 0)
+    errors = [
+        np.median(np.abs(evidence.log_tok_s[chosen] - evidence.predict(each, chosen)[0]))
+        for each in (values, parameters().mean)
+    ]
+    assert errors[0] < errors[1]
+
+
+def test_a_fit_without_evidence_is_its_prior(rows: tuple[Measurements, Pairs]) -> None:
+    evidence = few(rows)
+    values = fit(evidence, without=np.ones(len(rows[0].rows), dtype=bool))
+    assert values == pytest.approx(parameters().mean)
+
+
+def test_only_rows_that_may_be_copied_are_carried(rows: tuple[Measurements, Pairs]) -> None:
+    measurements, pairs = licensed(*rows)
+    assert len(measurements.rows) == len(rows[0].rows) and len(pairs.rows) == len(rows[1].rows)
+    assert all(row["source"] and row["source_ref"] for row in measurements.rows)
+
+
+def test_the_design_of_the_fit_and_the_shipped_table_agree() -> None:
+    assert prior().names == deviation().names and (prior().groups == deviation().groups).all()
+    assert (prior().sd == deviation().sd).all() and prior().noise == deviation().noise
+    assert as_efficiency(parameters().mean).by_tag.shape == efficiency().by_tag.shape
+
+
+def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None:
+    measured, predicted = np.log([2.0, 2.0, 2.0, 4.0]), np.log([2.0, 2.0, 2.0, 4.0])
+    labels = np.array(["a", "a", "a", "b"])
+    silent = np.array([False, False, False, True])
+    found = score(measured, predicted, np.full(4, 0.1), labels, silent)
+    assert (found.median, found.p90, found.coverage, found.sign) == (0.0, 0.75, 1.0, 1.0)
+    assert found.abstained == 0.5
+    assert quantile(np.array([1.0, 2.0]), np.array([0.6, 0.4]), 0.5) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("A100-80G-PCIe?", "A100 80GB PCIe"),
+        ("GB200", "GB200 NVL72"),
+        ("H100-NVL", "H100 NVL"),
+        ("H100", "H100 SXM5"),
+        ("Gaudi3", "Gaudi 3 OAM"),
+        ("RTX4090", "RTX 4090"),
+        ("RTX-PRO-6000", "RTX PRO 6000 Blackwell Server"),
+        ("RTX-6000-Ada", "RTX 6000 Ada"),
+        ("Foo-9000", None),
+    ],
+)
+def test_devices_are_known_by_the_names_people_write(written: str, meant: str | None) -> None:
+    found = device(written)
+    assert (found.name if found else None) == meant

@@ -1,0 +1,48 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from pertoken.errors import StoreError
+from pertoken.migrations import drift, upgrade
+from pertoken.store.create import create
+from pertoken.store.open import REVISIONS, open_store, revision, writing
+from pertoken.store.place import Place, place
+
+
+def schema(where: Place) -> dict[str, object]:
+    """Columns, keys and indexes of every table, as SQLite itself tells them."""
+    with sqlite3.connect(where.file("telemetry")) as connection:
+        tables = sorted(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+        found: dict[str, object] = {}
+        for table in tables:
+            (kind,) = connection.execute("SELECT wr FROM pragma_table_list WHERE name = ?", (table,)).fetchone()
+            columns = connection.execute("SELECT * FROM pragma_table_info(?)", (table,)).fetchall()
+            indexes = connection.execute("SELECT * FROM pragma_index_list(?)", (table,)).fetchall()
+            found[table] = kind, columns, sorted(each[1:] for each in indexes)
+    connection.close()
+    return found
+
+
+def new(folder: Path) -> Place:
+    folder.mkdir()
+    return place(str(folder))
+
+
+def test_a_new_file_is_what_the_migrations_make(tmp_path: Path) -> None:
+    created, migrated = new(tmp_path / "created"), new(tmp_path / "migrated")
+    create(created)
+    upgrade(migrated, "telemetry")
+    assert schema(created) == schema(migrated)
+    assert drift(created, "telemetry") is None
+    assert revision(writing(created, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]
+    assert upgrade(created, "telemetry") == (REVISIONS["telemetry"][-1], REVISIONS["telemetry"][-1])
+    open_store(created)
+
+
+def test_what_is_there_already_is_not_made_again(tmp_path: Path) -> None:
+    where = new(tmp_path / "db")
+    create(where)
+    with pytest.raises(StoreError, match="already exists"):
+        create(where)
+    open_store(where)

@@ -1,0 +1,131 @@
+"""No room left: ticks go on, the oldest rows are given up, and nobody has to help."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from pertoken.agent.upkeep import Upkeep
+from pertoken.config import Settings
+from pertoken.errors import FullStore
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import Place
+from pertoken.store.room import BALLAST_BYTES, Ballast, make_room
+from pertoken.store.seal import HOUR
+from pertoken.store.verify import verify
+from pertoken.store.write import Writer
+from tests.store.filled import START, filled_tick
+from tests.values import laid
+
+DISK_BYTES = 20 * 2**20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own, small."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(tmp_path)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs rights that these tests do not have")
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def ticks(upkeep: Upkeep, numbers: range, interval_s: int, devices: int) -> None:
+    for n in numbers:
+        upkeep.commit(filled_tick(n, devices, interval_s))
+        if n % 6 == 0:
+            upkeep.roll_up(hours=True)
+        upkeep.after(START + n * interval_s)
+
+
+def stored(where: Place) -> list[int]:
+    with open_store(where).read() as connection:
+        return list(connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars())
+
+
+def told(where: Place) -> set[str]:
+    with open_store(where).read() as connection:
+        return set(connection.execute(select(t.event.c.kind)).scalars())
+
+
+def fill_up(folder: Path) -> Path:
+    """What another program does: write until nothing more fits."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        block = bytes(2**16)
+        try:
+            while True:
+                file.write(block)
+        except OSError:
+            pass
+    return filler
+
+
+def test_on_a_full_disk_an_hour_of_ticks_goes_on_as_a_ring(disk: Path) -> None:
+    where = laid(disk)
+    hour = HOUR // 20
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        ticks(upkeep, range(1, hour + 20), 20, devices=2)
+        assert Ballast(disk).held == BALLAST_BYTES
+        filler = fill_up(disk)
+        ticks(upkeep, range(hour + 20, 2 * hour + 20), 20, devices=2)
+        assert "store_full" in told(where)
+        assert stored(where) == [START + 20 * n for n in range(hour, 2 * hour + 20)]
+        filler.unlink()
+        ticks(upkeep, range(2 * hour + 20, 2 * hour + 24), 20, devices=2)
+        assert Ballast(disk).held == BALLAST_BYTES
+    assert [fault for fault in verify(where) if fault is not None] == []
+
+
+def test_a_capped_file_stays_below_its_cap_and_keeps_the_newest_rows_and_every_roll_up(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    cap = 380_000
+    n = 5 * HOUR // 60
+    with Writer(where, cap) as writer:
+        ticks(Upkeep(where, writer, Settings()), range(1, n), 60, devices=2)
+    assert where.file("telemetry").stat().st_size <= cap
+    found = stored(where)
+    assert found[-60:] == [START + 60 * each for each in range(n - 60, n)]
+    assert found[0] >= START + HOUR
+    assert "store_full" in told(where)
+    with Writer(where) as writer:
+        writer.roll_up()
+    with open_store(where).read() as connection:
+        assert connection.execute(select(func.sum(t.host_rollup[3600].c.samples))).scalar() == n - 1
+    assert [fault for fault in verify(where) if fault is not None] == []
+
+
+def test_with_nothing_old_left_to_give_up_the_tick_is_refused_and_the_next_tries_again(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    size = where.file("telemetry").stat().st_size
+    with closing(Writer(where, size + 2**15)) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        with pytest.raises(FullStore, match="nothing older is left"):
+            ticks(upkeep, range(1, 300), 10, devices=4)
+    before = stored(where)
+    with Writer(where) as writer:
+        n = len(before) + 1
+        ticks(Upkeep(where, writer, Settings()), range(n, n + 3), 10, devices=4)
+    assert stored(where)[: len(before)] == before
+    assert len(stored(where)) == len(before) + 3
+
+
+def test_a_ballast_leaves_room_for_the_log_and_is_dropped_when_room_is_made(tmp_path: Path) -> None:
+    ballast = Ballast(tmp_path)
+    assert (ballast.held, ballast.hold(), ballast.hold()) == (0, BALLAST_BYTES, BALLAST_BYTES)
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        with pytest.raises(FullStore):
+            make_room(writer, ballast)
+        assert ballast.held == 0
+    assert os.statvfs(tmp_path).f_bavail

@@ -1,0 +1,53 @@
+"""Real servers seen through a proxy, as an agent sees one elsewhere: the database holds what its last pages told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.llama import LlamaServer, write_model
+from tests.load import Load
+from tests.recorded import agent, incomplete, totals, until
+from tests.recording_proxy import RecordingProxy, counted, recording_proxy
+
+PROMPT = list(range(20, 60))
+NAMES = {
+    "computed_tokens": "llamacpp:prompt_tokens_total",
+    "cached_tokens": "llamacpp:prompt_tokens_cached_total",
+    "generated_tokens": "llamacpp:tokens_predicted_total",
+}
+
+
+def expected(proxy: RecordingProxy, names: Mapping[str, str]) -> dict[str, int]:
+    """The last page of each life together, less what was there before anybody looked."""
+    lives = proxy.lives
+    return {
+        word: sum(counted(last, name) for _, last in lives) - counted(lives[0][0], name) for word, name in names.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def test_lives_of_a_server_elsewhere_add_up_to_its_last_pages_even_where_no_counter_fell(
+    model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "db"
+    with LlamaServer(model) as server, recording_proxy(server.url) as proxy:
+        server.complete(PROMPT, generated=3)  # before anybody looked
+        with agent(folder, "--engine", proxy.url, PERTOKEN_AGENT_DISCOVER="false"):
+            with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)):
+                until(lambda: totals(folder, proxy)["generated_tokens"] > 100, "a life under load")
+            done = server.counted()["generated_tokens"]
+            server.kill()
+            server.start()
+            # More than ever before: only what it tells of its process says that it is another one.
+            while server.counted()["generated_tokens"] <= 2 * done:
+                server.complete([*PROMPT, 90], generated=100)
+            until(lambda: len(proxy.lives) == 2, "the agent to have asked the second life")
+            end = server.counted()["generated_tokens"]
+            until(lambda: counted(proxy.pages[-1][1], NAMES["generated_tokens"]) == end, "its last page")
+    assert {word: totals(folder, proxy)[word] for word in NAMES} == expected(proxy, NAMES)
+    assert incomplete(folder, proxy) >= 1
