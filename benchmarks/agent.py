@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from math import isnan
 from pathlib import Path
 
 import psutil
@@ -146,13 +147,17 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         start, calls = {name: use(each) for name, each in pids.items()}, counted(asked, pids)
         time.sleep(seconds)
         end, last_calls = {name: use(each) for name, each in pids.items()}, counted(asked, pids)
+        pids = {name: each for name, each in pids.items() if not isnan(end[name].cpu_s - start[name].cpu_s)}
+        if not {*OURS} <= pids.keys():
+            raise SystemExit(f"ended while it was measured: {', '.join({*OURS} - pids.keys())}")
         costs = query(folder, f"SELECT tick_ms, missed_ticks, driver_calls FROM agent_sample WHERE ts > {since_ts}")
         engines = query(folder, f"SELECT COUNT(DISTINCT epoch_id) FROM deployment_sample WHERE ts > {since_ts}")
         others.close()
         alone = use(pid)
     span_s = {name: end[name].at_s - start[name].at_s for name in pids}
     share = {name: (end[name].cpu_s - start[name].cpu_s) / span_s[name] for name in pids}
-    per_tick = {name: (last_calls[name] - calls[name]) / span_s[name] * interval_s for name in calls}
+    asked_n = {name: last_calls[name] - calls[name] for name in calls if name in pids}
+    per_tick = {name: n / span_s[name] * interval_s for name, n in asked_n.items()}
 
     first_start_s, next_start_s = statistics.median(first_starts_s), statistics.median(next_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"

@@ -3,7 +3,8 @@
 For each pair the forecast sees the whole "before" row and the configuration of the "after" row, never its results,
 and predicts the ratio of output tokens/s. Errors are |predicted/measured - 1|; every (source, model, GPU) cluster
 weighs the same; pairs marked low-trust are left out; an abstention counts as no change. Beside the shipped table, each
-GPU, model and source is left out in turn and the table refitted without it, because a new host is like that.
+GPU, model and source is left out in turn and the table refitted without it, from the other rows of the file and the
+rows the repository carries, because a new host is like that.
 
 Predictions of the shipped table go to `--out` as CSV; progress and tables for people go to stderr; stdout is one JSON
 object. `--skip-folds` leaves the refits out.
@@ -22,7 +23,7 @@ from benchmarks.fit_forecast import FOLDS
 from benchmarks.forecast_baselines import baselines, noise_floor
 from benchmarks.forecast_fit import Evidence, fit
 from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
-from benchmarks.performance import BadFile, Measurements, Pairs, read
+from benchmarks.performance import BadFile, Measurements, Pairs, read, with_carried
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
@@ -104,25 +105,28 @@ def macro_of(scores: dict[str, Score]) -> Score:
 
 
 def fold_predictions(
-    measurements: Measurements,
+    known: tuple[Measurements, Pairs],
     pairs: Pairs,
     column: str,
     evidence: Evidence,
     start: Array,
     progress: Callable[[str], None],
 ) -> tuple[Predicted, list[str]]:
-    """Predictions by tables that never saw the value, and the folds with no pair of a kind left to fit on."""
+    """Predictions by tables that never saw the value, and the folds with no pair of a kind left to fit on.
+
+    `known`: everything a refit may see, the scored rows first; `pairs`: what is scored.
+    """
+    measurements, others = known
     found, bare = Predicted.none(len(pairs.before)), []
-    kinds = pairs.column("kind")
-    tested = held(pairs, column)
+    kinds, tested = pairs.column("kind"), held(pairs, column)
     groups = measurements.column(column)
     for value, refitted in leave_out(measurements, pairs, evidence, start, column, progress).items():
         only = np.flatnonzero(tested == value)
         part = predict(measurements, pairs, refitted, deviation(), _kept, only, _damped)
         found.log_ratio[only], found.log_sd[only] = part.log_ratio[only], part.log_sd[only]
-        left = (groups[pairs.before] != value) & (groups[pairs.after] != value) & (pairs.column("trust") != "low")
+        left = (groups[others.before] != value) & (groups[others.after] != value) & (others.column("trust") != "low")
         for kind in sorted(set(kinds[only]) & set(MACRO)):
-            if not (left & (kinds == kind)).any():
+            if not (left & (others.column("kind") == kind)).any():
                 bare.append(f"{kind} without {column} {value}")
                 found.log_ratio[only[kinds[only] == kind]] = np.nan
     return found, bare
@@ -207,10 +211,14 @@ def main() -> None:
         if sys.stderr.isatty():
             print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
-    why = reasons(measurements, pairs)
-    abstained = np.array([bool(each) for each in why])
     shipped = predict(measurements, pairs, efficiency(), deviation(), _kept, damped=_damped)
     half = half_widths(pairs, shipped)
+    numbers = np.isfinite(shipped.log_ratio) & np.isfinite(half)
+    why = [
+        reason or ("" if number else "its cells give no finite number")
+        for reason, number in zip(reasons(measurements, pairs), numbers, strict=True)
+    ]
+    abstained = np.array([bool(each) for each in why])
     if options.out:
         write(options.out, pairs, shipped, half, why)
     trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
@@ -223,14 +231,15 @@ def main() -> None:
     bare: list[str] = []
     folds: list[Array] = []
     if not options.skip_folds and trusted.any():
-        evidence = Evidence(measurements, pairs)
+        known = with_carried(measurements, pairs)
+        evidence = Evidence(*known)
         start = fit(evidence)
         for column in FOLDS:
-            fold, empty = fold_predictions(measurements, pairs, column, evidence, start, progress)
+            fold, empty = fold_predictions(known, pairs, column, evidence, start, progress)
             bare += empty
             folds.append(fold.log_ratio)
-            known = trusted & np.isfinite(fold.log_ratio)
-            found[f"without its {column}"] = tables(pairs, fold.log_ratio, half_widths(pairs, fold), abstained, known)
+            scored = trusted & np.isfinite(fold.log_ratio)
+            found[f"without its {column}"] = tables(pairs, fold.log_ratio, half_widths(pairs, fold), abstained, scored)
     progress("")
     print_tables(found, bare)
     rows = as_rows(found, measurements, bare) + cut_rows(measurements, pairs, folds, abstained, trusted)

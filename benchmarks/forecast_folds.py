@@ -157,8 +157,8 @@ def _mean(values: NDArray[np.bool_], weights: Array) -> float:
 def macro(scores: Iterable[Score]) -> Score:
     """The plain mean over kinds."""
     found = list(scores)
-    mean = {
-        name: float(np.nanmean([getattr(each, name) for each in found])) if found else float("nan")
-        for name in ("median", "p90", "sign", "coverage", "abstained")
-    }
+    mean = {}
+    for name in ("median", "p90", "sign", "coverage", "abstained"):
+        known = [value for each in found if not np.isnan(value := getattr(each, name))]
+        mean[name] = float(np.mean(known)) if known else float("nan")
     return Score(n=sum(each.n for each in found), clusters=sum(each.clusters for each in found), **mean)

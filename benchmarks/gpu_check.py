@@ -1,13 +1,12 @@
 """What the agent reads on a real GPU, against what physics says, and what it costs the work on it.
 
-`python -m benchmarks.gpu_check` needs an NVIDIA GPU and PyTorch; without them it says so and exits 2. It prints one
-JSON object. Everything is measured in one run on the first GPU; the agent's overhead interleaved with and without it.
+`python -m benchmarks.gpu_check [--out FILE]` needs an NVIDIA GPU and PyTorch; without them it says so and exits 2. It
+prints one JSON object. Everything is measured in one run on the first GPU; the agent's overhead interleaved with and
+without it.
 """
 
+import argparse
 import importlib.util
-import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -16,10 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
 
 import pynvml
 
+from benchmarks.report import Row, Target, report
 from pertoken.agent.energy import energy_step
 from pertoken.agent.probes import gpu
 from pertoken.agent.probes.nvidia import NvidiaProbe
@@ -30,7 +30,18 @@ WORK_S = 10.0
 ROUNDS = 6
 """With and without the agent, so many times each."""
 STEPS = 200
-Row = dict[str, Any]
+ACTIVE = 0.5
+"""Least activity of what a workload is made to work."""
+APART = 2.0
+"""And so many times that of a workload that is not."""
+_SCALES = {
+    "sm_active_1e4": ("sm_active", 1e-4, "ratio"),
+    "tensor_active_1e4": ("tensor_active", 1e-4, "ratio"),
+    "dram_active_1e4": ("dram_active", 1e-4, "ratio"),
+    "util_1e4": ("util", 1e-4, "ratio"),
+    "power_mw": ("power", 1e-3, "W"),
+}
+"""Metric of a reading -> how it is reported: name, factor, unit."""
 
 
 def why_not() -> str | None:
@@ -48,64 +59,62 @@ def why_not() -> str | None:
     return None
 
 
-def row(name: str, value: float | None, unit: str, method: str) -> Row:
-    """One measured figure."""
-    return {"name": name, "value": value, "unit": unit, "method": method}
-
-
 def capability_rows(reading: DeviceReading) -> list[Row]:
     """What can be read (1) and what cannot (0), with the reason as its method."""
     gaps = {gap.metric: f"{gap.status}: {gap.reason}" for gap in reading.gaps}
-    skipped = {"gaps", "uuid", "kind", "vendor", "name", "slot", "lost", "parent_uuid", "part_1e6", "energy_wraps_mj"}
-    metrics = [name for name in DeviceReading.__slots__ if name not in skipped]
+    skipped = {"gaps", "uuid", "kind", "vendor", "name", "slot", "lost", "silent_s", "parent_uuid", "part_1e6"}
+    metrics = [name for name in DeviceReading.__slots__ if name not in {*skipped, "energy_wraps_mj"}]
     return [
-        row(f"capability.{name}", float(getattr(reading, name) is not None), "bool", gaps.get(name, "read"))
+        Row("capability", name, float(getattr(reading, name) is not None), "bool", gaps.get(name, "read"))
         for name in metrics
     ]
 
 
-def energy_row(readings: Sequence[tuple[float, DeviceReading]]) -> Row:
+def energy_row(workload: str, readings: Sequence[tuple[float, DeviceReading]]) -> Row:
     """Energy by counter over energy by integral, of readings at (monotonic) seconds."""
     counted = integral = 0
+    what = "energy_counter_to_integral"
     for (before_s, before), (after_s, after) in pairwise(readings):
         step = energy_step(before, after, round((after_s - before_s) * 1000))
         if step.counter_mj is None or step.integral_mj is None:
-            return row("energy.counter_to_integral", None, "ratio", step.note or "not both can be read")
+            return Row(workload, what, None, "ratio", step.note or "not both can be read")
         counted, integral = counted + step.counter_mj, integral + step.integral_mj
-    return row("energy.counter_to_integral", counted / integral if integral else None, "ratio", "sums of 1 s steps")
+    return Row(workload, what, counted / integral if integral else None, "ratio", "sums of 1 s steps")
 
 
-def activity_rows(name: str, readings: Sequence[tuple[float, DeviceReading]]) -> list[Row]:
+def activity_rows(workload: str, readings: Sequence[tuple[float, DeviceReading]]) -> list[Row]:
     """Median activity over a workload; the first two readings are of its start."""
     found = []
-    for metric in ("sm_active_1e4", "tensor_active_1e4", "dram_active_1e4", "util_1e4", "power_mw"):
+    for metric, (name, factor, unit) in _SCALES.items():
         values = [value for _, each in readings[2:] if (value := getattr(each, metric)) is not None]
-        found.append(row(f"{name}.{metric}", statistics.median(values) if values else None, "as named", "median"))
+        median = statistics.median(values) * factor if values else None
+        found.append(Row(workload, name, median, unit, f"median of {len(values)} readings at 1 s"))
     return found
 
 
-def physics(rows: Sequence[Row]) -> list[Row]:
-    """The targets: a matrix product works the tensor cores, a copy the memory, and idleness neither."""
-    value = {each["name"]: each["value"] for each in rows}
-
-    def target(name: str, high: str, low: str, least: float) -> Row:
-        above, below = value.get(high), value.get(low)
-        met = above is not None and below is not None and above > least and above > 2 * below
-        return {"id": name, "value": above, "limit": least, "op": ">", "met": met}
-
-    return [
-        target("gpu.product_works_tensor_cores", "product.tensor_active_1e4", "copy.tensor_active_1e4", 5000),
-        target("gpu.copy_works_memory", "copy.dram_active_1e4", "idle.dram_active_1e4", 5000),
-    ]
+def physics(rows: Sequence[Row]) -> list[Target]:
+    """The targets: a matrix product works the tensor cores, a copy the memory, and neither does the other's work."""
+    value = {(each.subject, each.what): each.value for each in rows}
+    found = []
+    for name, metric, high, low in (
+        ("product_works_tensor_cores", "tensor_active", "product", "copy"),
+        ("copy_works_memory", "dram_active", "copy", "idle"),
+    ):
+        above, below = (each if isinstance(each := value.get((one, metric)), float) else None for one in (high, low))
+        times = above / max(below, 1e-4) if above is not None and below is not None else None
+        found.append(Target(f"gpu.{name}", above, ACTIVE, ">="))
+        found.append(Target(f"gpu.{name}_alone", times, APART, ">="))
+    return found
 
 
 def overhead_rows(without_ms: Sequence[float], with_ms: Sequence[float]) -> list[Row]:
     """Median step times of the rounds, and the agent's overhead as the median of their paired ratios."""
     ratios = [there / bare for bare, there in zip(without_ms, with_ms, strict=True)]
+    medians = f"median of {len(ratios)} rounds' medians of {STEPS} steps"
     return [
-        row("step.without_agent", statistics.median(without_ms), "ms", "median of rounds' medians"),
-        row("step.with_agent", statistics.median(with_ms), "ms", "median of rounds' medians, agent at 1 s"),
-        row("step.overhead", statistics.median(ratios) - 1, "ratio", f"median of {len(ratios)} interleaved pairs"),
+        Row("step", "without_agent", statistics.median(without_ms), "ms", medians),
+        Row("step", "with_agent", statistics.median(with_ms), "ms", f"{medians}, agent at 1 s"),
+        Row("step", "overhead", statistics.median(ratios) - 1, "ratio", f"median of {len(ratios)} interleaved pairs"),
     ]
 
 
@@ -125,8 +134,11 @@ def latency_rows() -> list[Row]:
             except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
                 break
             times_us.append((time.perf_counter() - started) * 1e6)
-        found.append(row(f"latency.{metric}", statistics.median(times_us) if times_us else None, "us", "median of 100"))
-        found.append(row(f"latency.{metric}.worst", max(times_us, default=None), "us", "worst of 100"))
+        function = f"of 100 calls of {calls[0].function}"
+        found.append(
+            Row("latency", metric, statistics.median(times_us) if times_us else None, "us", f"median {function}")
+        )
+        found.append(Row("latency", f"{metric}_worst", max(times_us, default=None), "us", f"worst {function}"))
     pynvml.nvmlShutdown()
     return found
 
@@ -170,7 +182,7 @@ def step_ms(step: Callable[[], None]) -> float:
     return statistics.median(times)
 
 
-def measure() -> dict[str, Any]:
+def measure() -> list[Row]:
     """All of it, on the first GPU."""
     import torch
 
@@ -195,7 +207,7 @@ def measure() -> dict[str, Any]:
     busy: list[tuple[float, DeviceReading]] = []
     for name, work in (("idle", lambda: time.sleep(0.05)), ("product", product), ("copy", copy)):
         busy = readings_during(probe, work)
-        rows += [*activity_rows(name, busy), {**energy_row(busy[2:]), "workload": name}]
+        rows += [*activity_rows(name, busy), energy_row(name, busy[2:])]
     rows += capability_rows(busy[-1][1])
     probe.close()
     small = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
@@ -213,28 +225,27 @@ def measure() -> dict[str, Any]:
             there.append(step_ms(step))
     rows += overhead_rows(bare, there)
     device = busy[-1][1]
-    return {
-        "name": "gpu_check",
-        "machine": {
-            "gpu": device.name,
-            "driver": device.driver_version,
-            "cpu": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "versions": {"torch": torch.__version__},
-        },
-        "rows": rows,
-        "targets": physics(rows),
-    }
+    return [
+        Row("machine", "gpu", device.name, "name", "the driver's"),
+        Row("machine", "driver", device.driver_version, "version", "the driver's"),
+        *rows,
+    ]
 
 
 def main() -> int:
     """Print the JSON; 2 if nothing can be checked here."""
+    parser = argparse.ArgumentParser(description="what the agent reads on a real GPU, and what it costs the work on it")
+    parser.add_argument("--out", type=Path, help="a file to write the JSON to, too")
+    out: Path | None = parser.parse_args().out
     reason = why_not()
     if reason:
         print(f"gpu_check: {reason}", file=sys.stderr)
         return 2
-    print(json.dumps(measure(), indent=2))
+    rows = measure()
+    text = report("gpu_check", rows, physics(rows))
+    print(text)
+    if out:
+        out.write_text(text + "\n")
     return 0
 
 

@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 from pertoken.catalog.market import MIB, Accelerator, load_market
 from pertoken.forecast.candidates import Array, Candidates, stack
 from pertoken.forecast.efficiency import tag_row
-from pertoken.forecast.formats import defaults, engine_tag, gguf_format
+from pertoken.forecast.formats import defaults, engine_tag, gguf_format, hardware_tag
 from pertoken.forecast.served import device_columns, device_tags, kernels, model_tags
 
 HERE = Path(__file__).parent
 Strings = NDArray[np.str_]
 MEASURED_BATCH = ("fixed batch", "static-batch", "single-stream")
 """Modes whose batch ran as given, whatever the arithmetic of memory says."""
+CARRIED = HERE / "data/performance"
+"""Rows whose licence allows copying, with their pairs."""
+FILES = ("measurements.csv", "pairs.csv")
 UNKNOWN_DEVICE, UNKNOWN_CPU = "Unknown device", "Unknown CPU"
 
 
@@ -75,18 +78,34 @@ class Pairs:
 def read(measurements: Path, pairs: Path) -> tuple[Measurements, Pairs]:
     """Both files. Raises BadFile naming the file and what is wrong."""
     rows = _csv(measurements, ("key", "model", "gpu"))
-    places = {row["key"]: place for place, row in enumerate(rows)}
+    keys = {row["key"] for row in rows}
     changes = _csv(pairs, ("before", "after", "kind"))
     for row in changes:
         for end in ("before", "after"):
-            if row[end] not in places:
+            if row[end] not in keys:
                 raise BadFile(f"{pairs}: {end} {row[end]!r} is not a key of {measurements}")
-    return measured(rows), Pairs(
+    return measured(rows), paired(rows, changes)
+
+
+def with_carried(measurements: Measurements, pairs: Pairs) -> tuple[Measurements, Pairs]:
+    """These rows and pairs first, then those the repository carries that are not among them: what a refit sees."""
+    known = {row["key"] for row in measurements.rows}
+    said = {(row["kind"], row["before"], row["after"]) for row in pairs.rows}
+    more, changes = (_csv(CARRIED / file, ("key",) if file == "measurements.csv" else ("kind",)) for file in FILES)
+    rows = [*measurements.rows, *(row for row in more if row["key"] not in known)]
+    added = [row for row in changes if (row["kind"], row["before"], row["after"]) not in said]
+    return measured(rows), paired(rows, [*pairs.rows, *added])
+
+
+def paired(rows: Sequence[dict[str, str]], changes: Sequence[dict[str, str]]) -> Pairs:
+    """Pairs of these rows by their keys, which must be among them."""
+    places = {row["key"]: place for place, row in enumerate(rows)}
+    return Pairs(
         rows=tuple(changes),
         before=np.array([places[row["before"]] for row in changes], dtype=np.intp),
         after=np.array([places[row["after"]] for row in changes], dtype=np.intp),
-        log_ratio=_logs(changes, "ratio_output_tok_s"),
-        log_energy_ratio=_logs(changes, "ratio_energy_per_token"),
+        log_ratio=np.log(_floats(changes, "ratio_output_tok_s", 1.0)),
+        log_energy_ratio=np.log(_floats(changes, "ratio_energy_per_token", 1.0)),
     )
 
 
@@ -130,10 +149,6 @@ def _csv(path: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
 def _floats(rows: Sequence[Mapping[str, str]], column: str, unit: float) -> Array:
     values = [number(row.get(column)) for row in rows]
     return np.array([value * unit if value is not None and value > 0 else math.nan for value in values])
-
-
-def _logs(rows: Sequence[Mapping[str, str]], column: str) -> Array:
-    return np.log(_floats(rows, column, 1.0))
 
 
 def _has_measured_batch(row: Mapping[str, str]) -> bool:
@@ -272,8 +287,6 @@ def _candidate(row: Mapping[str, str]) -> tuple[dict[str, float], tuple[float, .
 
 
 def _with_prior(accelerator: Accelerator) -> Accelerator:
-    from pertoken.forecast.formats import hardware_tag
-
     return accelerator if hardware_tag(accelerator.arch) is not None else replace(accelerator, arch="x86")
 
 

@@ -12,7 +12,16 @@ from typing import Any
 
 import pertoken
 
-PACKAGES = ("nvidia-ml-py", "psutil", "sqlalchemy", "apscheduler", "prometheus-client", "nvitop-exporter", "zeus-ml")
+PACKAGES = (
+    "nvidia-ml-py",
+    "psutil",
+    "sqlalchemy",
+    "apscheduler",
+    "prometheus-client",
+    "nvitop-exporter",
+    "zeus-ml",
+    "torch",
+)
 """Whose versions a result names, beside pertoken's and SQLite's."""
 _COMPARE = {"<=": float.__le__, ">=": float.__ge__}
 

@@ -209,7 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evidence = Evidence(measurements, pairs)
     start = fit(evidence)
     folds = {
-        fold: with_ours(found, fold_predictions(measurements, pairs, fold, evidence, start, progress)[0].log_ratio)
+        fold: with_ours(
+            found, fold_predictions((measurements, pairs), pairs, fold, evidence, start, progress)[0].log_ratio
+        )
         for fold in FOLDS
     }
     progress("")

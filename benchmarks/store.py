@@ -182,7 +182,7 @@ def _bare_rows(samples: tuple[Any, ...]) -> list[tuple[str, list[tuple[Any, ...]
     return [(SAMPLES[kind].insert, rows) for kind, rows in by_type.items()]
 
 
-def measure(folder: Path, day: Day, pairs: int, repeats: int) -> tuple[list[Row], dict[str, float | None]]:
+def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tuple[list[Row], dict[str, float | None]]:
     rows: list[Row] = []
     where = laid(folder / "ours")
     commits, roll_ups, n_rows = ingest(where, day)
@@ -228,7 +228,7 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int) -> tuple[list[Row]
         Row(US, "exact", float(exact), "1 or 0", "every hour of every model equal to the nano-dollar per Mtok"),
         Row(US, "fleet_report", screen_ms, "ms", "all that the fleet screen shows over the same window; median of 5"),
     ]
-    theirs_ms, their_bytes = _prometheus(folder, day, right, repeats, rows)
+    theirs_ms, their_bytes = _prometheus(folder, day, right, repeats, rows) if peer else (None, None)
     gc.collect()
     ours, bare = commit_pairs(folder, day, pairs)
     ratios = [a / b for a, b in zip(ours, bare, strict=True)]
@@ -291,11 +291,12 @@ def main() -> None:
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--no-prometheus", action="store_true", help="leave the peer out, and what is measured by it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     day = Day(options.gpus, options.hours, int(time.time()) // 3600 * 3600)
     with tempfile.TemporaryDirectory() as folder:
-        rows, values = measure(Path(folder), day, options.pairs, options.repeats)
+        rows, values = measure(Path(folder), day, options.pairs, options.repeats, peer=not options.no_prometheus)
     text = report("store", rows, [Target(name, values[name], limit, "<=") for name, limit in TARGETS])
     if options.out:
         options.out.write_text(f"{text}\n")

@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 
 import psutil
@@ -19,12 +20,16 @@ class Use:
 
 
 def use(pid: int | None = None) -> Use:
-    """Of the process (None: this one) and all it started that still run."""
+    """Of the process (None: this one) and all it started that still run; of one that ended, NaN."""
     root = psutil.Process(pid if pid is not None else os.getpid())
     cpu_s = rss = pss = 0.0
     for process in (root, *root.children(recursive=True)):
-        cpu_s += time.clock_gettime(cpu_clock(process.pid))
-        sizes = _rollup(process.pid)
+        try:
+            cpu_s += time.clock_gettime(cpu_clock(process.pid))
+            sizes = _rollup(process.pid)
+        except (ProcessLookupError, FileNotFoundError):  # it ended, or just waits to be collected
+            sizes = {"Rss": 0, "Pss": 0}
+            cpu_s = nan if process == root else cpu_s
         rss, pss = rss + sizes["Rss"], pss + sizes["Pss"]
     return Use(cpu_s, rss / 1024, pss / 1024, time.monotonic())
 

@@ -79,3 +79,13 @@ def test_the_benchmark_on_a_real_gpu_runs_on_a_cpu_with_a_tiny_model() -> None:
     forecast = [row for row in found["rows"] if row["subject"] == "forecast" and row["unit"] == "tok/s"]
     assert [row["what"] for row in measured] == [f"{w}, batch {b}" for w in ("bf16", "int8") for b in (1, 2, 4)]
     assert len(forecast) == 5 and all(row["value"] > 0 for row in forecast)
+
+
+def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_left_out() -> None:
+    found = run("store", "--gpus", "4", "--hours", "1", "--pairs", "6", "--repeats", "1", "--no-prometheus")
+    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    assert rows["pertoken", "exact"] == 1
+    targets = {target["id"]: target for target in found["targets"]}
+    assert targets.keys() == {"store.query_ratio", "store.disk_ratio", "store.commit_ratio"}
+    assert targets["store.disk_ratio"]["value"] is None
+    assert not targets["store.disk_ratio"]["met"]

@@ -1,12 +1,13 @@
+import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from benchmarks.gpu_check import activity_rows, capability_rows, energy_row, latency_rows, overhead_rows, physics, row
+from benchmarks.gpu_check import activity_rows, capability_rows, energy_row, latency_rows, overhead_rows, physics
 from benchmarks.gpu_check import why_not as why
+from benchmarks.report import Row, report
 from pertoken.agent.readings import DeviceReading, Gap
 from tests.standin_nvml import Machine, eight, environment, installed
 
@@ -27,42 +28,52 @@ def test_a_driver_that_lists_no_gpu_is_no_gpu() -> None:
 
 def test_each_call_of_a_tick_is_timed_and_what_is_refused_has_no_time() -> None:
     with installed(Machine(gpus=eight(unsupported=("nvmlDeviceGetUtilizationRates",)))):
-        times = {each["name"]: each["value"] for each in latency_rows()}
-    assert times["latency.util_1e4"] is None
-    assert times["latency.memory_used_bytes.worst"] >= times["latency.memory_used_bytes"] > 0
+        times = {each.what: each.value for each in latency_rows()}
+    median, worst = times["memory_used_bytes"], times["memory_used_bytes_worst"]
+    assert times["util_1e4"] is None
+    assert isinstance(median, float) and isinstance(worst, float) and worst >= median > 0
 
 
 def test_energy_by_both_ways_is_compared_and_a_reset_gives_no_figure() -> None:
     read = [(float(s), replace(GPU, energy_mj=s * 400_000)) for s in range(5)]
-    assert energy_row(read)["value"] == 1.0
-    assert energy_row([*read, (5.0, GPU)])["value"] is None
+    assert energy_row("copy", read).value == 1.0
+    reset = energy_row("copy", [*read, (5.0, GPU)])
+    assert reset.value is None and "reset" in reset.method
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason() -> None:
     reading = replace(GPU, gaps=(Gap("temperature_c", "unsupported", "not offered"),))
-    rows = {each["name"]: each for each in capability_rows(reading)}
-    assert rows["capability.power_mw"]["value"] == 1
-    assert (rows["capability.temperature_c"]["value"], rows["capability.temperature_c"]["method"]) == (
-        0,
-        "unsupported: not offered",
-    )
+    rows = {each.what: each for each in capability_rows(reading)}
+    assert rows["power_mw"].value == 1
+    assert (rows["temperature_c"].value, rows["temperature_c"].method) == (0, "unsupported: not offered")
 
 
-@pytest.mark.parametrize(("tensor", "met"), [(8000, True), (3000, False), (None, False)])
-def test_a_product_must_work_the_tensor_cores_more_than_a_copy_does(tensor: int | None, met: bool) -> None:
-    rows = [
-        row("product.tensor_active_1e4", tensor, "", ""),
-        row("copy.tensor_active_1e4", 10, "", ""),
-    ]
-    found: dict[str, Any] = {each["id"]: each["met"] for each in physics(rows)}
-    assert found == {"gpu.product_works_tensor_cores": met, "gpu.copy_works_memory": False}
+@pytest.mark.parametrize(
+    ("product", "copy", "met"),
+    [(0.8, 0.001, [True, True]), (0.3, 0.001, [False, True]), (0.8, 0.6, [True, False]), (None, 0.1, [False, False])],
+)
+def test_a_product_must_work_the_tensor_cores_and_a_copy_must_not(
+    product: float | None, copy: float, met: list[bool]
+) -> None:
+    rows = [Row("product", "tensor_active", product, "ratio", ""), Row("copy", "tensor_active", copy, "ratio", "")]
+    found = {target.id: target.met for target in physics(rows)}
+    assert [found[f"gpu.product_works_tensor_cores{alone}"] for alone in ("", "_alone")] == met
+    assert not found["gpu.copy_works_memory"], "it was not measured"
 
 
 def test_activity_is_the_median_after_the_start() -> None:
     read = [(float(s), replace(GPU, util_1e4=value)) for s, value in enumerate([0, 100, 9000, 9100, 9200])]
-    rows = {each["name"]: each["value"] for each in activity_rows("copy", read)}
-    assert rows["copy.util_1e4"] == 9100 and rows["copy.dram_active_1e4"] is None
+    rows = {each.what: each for each in activity_rows("copy", read)}
+    assert rows["util"].value == pytest.approx(0.91) and rows["util"].unit == "ratio"
+    assert rows["dram_active"].value is None and rows["power"].value == 400
 
 
 def test_overhead_is_the_median_of_paired_rounds() -> None:
-    assert overhead_rows([1.0, 2.0, 4.0], [1.01, 2.02, 8.0])[-1]["value"] == pytest.approx(0.01)
+    assert overhead_rows([1.0, 2.0, 4.0], [1.01, 2.02, 8.0])[-1].value == pytest.approx(0.01)
+
+
+def test_a_whole_check_has_the_shape_of_every_result() -> None:
+    rows = [Row("product", "tensor_active", 0.8, "ratio", "median")]
+    found = json.loads(report("gpu_check", rows, physics(rows)))
+    assert found.keys() == {"name", "machine", "rows", "targets"} and "torch" in found["machine"]["versions"]
+    assert [target["met"] for target in found["targets"]] == [True, False, False, False]

@@ -97,7 +97,7 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     if not found:
         click.echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
     for each in found:
-        since = "where none is set" if each.listed else _from(each)
+        since = f"where none is set, {_from(each)}" if each.listed else _from(each)
         by = f"  ({each.note})" if each.listed else _by(each)
         click.echo(f"{since:22} {format_usd(each.nano_usd_per_device_hour):>10} / h  {each.selector}{by}")
 
@@ -111,9 +111,10 @@ def _listed(store: Store) -> list[Price]:
     from pertoken.store.open import open_store
 
     try:
-        return list(price_book(open_store(store.place), int(time.time())).detected.values())
+        detected = price_book(open_store(store.place), int(time.time())).detected
     except StoreError:
         return []
+    return [price for prices in detected.values() for price in prices]
 
 
 def _from(price: Price) -> str:

@@ -1,16 +1,16 @@
 """List prices of the instances the hosts turned out to be: what is shown until somebody sets the price really paid."""
 
-from collections.abc import Iterable
-from datetime import date
+from datetime import UTC, date, datetime, time
 
 from pertoken.catalog.market import Market, Offer
 from pertoken.costs.prices import Price
 from pertoken.store.read import Rows
 
 
-def detected_prices(devices: Rows, market: Market, today: date) -> dict[str, Price]:
-    """Price of a device-hour by device UUID, for devices of an instance that the catalog lists.
+def detected_prices(devices: Rows, market: Market, today: date) -> dict[str, tuple[Price, ...]]:
+    """Prices of a device-hour by device UUID, for devices of an instance that the catalog lists.
 
+    Each is in force from the day it was listed on, so that a newer one in a later catalog changes no past costs.
     `devices` are rows of `store.read.devices`. An instance's price is for its accelerators together, so that its
     CPUs have none of their own. An unknown region or purchase is not guessed.
     """
@@ -19,15 +19,12 @@ def detected_prices(devices: Rows, market: Market, today: date) -> dict[str, Pri
         accelerator = market.accelerator(row.name) if row.kind == "gpu" else None
         if accelerator is None or None in (row.cloud, row.instance_type, row.region, row.purchase):
             continue
-        offer = _listed(market.offers(accelerator.name, row.purchase), row.cloud, row.instance_type, row.region)
-        if offer is not None:
-            found[row.uuid] = _price(row.uuid, offer, market, today)
+        wanted = row.cloud, row.instance_type, row.region
+        offers = market.offers(accelerator.name, row.purchase)
+        listed = [each for each in offers if (each.provider, each.instance_type, each.region) == wanted]
+        if listed:
+            found[row.uuid] = tuple(_price(row.uuid, offer, market, today) for offer in listed)
     return found
-
-
-def _listed(offers: Iterable[Offer], cloud: str, instance_type: str, region: str) -> Offer | None:
-    wanted = (cloud, instance_type, region)
-    return next((each for each in offers if (each.provider, each.instance_type, each.region) == wanted), None)
 
 
 def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
@@ -38,4 +35,12 @@ def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
         f"list price of {offer.provider} {offer.instance_type} {purchase} in {offer.region}, "
         f"{offer.as_of} ({offer.source}){stale}"
     )
-    return Price(uuid, offer.nano_usd_per_device_hour, from_ts=0, set_by="catalog", note=note, listed=True)
+    midnight = datetime.combine(offer.as_of, time(), UTC)
+    return Price(
+        uuid,
+        offer.nano_usd_per_device_hour,
+        from_ts=int(midnight.timestamp()),
+        set_by="catalog",
+        note=note,
+        listed=True,
+    )

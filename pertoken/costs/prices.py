@@ -1,6 +1,6 @@
 """What a device-hour costs, and since when: effective-dated, so that a new price never changes past costs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -33,11 +33,14 @@ class Priced:
 class PriceBook:
     """All prices ever set. The most exact selector in force wins, then the one in force since latest.
 
-    `detected` are list prices by device UUID, for devices that no price set is in force for.
+    `detected` are list prices by device UUID, each from the day it was listed on, for devices and times that no price
+    set is in force for.
     """
 
-    def __init__(self, prices: Iterable[Price], detected: Mapping[str, Price] | None = None) -> None:
-        self.detected = dict(detected or {})
+    def __init__(self, prices: Iterable[Price], detected: Mapping[str, Sequence[Price]] | None = None) -> None:
+        self.detected = {
+            uuid: tuple(sorted(each, key=lambda price: price.from_ts)) for uuid, each in (detected or {}).items()
+        }
         self.prices = tuple(sorted(prices, key=lambda price: (price.from_ts, price.set_ts)))
 
     def at(self, device: Priced, ts: int) -> Price | None:
@@ -47,11 +50,18 @@ class PriceBook:
             rank = _rank(price.selector, device)
             if rank and price.from_ts <= ts and (best is None or rank >= best[0]):
                 best = rank, price
-        return best[1] if best else self.detected.get(device.uuid)
+        if best:
+            return best[1]
+        return next((price for price in reversed(self.detected.get(device.uuid, ())) if price.from_ts <= ts), None)
 
     def changes(self) -> tuple[int, ...]:
         """Every instant at which some price came into force."""
-        return tuple(sorted({price.from_ts for price in self.prices if price.from_ts}))
+        listed = (price for each in self.detected.values() for price in each)
+        return tuple(sorted({price.from_ts for price in (*self.prices, *listed) if price.from_ts}))
+
+
+def _since(price: Price) -> tuple[int, int]:
+    return price.from_ts, price.set_ts
 
 
 def _rank(selector: str, device: Priced) -> int:

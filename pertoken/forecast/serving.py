@@ -37,12 +37,12 @@ __all__ = [
 Range = tuple[float, float, float]
 """Low, likely, high."""
 BISECTIONS = 60
-Z_80 = 1.2816
-"""Standard deviations of a normal distribution on either side that hold 80 % of it."""
 SOME_WAIT = 0.1
 """Waiting requests from which a measured TTFT says more of the queue than of prefill."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it tells how many sequences fill it: below, fixed blocks and prefixes blur it."""
+Z_80 = 1.2816
+"""Standard deviations of a normal distribution on either side that hold 80 % of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,8 @@ def compare(
     running = (np.array([max(1.0, load.running)]), np.array([after.running.concurrency]))
     kept = (known.kept(now), known.kept(to))
     found = ratio(here, there, efficiency(), deviation(), running, known.posterior, kept)
-    said = Ratio(float(attenuation(kinds) * found.log_ratio[0]), float(half_width(kinds, found.log_sd)[0]) / Z_80)
+    log_ratio = float(attenuation(kinds) * found.log_ratio[0])
+    said = Ratio(log_ratio, float(half_width(kinds, found.log_sd)[0]) / Z_80)
     if opinion is not None:
         points = [operating_point(each, load, float(at[0])) for each, at in zip((now, to), running, strict=True)]
         seen = float(found.before.tok_s[0]) if known.measured else None

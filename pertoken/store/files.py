@@ -24,7 +24,8 @@ Put = Callable[[Rows], None]
 @contextmanager
 def csv_out(file: TextIO, table: str) -> Iterator[Put]:
     """What writes slices of a table to a text file, which begins with the names of its columns."""
-    writer = csv.writer(file, lineterminator="\n")
+    # Text is always quoted: a lone carriage return would else end a line when it is read.
+    writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow([column.name for column in columns(table)])
     yield lambda rows: writer.writerows([_text(value) for value in row] for row in rows)
 

@@ -15,7 +15,7 @@ from pertoken.store import rows
 from pertoken.store import telemetry as t
 from pertoken.store.before import Before
 from pertoken.store.ids import stable_id
-from pertoken.store.open import explained, put_rows, upsert, writing
+from pertoken.store.open import check_revision, explained, put_rows, revision, upsert, writing
 from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR, MINUTE, roll_up
 from pertoken.store.samples import SAMPLES
@@ -39,11 +39,13 @@ class Writer:
     def __init__(self, place: Place, max_bytes: int | None = None) -> None:
         """Open `place` for writing; its data file does not grow beyond `max_bytes`.
 
-        Raises StoreError if it cannot be opened, CorruptStore if it is damaged.
+        Raises StoreError if it cannot be opened or is of another schema, CorruptStore if it is damaged.
         """
         self.place = place
         with explained(place):
-            self._connection = writing(place, "telemetry").connect()
+            engine = writing(place, "telemetry")
+            check_revision(revision(engine, "telemetry"), "telemetry", place)
+            self._connection = engine.connect()
         self._dialect = self._connection.dialect.name
         self._seen: dict[int, tuple[object, int]] = {}
         """By id: an identity as it was last written, and that tick's `ts`."""

@@ -88,7 +88,8 @@ class PertokenApp(App[None]):
         self._renew()
 
     def _renew(self) -> None:
-        if isinstance(self.screen, Page):
+        # An answer may come while the app ends, when there is no screen left.
+        if self.screen_stack and isinstance(self.screen, Page):
             self.screen.renew()
 
     async def action_act(self, action: str) -> None:

@@ -79,6 +79,12 @@ def firmware(root: Path, **words: str) -> Path:
         ("aws", AWS, ("X-aws-ec2-metadata-token", TOKEN), ("p5.48xlarge", "us-east-1", "on_demand")),
         ("gcp", GCP, ("Metadata-Flavor", "Google"), ("a3-highgpu-8g", "us-central1", "spot")),
         ("azure", AZURE, ("Metadata", "true"), ("Standard_ND96isr_H100_v5", "eastus", "on_demand")),
+        (
+            "azure",
+            {**AZURE, f"/metadata/instance/compute/priority{_QUERY}": "Spot"},
+            ("Metadata", "true"),
+            ("Standard_ND96isr_H100_v5", "eastus", "spot"),
+        ),
     ],
 )
 def test_each_clouds_metadata_service_tells_instance_region_and_purchase(

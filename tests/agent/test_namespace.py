@@ -1,9 +1,16 @@
+import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace, uses_driver
 from pertoken.agent.readings import Gap
 from tests.agent.values import gpu, probe
+from tests.standin_nvml import Gpu, Machine, environment
 
 ENGINE = 41
 
@@ -56,3 +63,19 @@ def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() ->
 
 def test_a_process_that_has_no_driver_mapped_does_not_hold_a_gpu() -> None:
     assert not uses_driver(1) and not uses_driver(2**22 + 1)
+
+
+def test_an_agent_in_a_pid_namespace_of_its_own_attributes_nothing_and_doctor_says_why(tmp_path: Path) -> None:
+    enter = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*enter, "true"], capture_output=True).returncode:
+        pytest.skip("no pid namespace can be made here")
+    machine = Machine(gpus=(Gpu("GPU-1", processes=((645_400, 2**30), (1, 2**30))),))
+    env = environment(machine, control=tmp_path / "machine") | {"PERTOKEN_AGENT_PROBES": "nvidia"}
+    command = [*enter, sys.executable, "-m", "pertoken", "doctor", "--json", "--db", str(tmp_path / "db")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    findings = {each["text"]: each for each in json.loads(done.stdout)}
+    (host,) = (each for text, each in findings.items() if text.startswith("processes of the host: "))
+    (gpu,) = (each for text, each in findings.items() if text.startswith("processes: "))
+    assert host["area"] == "host" and "hostPID: true" in host["remedy"]
+    assert "pid 645400, 1" in gpu["text"] and "hostPID: true" in gpu["remedy"]
+    assert not [text for text in findings if text.startswith("held by")], "not even pid 1, which is somebody here"

@@ -1,5 +1,6 @@
-import os
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 from pertoken.agent.service import File, Plan, hidden_from_service, install, installation, uninstall
 from pertoken.config import load
+from pertoken.errors import BadInput
+from tests.agent.whole_agent import until
 
 PLAN = installation("/opt/pertoken/bin/python", groups=["root", "video", "render"])
 UNIT_PATH = "etc/systemd/system/pertoken-agent.service"
@@ -92,24 +95,84 @@ def test_a_plan_is_shown_as_it_would_be_done() -> None:
     assert shown == "# /etc/x (unless there is one)\na = 1\n\n$ systemctl daemon-reload"
 
 
-def test_a_whole_agent_tells_its_manager_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
-    told: list[str] = []
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(60)
-        settings = {"PERTOKEN_AGENT_DISCOVER": "false", "PERTOKEN_AGENT_PROBES": ""}
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "pertoken", "agent", "--db", str(tmp_path / "db"), "--interval", "1s"],
-            env={**os.environ, **settings, "NOTIFY_SOCKET": str(tmp_path / "notify")},
-            stderr=subprocess.DEVNULL,
-        )
+def section(name: str) -> dict[str, list[str]]:
+    """The settings of one section of the unit."""
+    found: dict[str, list[str]] = {}
+    here = ""
+    for line in unit().splitlines():
+        if line.startswith("["):
+            here = line.strip("[]")
+        elif here == name and "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+class Manager:
+    """What systemd gives a service of type `notify`, and hears of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(folder / "notify"))
+        self.socket.settimeout(60)
+        self.folder = folder
+
+    def environment(self) -> dict[str, str]:
+        credentials = self.folder / "credentials"
+        credentials.mkdir(mode=0o700)
+        (name,) = section("Service")["LoadCredential"]
+        (credentials / name).write_text("postgresql://agent:canary@127.0.0.1:1/nowhere\n")
+        return {
+            "PATH": "/usr/bin:/bin",
+            "NOTIFY_SOCKET": str(self.folder / "notify"),
+            "CREDENTIALS_DIRECTORY": str(credentials),
+            "STATE_DIRECTORY": str(self.folder / "var/lib/pertoken"),
+            "CONFIGURATION_DIRECTORY": str(self.folder / "etc/pertoken"),
+            "WATCHDOG_USEC": str(180 * 10**6),
+            "LANG": "C.UTF-8",
+        }
+
+    def hear(self, state: str, n: int = 1) -> None:
+        """Wait until a state was told so many times."""
+        while n:
+            n -= self.socket.recv(1000).decode().splitlines().count(state)
+
+
+def test_the_units_own_command_is_ready_alive_reread_and_stopped_as_systemd_would_have_it(tmp_path: Path) -> None:
+    """Its paths are below the test's folder; everything else is the unit's."""
+    settings = tmp_path / "etc/pertoken/pertoken.toml"
+    install(installation(sys.executable, groups=[]), lambda _: None, tmp_path)
+    settings.write_text('[agent]\ninterval = "1s"\ndiscover = false\nprobes = []\ncloud_metadata = false\n')
+    (tmp_path / "var/lib/pertoken").mkdir(parents=True)
+    service = section("Service")
+    (start,) = service["ExecStart"]
+    command = [f"{tmp_path}{word}" if word.startswith(("/var", "/etc")) else word for word in shlex.split(start)]
+    command[0] = sys.executable
+    manager = Manager(tmp_path)
+    with (tmp_path / "log").open("wb") as log:
+        agent = subprocess.Popen(command, env=manager.environment(), cwd="/", stderr=log, stdout=log)
         try:
-            told += manager.recv(1000).decode().splitlines()
-            told += manager.recv(1000).decode().splitlines()
+            manager.hear("READY=1")
+            manager.hear("WATCHDOG=1", 2)
+            settings.write_text(settings.read_text().replace("1s", "2s"))
+            (reload,) = service["ExecReload"]
+            subprocess.run(shlex.split(reload.replace("$MAINPID", str(agent.pid))), check=True, timeout=60)
+            until(lambda: "recording every 2 s" in (tmp_path / "log").read_text(), "settings reread")
+            agent.send_signal(signal.SIGTERM)
+            manager.hear("STOPPING=1")
+            assert agent.wait(60) == 0
         finally:
             agent.terminate()
             agent.wait(60)
-        while told[-1] != "STOPPING=1":
-            told += manager.recv(1000).decode().splitlines()
-    assert told[:3] == ["READY=1", f"STATUS=recording in {tmp_path / 'db'}", "WATCHDOG=1"]
-    assert agent.returncode == 0
+            manager.socket.close()
+    assert (tmp_path / "var/lib/pertoken/telemetry.db").exists()
+    assert "canary" not in (tmp_path / "log").read_text()
+
+
+def test_the_watchdog_outlasts_the_longest_interval_and_a_stop_the_longest_call() -> None:
+    service, longest = section("Service"), 60
+    load(None, {"PERTOKEN_AGENT_INTERVAL": f"{longest}s"})
+    with pytest.raises(BadInput):
+        load(None, {"PERTOKEN_AGENT_INTERVAL": "120s"})
+    assert service["WatchdogSec"] == ["3min"] and 2 * longest <= 180
+    assert service["TimeoutStopSec"] == ["2min"] and service["SendSIGKILL"] == ["no"]

@@ -1,9 +1,12 @@
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pertoken.costs.prices import Priced
+from pertoken.catalog.market import load_market
+from pertoken.costs.detected import detected_prices
+from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.report import fleet_report, price_book
+from pertoken.store import read
 from pertoken.store.open import Store, open_store
 from pertoken.store.rows import DeviceRow, HostRow
 from pertoken.store.write import Writer
@@ -51,10 +54,30 @@ def test_the_screens_say_that_it_is_a_list_price_of_when_and_mark_a_stale_one(tm
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):
-        found = price_book(store, int(now.timestamp())).detected["GPU-1"]
+        (found,) = price_book(store, int(now.timestamp())).detected["GPU-1"]
         assert found.listed and found.note and "aws p5.48xlarge on-demand in us-east-1, 20" in found.note
         assert ("; stale: listed up to" in found.note) is stale
     report = fleet_report(store, 3600, END)
     (line,) = (each for each in report.devices if each.kind == "gpu")
     assert line.listed_price and line.nano_usd_per_hour == 6.88 * NANO_USD
     assert any("Nobody set a price for NVIDIA H100 80GB HBM3: dollars are by the list price" in h for h in report.hints)
+
+
+def test_a_list_price_is_in_force_from_the_day_it_was_listed_and_a_newer_one_changes_no_past_costs(
+    tmp_path: Path,
+) -> None:
+    store, market = recorded(tmp_path, P5), load_market()
+    with store.read() as connection:
+        rows = read.devices(connection, 0)
+    wanted = P5.cloud, P5.instance_type, P5.region
+    offers = market.offers("H100 SXM5")
+    old = next(each for each in offers if (each.provider, each.instance_type, each.region) == wanted)
+    new = replace(old, as_of=date(2026, 11, 1), nano_usd_per_device_hour=5 * NANO_USD)
+    both = replace(market, all_offers=(new, *market.all_offers))
+    book = PriceBook((), detected_prices(rows, both, date(2026, 11, 21)))
+    device = Priced(GPU.kind, GPU.name, GPU.uuid)
+    days = [int(datetime(*day, tzinfo=UTC).timestamp()) for day in ((2020, 1, 1), (2026, 10, 31), (2026, 11, 2))]
+    before, then, now = (book.at(device, ts) for ts in days)
+    assert before is None and then and now
+    assert (then.nano_usd_per_device_hour, now.nano_usd_per_device_hour) == (6.88 * NANO_USD, 5 * NANO_USD)
+    assert int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) in book.changes()

@@ -13,7 +13,7 @@ from benchmarks.fit_forecast import licensed, prior
 from benchmarks.forecast_baselines import baselines
 from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters
 from benchmarks.forecast_folds import clusters, predict, quantile, score
-from benchmarks.performance import Measurements, Pairs, device, read
+from benchmarks.performance import Measurements, Pairs, device, measured, paired, read, with_carried
 from pertoken.forecast.efficiency import deviation, efficiency, transfer
 
 DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
@@ -193,3 +193,13 @@ def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None
 def test_devices_are_known_by_the_names_people_write(written: str, meant: str | None) -> None:
     found = device(written)
     assert (found.name if found else None) == meant
+
+
+def test_a_refit_sees_the_scored_rows_first_and_every_carried_one_once(rows: tuple[Measurements, Pairs]) -> None:
+    measurements, pairs = with_carried(*rows)
+    assert [row["key"] for row in measurements.rows] == [row["key"] for row in rows[0].rows]
+    assert len(pairs.rows) == len(rows[1].rows) and (pairs.before == rows[1].before).all()
+    strange = measured([{"key": "mine", "model": "m", "gpu": "L4", "output_tok_s_total": "5"}])
+    more, changes = with_carried(strange, paired(strange.rows, []))
+    assert more.rows[0]["key"] == "mine" and len(more.rows) == len(measurements.rows) + 1
+    assert more.rows[changes.before[0]]["key"] == changes.rows[0]["before"]

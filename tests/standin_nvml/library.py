@@ -66,6 +66,8 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
             if self.unloaded:
                 self.initialised = False
                 return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            if name in self.failing and not hasattr(body, "per_gpu"):
+                return self.failing[name]
             if name == "nvmlInitWithFlags":
                 return int(body(self, *given))
             after = self.machine.reload_after

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.gpu import Gpu, Source
-from pertoken.agent.probes.nvml import GONE, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.nvml import DENIED, GONE, NO_ENTRY, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened
@@ -106,7 +106,10 @@ class NvidiaProbe:
         return True
 
     def _initialise(self) -> bool:
-        self.nvml.ask(_LIBRARY, _INIT)
+        try:
+            self.nvml.ask(_LIBRARY, _INIT)
+        except NvmlFault as error:
+            raise NvmlFault(NO_ENTRY) if error.fault is DENIED else error from None
         self._up = self._was_up = True
         self._driver_version = self.nvml.ask(_LIBRARY, _DRIVER_VERSION)
         self._listed = self.nvml.ask(_LIBRARY, _COUNT)

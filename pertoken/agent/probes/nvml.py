@@ -60,11 +60,16 @@ OUTDATED = Fault(
     "the NVIDIA driver's library and its kernel module are of different versions",
     "reload the NVIDIA kernel modules or reboot",
 )
+DENIED = Fault(Scope.CALL, "denied", "the NVIDIA driver gives it only to a privileged user", "run the agent as root")
+NO_ENTRY = Fault(
+    Scope.LIBRARY,
+    "denied",
+    "this process may not open the NVIDIA driver's device nodes, so that nothing of its GPUs can be read",
+    "rights to read and write /dev/nvidiactl and /dev/nvidia*; `pertoken agent install` gives them",
+)
 FAULTS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION: Fault(
-        Scope.CALL, "denied", "the NVIDIA driver gives it only to a privileged user", "run the agent as root"
-    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: DENIED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Fault(
         Scope.CALL, "missing", "the installed NVIDIA driver is too old to have it", _UPDATE
     ),

@@ -243,6 +243,19 @@ def test_what_was_refused_is_asked_again_after_a_reload() -> None:
         assert library.gpu_calls[UTIL, eight()[0].uuid] == 2
 
 
+def test_a_driver_that_lets_this_process_not_in_names_the_rights_and_is_tried_again() -> None:
+    clock = ManualClock()
+    with installed(Machine(gpus=eight()), clock) as library:
+        library.failing["nvmlInitWithFlags"] = pynvml.NVML_ERROR_NO_PERMISSION
+        probe = NvidiaProbe(clock)
+        devices, (gap,) = probe.read(processes=False)
+        assert devices == () and (gap.metric, gap.status) == ("nvidia", "denied")
+        assert "/dev/nvidia" in (gap.remedy or "")
+        library.failing.clear()
+        clock.now_s += 6
+        assert len(probe.read(processes=False)[0]) == 8
+
+
 def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back() -> None:
     clock = ManualClock()
     with installed(Machine(gpus=eight()), clock) as library:

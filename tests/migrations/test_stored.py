@@ -1,0 +1,168 @@
+"""Databases that were stored with older schemas: they come up to date whole, or stay as they were."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from click.testing import CliRunner
+from sqlalchemy import MetaData, Table, insert, select, text
+
+from pertoken import migrations
+from pertoken.cli import main
+from pertoken.costs.report import fleet_report
+from pertoken.errors import StoreError
+from pertoken.migrations import _config, drift, upgrade
+from pertoken.store.open import REVISIONS, open_store, revision, writing
+from pertoken.store.place import GROUPS, Place, place
+from pertoken.store.verify import verify
+from pertoken.store.write import Writer
+from tests.postgres import server_url
+from tests.values import tick
+
+STORED = Path(__file__).with_name("stored")
+END = 1_790_000_400
+ROOT = Path(__file__).parents[2]
+
+
+def restored(folder: Path) -> Place:
+    """The database as it was stored by the first revision."""
+    folder.mkdir()
+    for group in GROUPS:
+        with closing(sqlite3.connect(folder / f"{group}.db")) as connection:
+            connection.executescript((STORED / f"{group}-0001.sql").read_text())
+    return place(str(folder))
+
+
+def rows(where: Place) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every table that the first revision had, each by the names of its columns."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        connection.row_factory = sqlite3.Row
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if name != "alembic_version":
+                found[name] = _sorted(dict(row) for row in connection.execute(f"SELECT * FROM {name}"))
+    return found
+
+
+def _sorted(values: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(values, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Place:
+    return restored(tmp_path / "db")
+
+
+def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: Place) -> None:
+    before = rows(old)
+    assert all(before[name] for name in before.keys() - {"engine_counter_1m", "engine_counter_1h"})
+    for group in GROUPS:
+        assert upgrade(old, group) == ("0001", REVISIONS[group][-1])
+        assert drift(old, group) is None
+    after = rows(old)
+    assert {name: after[name] for name in before} == before
+    with Writer(old) as writer:
+        writer.commit(tick(END + 120))
+        writer.roll_up()
+    assert [fault for fault in verify(old) if fault is not None] == []
+    report = fleet_report(open_store(old), 600, END)
+    assert report.deployments[0].nano_usd_per_mtok
+
+
+def test_a_stored_database_comes_up_to_date_on_postgresql(old: Place, tmp_path: Path) -> None:
+    with server_url(tmp_path / "postgres") as url:
+        server = place(url)
+        with _config(server, "telemetry") as (config, connection):
+            with connection.begin():
+                connection.execute(text("CREATE SCHEMA telemetry"))
+            command.upgrade(config, "0001")
+            before = {}
+            for name, values in rows(old).items():
+                table = Table(name, MetaData(), schema="telemetry", autoload_with=connection)
+                for row in values:
+                    if "complete" in row:
+                        row["complete"] = bool(row["complete"])
+                if values:
+                    connection.execute(insert(table), values)
+                before[name] = values
+            connection.commit()
+        assert upgrade(server, "telemetry") == ("0001", REVISIONS["telemetry"][-1])
+        assert drift(server, "telemetry") is None
+        with writing(server, "telemetry").connect() as connection:
+            for name, values in before.items():
+                table = Table(name, MetaData(), schema="telemetry", autoload_with=connection)
+                found = _sorted(dict(row) for row in connection.execute(select(table)).mappings())
+                assert found == _sorted(iter(values)), name
+
+
+@pytest.mark.parametrize("tables", [1, 5])
+def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finishes(old: Place, tables: int) -> None:
+    before = rows(old)
+    script = (
+        "import os, signal, sys; from alembic import op; from pertoken.migrations import upgrade\n"
+        "from pertoken.store.place import place\n"
+        "real, n = op.rename_table, 0\n"
+        "def rename(*a, **k):\n"
+        "    global n; real(*a, **k); n += 1\n"
+        f"    if n == {tables}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "op.rename_table = rename\n"
+        "upgrade(place(sys.argv[1]), 'telemetry')"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(old)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert revision(writing(old, "telemetry"), "telemetry") == "0001"
+    assert rows(old) == before
+    upgrade(old, "telemetry")
+    after = rows(old)
+    assert {name: after[name] for name in before} == before
+
+
+def test_who_only_reads_an_older_database_is_told_what_to_do_and_changes_nothing(old: Place) -> None:
+    before = rows(old)
+    with pytest.raises(StoreError, match="of an older pertoken; run `pertoken db upgrade --db"):
+        open_store(old)
+    done = CliRunner().invoke(main, ["advise", "--db", str(old)])
+    assert done.exit_code == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert rows(old) == before
+
+
+def test_an_agent_of_an_older_pertoken_refuses_a_newer_database_in_one_line(old: Place) -> None:
+    for group in GROUPS:
+        upgrade(old, group)
+    before = rows(old)
+    script = (
+        "import sys; from pertoken.store import open as o\n"
+        "o.REVISIONS = {**o.REVISIONS, 'telemetry': ('0001',)}\n"
+        "from pertoken.cli import main; main()"
+    )
+    for arguments in (["top"], ["advise"], ["db", "upgrade"], ["db", "purge"]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments, "--db", str(old)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert "written by a newer pertoken" in line
+    with pytest.raises(StoreError, match="written by a newer pertoken"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrations, "REVISIONS", {"telemetry": ("0001",)})
+        upgrade(old, "telemetry")  # what an agent starts before it writes
+    assert rows(old) == before
+
+
+def test_screens_and_an_agent_on_one_file_do_not_disturb_each_other(old: Place) -> None:
+    for group in GROUPS:
+        upgrade(old, group)
+    store = open_store(old)
+    with Writer(old) as writer:
+        for n in range(1, 60):
+            writer.commit(tick(END + 120 + 10 * n))
+            writer.roll_up()
+            assert fleet_report(store, 600, END + 120 + 10 * n).hosts[0].age_s == 0
+    assert [fault for fault in verify(old) if fault is not None] == []

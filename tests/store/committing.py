@@ -1,0 +1,19 @@
+"""`python -m tests.store.committing FOLDER FIRST`: ticks into a folder, each told on stdout once it is stored."""
+
+import sys
+
+from pertoken.store.place import place
+from pertoken.store.write import Writer
+from tests.store.filled import filled_tick
+
+if __name__ == "__main__":
+    with Writer(place(sys.argv[1])) as writer:
+        n = int(sys.argv[2])
+        while True:
+            writer.commit(filled_tick(n))
+            print(n, flush=True)
+            if n % 6 == 0:
+                writer.roll_up()
+            if n % 40 == 0:
+                writer.flush_witness()
+            n += 1
