@@ -231,6 +231,9 @@ class Settings:
     """Pause between two advice runs of `pertoken advise --every` and `pertoken up`."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take on one deployment."""
+    advisor_kernel_tables: str | None = _setting("advisor", _text, None, '"/opt/kernels/bin/python"')
+    """Python of an environment that has aiconfigurator (`pip install aiconfigurator`): NVIDIA's kernel tables are then
+    a second opinion, blended into each forecast they cover. Without it the forecast speaks alone."""
     market_provider: str | None = _setting("market", _text, None, '"aws"')
     """Only offers of this provider are considered; without it, all in the catalog."""
     market_region: str | None = _setting("market", _text, None, '"us-east-1"')

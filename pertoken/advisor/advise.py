@@ -1,8 +1,10 @@
 """One advice run: gather, run every rule, price what they propose, and keep what is worth a person's time."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pertoken.advisor.gather import Gathered, gather
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
@@ -13,7 +15,9 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.savings import Estimate, estimate
 from pertoken.deployment import Deployment, Fleet, Model
+from pertoken.errors import BadInput
 from pertoken.evidence import SERIES, Evidence
+from pertoken.forecast.opinion import KernelTables, Opinion
 from pertoken.store.ids import stable_id
 from pertoken.store.open import Store
 
@@ -41,18 +45,23 @@ def advise(
 ) -> Advice:
     """Run every loaded rule over the window ending at `now_ts`. `progress` is told each step.
 
-    Raises StoreError if the database cannot be read; a broken rule is a recommendation in state FAILED.
+    Raises StoreError if the database cannot be read, BadInput if the setting for kernel tables names no file; a
+    broken rule is a recommendation in state FAILED.
     """
+    tables = settings.advisor_kernel_tables
+    if tables and not Path(tables).is_file():
+        raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
     progress("reading telemetry")
     gathered = gather(store, market, window_s, now_ts)
     found: list[Recommendation] = []
-    for each in loaded:
-        if each.error:
-            found.append(_failed_load(each, now_ts))
-        for rule in each.rules:
-            progress(rule.rule_id)
-            for ran in run_rule(rule, gathered, market, settings.advisor_rule_timeout):
-                found += _recommendations(ran, gathered, market, settings, now_ts)
+    with KernelTables(tables) if tables else nullcontext() as opinion:
+        for each in loaded:
+            if each.error:
+                found.append(_failed_load(each, now_ts))
+            for rule in each.rules:
+                progress(rule.rule_id)
+                for ran in run_rule(rule, gathered, market, settings.advisor_rule_timeout):
+                    found += _recommendations(ran, gathered, market, settings, now_ts, opinion)
     return Advice(now_ts, window_s, tuple(sorted(found, key=_rank)))
 
 
@@ -77,7 +86,7 @@ def _failed_load(each: Loaded, now_ts: int) -> Recommendation:
 
 
 def _recommendations(
-    ran: Ran, gathered: Gathered, market: Market, settings: Settings, now_ts: int
+    ran: Ran, gathered: Gathered, market: Market, settings: Settings, now_ts: int, opinion: Opinion | None
 ) -> list[Recommendation]:
     target = ran.now.served_model if ran.now else "the fleet"
     if ran.now and ran.now.host:
@@ -100,7 +109,7 @@ def _recommendations(
         return [_but(base, State.FAILED, ran.failed, remedy="The rule itself is broken: tell its author.")]
     if ran.refusals:
         return [_but(base, State.REFUSED, "; ".join(ran.refusals))]
-    priced = [(each, _price(each, ran, gathered, market, settings, now_ts)) for each in ran.proposals]
+    priced = [(each, _price(each, ran, gathered, market, settings, now_ts, opinion)) for each in ran.proposals]
     worth = [(each, money) for each, money in priced if _against(money) is None]
     if not worth:
         reasons = dict.fromkeys(_against(money) or "" for _, money in priced)
@@ -110,7 +119,13 @@ def _recommendations(
 
 
 def _price(
-    proposal: Deployment | Fleet, ran: Ran, gathered: Gathered, market: Market, settings: Settings, now_ts: int
+    proposal: Deployment | Fleet,
+    ran: Ran,
+    gathered: Gathered,
+    market: Market,
+    settings: Settings,
+    now_ts: int,
+    opinion: Opinion | None,
 ) -> Estimate:
     candidate = proposal
     if isinstance(candidate, Deployment):
@@ -126,6 +141,7 @@ def _price(
         slo_ttft_ms=settings.slo_ttft_ms,
         slo_tpot_ms=settings.slo_tpot_ms,
         today=datetime.fromtimestamp(now_ts, UTC).date(),
+        opinion=opinion,
     )
 
 

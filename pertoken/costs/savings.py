@@ -15,6 +15,7 @@ from pertoken.costs.demand import Demand, demand
 from pertoken.costs.listed import price_relation
 from pertoken.deployment import Deployment, Fleet, FleetDevice, FleetPart
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.opinion import Opinion
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Change, Forecast, Point, Range, calibrate, compare
 from pertoken.provenance import Provenance, worst
@@ -65,10 +66,12 @@ def estimate(
     slo_ttft_ms: float | None = None,
     slo_tpot_ms: float | None = None,
     today: date | None = None,
+    opinion: Opinion | None = None,
 ) -> Estimate:
     """What going from `fleet` to `candidate` saves per month of 730 h.
 
-    `seen` holds the evidence of each deployment by its id. With `today` listed prices past their limit are marked.
+    `seen` holds the evidence of each deployment by its id. With `today` listed prices past their limit are marked;
+    a second `opinion` is blended into the forecast.
     Raises ValueError if the candidate is the present, or has other deployments than the fleet.
     """
     parts = [
@@ -79,7 +82,7 @@ def estimate(
     for now, to in zip(fleet.deployments, candidate.deployments, strict=True):
         if now != to:
             evidence = seen.get(now.deployment_id, Evidence({}))
-            change = _Changed(fleet, now, to, evidence, price_nano_usd_per_hour, market, today)
+            change = _Changed(fleet, now, to, evidence, price_nano_usd_per_hour, market, today, opinion)
             parts.append(change.estimate(slo_ttft_ms, slo_tpot_ms))
     if not parts:
         raise ValueError("the candidate is the fleet as it is: nothing to estimate")
@@ -114,6 +117,7 @@ class _Changed:
     price: Price
     market: Market
     today: date | None
+    opinion: Opinion | None
 
     def estimate(self, slo_ttft_ms: float | None, slo_tpot_ms: float | None) -> Estimate:
         knobs = set(self.now.changes_to(self.to))
@@ -135,7 +139,7 @@ class _Changed:
                 memory_active=asked.memory_active,
                 products_active=asked.products_active,
             )
-            change = compare(self.now, self.to, asked.load, self.market, calibration)
+            change = compare(self.now, self.to, asked.load, self.market, calibration, self.opinion)
         except NotMeasured as missing:
             return Estimate(unpriced=f"{missing.series} was not measured: {missing.remedy}")
         except (Abstained, ValueError) as reason:
@@ -169,7 +173,7 @@ class _Changed:
             throughput_ratio=change.ratio,
             slo=slo,
             provenance=worst([*origins, Provenance.FORECAST]),
-            assumptions=(*asked.assumptions, *change.after.assumptions, *money.assumptions),
+            assumptions=(*asked.assumptions, *change.after.assumptions, *_heard(change), *money.assumptions),
             against=(
                 *money.against,
                 *([miss] if miss else []),
@@ -334,6 +338,15 @@ def _sum(amounts: list[Money | None]) -> Money | None:
 
 def _month(nano_usd_per_hour: float) -> int:
     return round(nano_usd_per_hour * HOURS_PER_MONTH)
+
+
+def _heard(change: Change) -> tuple[str, ...]:
+    if change.heard is None:
+        return ()
+    if change.heard.log_ratio is None:
+        return (f"no second opinion: {change.heard.reason}",)
+    ratio = math.exp(change.heard.log_ratio)
+    return (f"NVIDIA's kernel tables say {ratio:.2g}×, blended in at the weight learned from measured pairs",)
 
 
 def _no_price(device: str) -> str:

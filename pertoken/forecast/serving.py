@@ -16,7 +16,7 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
 from pertoken.forecast.efficiency import absolute_half_width, attenuation, deviation, efficiency, half_width, transfer
 from pertoken.forecast.formats import defaults, has_fp8_cache
-from pertoken.forecast.opinion import Opinion, Ratio, blend, operating_point
+from pertoken.forecast.opinion import Opinion, Ratio, Said, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.units import format_bytes
@@ -119,6 +119,8 @@ class Change:
     tpot_ms_now: float
     """As the calibrated model has it at the running requests."""
     after: Forecast
+    heard: Said | None = None
+    """What the second opinion said, where one was asked; it is blended in already."""
 
 
 def forecast(deployment: Deployment, load: Load, market: Market, calibration: Calibration | None = None) -> Forecast:
@@ -229,12 +231,14 @@ def compare(
     found = ratio(here, there, efficiency(), deviation(), running, known.posterior, kept)
     log_ratio = float(attenuation(kinds) * found.log_ratio[0])
     said = Ratio(log_ratio, float(half_width(kinds, found.log_sd)[0]) / Z_80)
+    heard = None
     if opinion is not None:
         points = [operating_point(each, load, float(at[0])) for each, at in zip((now, to), running, strict=True)]
         seen = float(found.before.tok_s[0]) if known.measured else None
-        said = blend(said, opinion.log_ratio(*points), kinds, seen)
+        heard = opinion.log_ratio(*points)
+        said = blend(said, heard, kinds, seen)
     likely, spread = math.exp(said.log), math.exp(Z_80 * said.log_sd)
-    return Change((likely / spread, likely, likely * spread), 1000 * float(found.before.token_s[0]), after)
+    return Change((likely / spread, likely, likely * spread), 1000 * float(found.before.token_s[0]), after, heard)
 
 
 _KINDS = {

@@ -189,3 +189,26 @@ def test_advice_no_longer_found_expires_and_its_moves_are_kept(tmp_path: Path) -
             .order_by(advice.recommendation_event.c.version)
         ).scalars()
         assert list(moves)[-1] == "EXPIRED"
+
+
+def test_kernel_tables_are_heard_where_a_setting_names_them(
+    low_batch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = tmp_path / "python"
+    tables.write_text(
+        f"#!{sys.executable}\nimport json, sys\nfor line in sys.stdin:\n"
+        "    tok_s = 3000 if 'h200' in json.loads(line)['system'] else 1000\n"
+        "    print(json.dumps({'tok_s': tok_s}), flush=True)\n"
+    )
+    tables.chmod(0o700)
+    h200 = {"accelerator": ["H100 SXM5", "H200 SXM"]}
+    alone = next(each for each in advise(low_batch) if each["changes"] == h200)
+    monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tables))
+    found = advise(low_batch)
+    heard = next(each for each in found if each["changes"] == h200)
+    assert any("kernel tables say 3×" in each for each in heard["assumptions"])
+    assert alone["throughput_ratio"][1] < heard["throughput_ratio"][1] < 3
+    assert any("no second opinion" in line for each in found for line in each["assumptions"])
+    monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tmp_path / "nowhere"))
+    done = CliRunner().invoke(main, ["advise", "--db", str(low_batch)])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "there is no such file" in done.stderr
