@@ -6,6 +6,9 @@ weighs the same; pairs marked low-trust are left out; an abstention counts as no
 GPU, model and source is left out in turn and the table refitted without it, from the other rows of the file and the
 rows the repository carries, because a new host is like that.
 
+A change that only slows a device down (a power cap, a locked clock) is what the power model makes of it. Where joules
+per token were measured, their ratios are forecast and scored too, beside *no change* and *constant power*.
+
 Predictions of the shipped table go to `--out` as CSV; progress and tables for people go to stderr; stdout is one JSON
 object. `--skip-folds` leaves the refits out.
 """
@@ -24,6 +27,7 @@ from benchmarks.forecast_baselines import baselines, noise_floor
 from benchmarks.forecast_fit import Evidence, fit
 from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
 from benchmarks.performance import BadFile, Measurements, Pairs, read, with_carried
+from benchmarks.power import CAPPED, Watts, by_kind, log_ratios
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
@@ -183,6 +187,53 @@ def cut_rows(
     return rows
 
 
+def slow_down(watts: Watts, pairs: Pairs, predicted: Predicted) -> None:
+    """Put what the power model says of changes that only slow a device down in the place of no change."""
+    with np.errstate(all="ignore"):
+        tok_s, _ = log_ratios(watts, pairs, predicted.log_ratio)
+    slowed = np.isin(pairs.column("kind"), CAPPED) & np.isfinite(tok_s)
+    predicted.log_ratio[slowed] = tok_s[slowed]
+
+
+def energy_tables(
+    watts: Watts, pairs: Pairs, log_tok_s: Array, abstained: NDArray[np.bool_]
+) -> dict[str, dict[str, Score]]:
+    """Scores by kind of ratios of joules per generated token, on the pairs where they were measured and forecast."""
+    with np.errstate(all="ignore"):
+        forecast = log_ratios(watts, pairs, log_tok_s)[1]
+        constant = np.log(watts.devices_n[pairs.after] / watts.devices_n[pairs.before]) - log_tok_s
+    known = abstained | (np.isfinite(forecast) & np.isfinite(constant))
+    ratios = {
+        "energy per token": forecast,
+        "energy per token, constant power": constant,
+        "energy per token, no change": np.zeros(len(log_tok_s)),
+    }
+    return {
+        name: by_kind(pairs, np.where(abstained, 0.0, np.where(known, each, np.nan))) for name, each in ratios.items()
+    }
+
+
+def print_energy(found: dict[str, dict[str, Score]]) -> None:
+    """Median / p90 errors in percent, for people."""
+    for name, scores in found.items():
+        mean = macro(scores.values())
+        print(f"\n{name}: mean of kinds {100 * mean.median:.1f} / {100 * mean.p90:.1f} %", file=sys.stderr)
+        for kind, each in scores.items():
+            print(f"  {kind:20} n={each.n:<5} {100 * each.median:5.1f} / {100 * each.p90:5.1f} %", file=sys.stderr)
+
+
+def energy_rows(found: dict[str, dict[str, Score]]) -> list[Row]:
+    """The same as rows of the report."""
+    method = "|predicted/measured - 1| of J/token ratios, forecast tok/s, clusters equal, low-trust pairs out"
+    return [
+        Row(name, f"{kind}.{figure}", round(float(getattr(each, figure)), 4), "ratio", f"{method}; n={each.n}")
+        for name, scores in found.items()
+        for kind, each in [*scores.items(), ("mean of kinds", macro(scores.values()))]
+        for figure in ("median", "p90")
+        if np.isfinite(getattr(each, figure))
+    ]
+
+
 def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list[str]) -> None:
     """One line for each pair, in the order of the file."""
     with path.open("w", encoding="utf-8", newline="") as lines:
@@ -212,6 +263,8 @@ def main() -> None:
             print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
     shipped = predict(measurements, pairs, efficiency(), deviation(), _kept, damped=_damped)
+    watts = Watts(measurements)
+    slow_down(watts, pairs, shipped)
     half = half_widths(pairs, shipped)
     numbers = np.isfinite(shipped.log_ratio) & np.isfinite(half)
     why = [
@@ -237,12 +290,19 @@ def main() -> None:
         for column in FOLDS:
             fold, empty = fold_predictions(known, pairs, column, evidence, start, progress)
             bare += empty
+            slow_down(watts, pairs, fold)
             folds.append(fold.log_ratio)
             scored = trusted & np.isfinite(fold.log_ratio)
             found[f"without its {column}"] = tables(pairs, fold.log_ratio, half_widths(pairs, fold), abstained, scored)
     progress("")
     print_tables(found, bare)
-    rows = as_rows(found, measurements, bare) + cut_rows(measurements, pairs, folds, abstained, trusted)
+    energy = energy_tables(watts, pairs, shipped.log_ratio, abstained)
+    print_energy(energy)
+    rows = (
+        as_rows(found, measurements, bare)
+        + energy_rows(energy)
+        + cut_rows(measurements, pairs, folds, abstained, trusted)
+    )
     for row in rows:
         if row.subject in ("what is missing", "noise floor"):
             print(f"{row.subject}: {row.what} {row.value} {row.unit}", file=sys.stderr)

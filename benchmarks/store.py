@@ -223,7 +223,7 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
     screen_ms = median_ms(lambda: fleet_report(store, day.end_ts - day.start_ts, day.end_ts), 5)
     question = f"median of {repeats} calls, warm"
     rows += [
-        Row(US, "usd_per_mtok_by_model_and_hour", ours_ms, "ms", f"costs.hourly.costs.hourly.model_hours; {question}"),
+        Row(US, "usd_per_mtok_by_model_and_hour", ours_ms, "ms", f"costs.hourly.model_hours; {question}"),
         Row(US, "largest_error", wrong * 100, "%", "against what was generated"),
         Row(US, "exact", float(exact), "1 or 0", "every hour of every model equal to the nano-dollar per Mtok"),
         Row(US, "fleet_report", screen_ms, "ms", "all that the fleet screen shows over the same window; median of 5"),

@@ -80,10 +80,30 @@ def page(note: str) -> str:
         )
         + ".",
     ]
+    lines += _energy(rows)
     lines += ["\n## What would make it better\n", _MISSING, "| pairs | mean over folds and kinds |", "|---|---|"]
     for what in dict.fromkeys(what.rpartition(".")[0] for subject, what in rows if subject == "what is missing"):
         lines.append(f"| {what} | {_errors(rows, 'what is missing', what)} |")
     return "\n".join(lines) + "\n"
+
+
+def _energy(rows: dict[tuple[str, str], Any]) -> list[str]:
+    subjects = ("energy per token", "energy per token, constant power", "energy per token, no change")
+    kinds = dict.fromkeys(what.rpartition(".")[0] for subject, what in rows if subject == subjects[0])
+    return [
+        "\n## Energy\n",
+        "Ratios of joules per generated token, forecast from the shipped table's tokens/s and what the power model"
+        " ([`power.toml`](../pertoken/forecast/power.toml)) makes of it, where they were measured; median / p90. Its"
+        " constants were fitted on some of these rows; `python -m benchmarks.power` leaves each GPU out.\n",
+        "| kind of change | pairs | forecast | constant power | no change |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {kind} | {rows[subjects[0], f'{kind}.median']['method'].rpartition('n=')[2]} | "
+            + " | ".join(_errors(rows, subject, kind) for subject in subjects)
+            + " |"
+            for kind in sorted(kinds, key=lambda each: each == "mean of kinds")
+        ),
+    ]
 
 
 def _errors(rows: dict[tuple[str, str], Any], subject: str, kind: str) -> str:

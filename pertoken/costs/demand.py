@@ -26,9 +26,9 @@ class Demand:
     kv_use: float | None
     """Share of the KV cache in use while busy."""
     memory_active: float | None
-    """Share of the memory bandwidth used while busy."""
+    """Share of the memory bandwidth used while busy: as the device tells, else by the bytes its engine counts."""
     products_active: float | None
-    """Share of the tensor cores' time used while busy."""
+    """Share of the tensor cores' time used while busy: as the device tells, else by the FLOPs its engine counts."""
     provenance: Provenance
     assumptions: tuple[str, ...]
 
@@ -72,8 +72,8 @@ def demand(seen: Evidence) -> Demand:
         tpot_ms=_above_0(seen, "tpot_s", 1000),
         ttft_ms=_above_0(seen, "ttft_s", 1000),
         kv_use=_above_0(seen, "kv_use", 1),
-        memory_active=_while_busy(seen, "dram_active", share),
-        products_active=_while_busy(seen, "tensor_active", share),
+        memory_active=_while_busy(seen, "dram_active", share) or _engine_says(seen, "mbu"),
+        products_active=_while_busy(seen, "tensor_active", share) or _engine_says(seen, "mfu"),
         provenance=worst(origins),
         assumptions=tuple(assumptions),
     )
@@ -89,3 +89,9 @@ def _while_busy(seen: Evidence, name: str, busy: float) -> float | None:
     """A device's activity over all time as its activity while busy; None where that is too little time to tell."""
     mean = _above_0(seen, name, 1)
     return min(1.0, mean / busy) if mean is not None and busy >= LEAST_BUSY else None
+
+
+def _engine_says(seen: Evidence, name: str) -> float | None:
+    """What an engine's own FLOP or byte counter makes of its devices' peak while busy; None where it counts none."""
+    mean = _above_0(seen, name, 1)
+    return min(1.0, mean) if mean is not None else None

@@ -31,3 +31,11 @@ def test_without_any_length_or_prompt_counter_both_are_assumed_and_said() -> Non
 def test_no_generated_tokens_means_no_load() -> None:
     with pytest.raises(NotMeasured, match="generated_tok_s"):
         demand(evidence(running=2, busy=1, busy_generated_tok_s=1))
+
+
+def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> None:
+    told = {name: series.mean for name, series in low_batch().items() if name not in ("dram_active", "tensor_active")}
+    found = demand(evidence(**told, mbu=0.5, mfu=0.04))
+    assert (found.memory_active, found.products_active) == (0.5, 0.04)
+    both = demand(evidence(**told, dram_active=0.3, mbu=0.9, mfu=0.0))
+    assert (both.memory_active, both.products_active) == (0.5, None)

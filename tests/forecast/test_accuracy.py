@@ -4,16 +4,19 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.fit_forecast import licensed, prior
+from benchmarks.forecast import energy_rows, energy_tables, slow_down
 from benchmarks.forecast_baselines import baselines
 from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters
-from benchmarks.forecast_folds import clusters, predict, quantile, score
+from benchmarks.forecast_folds import Predicted, clusters, predict, quantile, score
 from benchmarks.performance import Measurements, Pairs, device, measured, paired, read, with_carried
+from benchmarks.power import Watts
 from pertoken.forecast.efficiency import deviation, efficiency, transfer
 
 DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
@@ -203,3 +206,42 @@ def test_a_refit_sees_the_scored_rows_first_and_every_carried_one_once(rows: tup
     more, changes = with_carried(strange, paired(strange.rows, []))
     assert more.rows[0]["key"] == "mine" and len(more.rows) == len(measurements.rows) + 1
     assert more.rows[changes.before[0]]["key"] == changes.rows[0]["before"]
+
+
+def test_energy_per_token_is_scored_where_measured_and_an_abstention_is_no_change(
+    rows: tuple[Measurements, Pairs],
+) -> None:
+    measurements, pairs = rows
+    watts, everything = Watts(measurements), np.ones(len(pairs.before), dtype=bool)
+    doubled = replace(pairs, log_energy_ratio=np.full(len(pairs.before), np.log(2.0)))
+    found = energy_tables(watts, doubled, np.zeros(len(pairs.before)), everything)
+    assert {round(each.median, 9) for scores in found.values() for each in scores.values()} == {0.5}
+    unknown = replace(pairs, log_energy_ratio=np.full(len(pairs.before), np.nan))
+    assert energy_rows(energy_tables(watts, unknown, pairs.log_ratio, ~everything)) == []
+
+
+def test_a_tighter_power_cap_is_forecast_to_slow_a_device_down_and_other_changes_stay_as_they_were() -> None:
+    capped = [
+        {
+            "key": key,
+            "source": "s",
+            "model": "meta-llama/Llama-3.1-8B",
+            "gpu": "RTX-3090",
+            "n_gpus": "1",
+            "weight_dtype": "bf16",
+            "engine": "vllm",
+            "batch_or_concurrency": "32",
+            "input_tokens": "512",
+            "output_tokens": "128",
+            "output_tok_s_total": "900",
+            "power_limit_w": watts,
+            "power_w_per_gpu": watts,
+        }
+        for key, watts in (("free", "350"), ("capped", "230"))
+    ]
+    measurements = measured(capped)
+    ends = {"before": "free", "after": "capped", "source": "s", "model": "m", "gpu_before": "g", "gpu_after": "g"}
+    pairs = paired(capped, [{**ends, "kind": kind} for kind in ("power_cap", "raise_batch")])
+    predicted = Predicted(np.zeros(2), np.full(2, 0.1))
+    slow_down(Watts(measurements), pairs, predicted)
+    assert predicted.log_ratio[0] < -0.02 and predicted.log_ratio[1] == 0
