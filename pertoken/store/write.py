@@ -1,5 +1,6 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
+import resource
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
@@ -84,8 +85,11 @@ class Writer:
 
     def _cap(self, max_bytes: int | None) -> None:
         pages = 2**32 - 2  # as many as SQLite knows: a cap that is no longer set is forgotten
-        if max_bytes is not None:
-            pages = max_bytes // int(self._connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+        page_bytes = int(self._connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+        # What was committed to the log but is beyond a limit of the process could never be written back.
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for most in (max_bytes, None if limit == resource.RLIM_INFINITY else limit):
+            pages = pages if most is None else min(pages, most // page_bytes)
         self._connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         self._connection.rollback()
 

@@ -107,6 +107,33 @@ def test_few_rows_and_many_rows_go_different_ways_to_the_same_end(
     assert there(server, where) == here(where)
 
 
+@pytest.mark.parametrize("rows", [1, 10_000], ids=["staged", "as arrays"])
+def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
+    owner_url: str, server: Place, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
+    where = host(tmp_path, host=f"ship-bent-{rows}", raw=True)
+    one = shipper(where, login(owner_url, let_in))
+    change(
+        server,
+        "CREATE OR REPLACE FUNCTION telemetry.bend() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN NEW.power_mw_sum := NEW.power_mw_sum # 1; RETURN NEW; END'",
+    )
+    change(
+        server,
+        "CREATE TRIGGER bend BEFORE INSERT ON telemetry.device_1m FOR EACH ROW "
+        f"WHEN (NEW.ts = {NOW // 3600 * 3600 - 600}) EXECUTE FUNCTION telemetry.bend()",
+    )
+    try:
+        with pytest.raises(StoreError, match="device_1m: the server stored other values than were sent"):
+            one.round()
+    finally:
+        change(server, "DROP TRIGGER bend ON telemetry.device_1m")
+    assert not any(there(server, where).values())
+    one.round()
+    assert there(server, where) == here(where)
+
+
 def test_text_that_needs_escaping_arrives_as_it_was(
     owner_url: str, server: Place, let_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
