@@ -1,7 +1,8 @@
 """Who holds a device: rows for what is shared, and one word of the deployment where it holds its devices whole.
 
 Most devices belong to one deployment, and nothing else, for weeks. Then a row for each device and tick would only say
-again what the deployment's row and the devices of its epoch say: it is left out, and read as if it were there.
+again what the deployment's row and the devices of its epoch say: it is left out, and read as if it were there. The
+devices of an epoch never change once they are known (`agent.epochs`).
 """
 
 from collections import defaultdict
@@ -9,14 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import BigInteger, CompoundSelect, cast, literal, select, union_all
+from sqlalchemy import BigInteger, CompoundSelect, Connection, cast, literal, select, union_all
 
 from pertoken.store import telemetry as t
 from pertoken.store.rows import DeploymentSample, DeviceShare
 from pertoken.units import SHARE
 
 
-def folded(samples: Sequence[Any], devices_of: Mapping[int, tuple[int, ...]]) -> list[Any]:
+def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
+    """Devices of every epoch."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for epoch_id, device_id in connection.execute(select(t.epoch_device)):
+        found[epoch_id].append(device_id)
+    return {epoch_id: tuple(each) for epoch_id, each in found.items()}
+
+
+def folded(samples: Sequence[Any], devices: Mapping[int, tuple[int, ...]]) -> list[Any]:
     """Samples of a tick, where shares that a deployment's row can tell are told by it; by the devices of each epoch."""
     shares: defaultdict[int, list[DeviceShare]] = defaultdict(list)
     for each in samples:
@@ -25,7 +34,7 @@ def folded(samples: Sequence[Any], devices_of: Mapping[int, tuple[int, ...]]) ->
     whole: dict[int, int] = {}
     for sample in samples:
         if type(sample) is DeploymentSample:
-            provenance = _whole(sample, shares.get(sample.epoch_id, ()), devices_of.get(sample.epoch_id, ()))
+            provenance = _whole(sample, shares.get(sample.epoch_id, ()), devices.get(sample.epoch_id, ()))
             if provenance is not None:
                 whole[sample.epoch_id] = provenance
     return [

@@ -15,10 +15,9 @@ from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
 from pertoken.store.ids import stable_id
 from pertoken.store.open import put_rows, upsert
-from pertoken.store.read import epoch_devices
 from pertoken.store.samples import SAMPLES
 from pertoken.store.seal import SEALED, Seals
-from pertoken.store.shares import folded
+from pertoken.store.shares import devices_of, folded
 from pertoken.store.upserts import adding, columns_of, replacing
 
 _STATE = attrgetter(*(column.name for column in t.counter_state.columns))
@@ -42,7 +41,7 @@ class TickWriter:
         """By id: an identity as it was last written, and that tick's `ts`."""
         self._bucket_sets: frozenset[int] = frozenset()
         """Those that are stored already."""
-        self._devices_of = epoch_devices(connection)
+        self._devices_of = devices_of(connection)
         self._put_now: dict[int, tuple[object, int]] = {}
 
     def put(self, tick: rows.Tick) -> list[outbox.Mark]:
@@ -110,8 +109,8 @@ class TickWriter:
 
     def _samples(self, tick: rows.Tick) -> None:
         by_type = defaultdict(list)
-        devices_of = {**self._devices_of, **{each.epoch_id: each.device_ids for each in tick.epochs}}
-        for sample in folded(tick.samples, devices_of):
+        devices = {**self._devices_of, **{each.epoch_id: each.device_ids for each in tick.epochs}}
+        for sample in folded(tick.samples, devices):
             by_type[type(sample)].append(sample)
         dirty: set[tuple[str, int, int]] = set()
         for kind, samples in by_type.items():
