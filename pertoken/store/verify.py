@@ -80,6 +80,7 @@ class _Pass:
         for name in (*SEALED, t.batch.name, t.seal.name):
             yield from self._guarded(name, self._pages(name))
         yield from self._guarded(t.batch.name, self._batches(told))
+        yield from self._guarded(t.seal.name, self._seals())
         for sealed in SEALED.values():
             yield from self._guarded(sealed.table.name, self._rows(sealed))
         yield from self._guarded(t.batch.name, self._batches_and_seals())
@@ -134,6 +135,16 @@ class _Pass:
             missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
             yield Fault(name, missing, None, last.ts or told.ts, told.ts)
 
+    def _seals(self) -> Iterator[Fault | None]:
+        """Seals are of tables and stretches that there are, in order."""
+        before = ("", 0)
+        for name, ts in self._ask("SELECT name, ts FROM seal"):
+            sealed = SEALED.get(name)
+            if sealed is None or (name, ts) <= before or (ts % sealed.span_s if sealed.span_s else ts):
+                yield Fault(t.seal.name, f"one of {name!r} at {ts} is of nothing")
+            before = name, ts
+        yield None
+
     def _rows(self, sealed: Sealed) -> Iterator[Fault | None]:
         """Add up rows in the order of the key, beside the seals."""
         name, keys = sealed.table.name, sealed.keys
@@ -173,6 +184,10 @@ class _Pass:
             n, crc_sum, by_owner = (a - b for a, b in zip(counted[start], found[0] if found else NOTHING, strict=True))
             if n == crc_sum == 0 and by_owner % PRIME == 0:
                 return None
+            if sealed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
+                # No row changes one of the sums alone.
+                text = f"that of {name} is not as it was stored"
+                return Fault(t.seal.name, text, None, start if end else None, end)
             owner_id = self._owner(sealed, crc_sum, by_owner) if sealed.owner else None
         finally:
             self._raw.rollback()

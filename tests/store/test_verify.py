@@ -87,6 +87,19 @@ def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one
     assert faults(where) == [Fault("device_1m", "rows are not as they were stored", None, START + 3600, START + 7200)]
 
 
+@pytest.mark.parametrize(
+    "changed", ["row_count = row_count + 1", "crc_sum = crc_sum + 8", "owner_sum = owner_sum + 8", "ts = ts + 1"]
+)
+def test_a_seal_that_changed_is_told_from_rows_that_did(where: Place, changed: str) -> None:
+    change(where, f"UPDATE seal SET {changed} WHERE name = 'device_1m' AND ts = {START + 3600}")
+    assert "seal" in {fault.table for fault in faults(where)}
+
+
+def test_a_seal_of_a_table_that_is_none_is_told(where: Place) -> None:
+    change(where, f"UPDATE seal SET name = 'devicf_1m' WHERE name = 'device_1m' AND ts = {START + 3600}")
+    assert {fault.table for fault in faults(where)} == {"seal", "device_1m"}
+
+
 def test_what_was_damaged_is_not_made_good_by_writing_on(where: Place) -> None:
     change(where, "UPDATE device SET uuid = 'GPU-?' WHERE device_id = 1")
     change(where, "UPDATE counter_state SET value = value + 1 WHERE owner_id = 1")
