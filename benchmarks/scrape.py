@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import Row, Target, report
 from pertoken.agent.engines.vllm import ADAPTER
-from pertoken.agent.page import Labels, parse
+from pertoken.agent.page import Labels, Parser, parse
 from pertoken.agent.scrape import Limits, get
 
 CAPTURES = Path(__file__).parents[1] / "tests/captures"
@@ -73,10 +73,10 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 def measure(rounds: int, url: str) -> dict[str, float]:
     """Median CPU milliseconds by subject."""
-    turns = itertools.cycle(PAGES)
+    turns, parser = itertools.cycle(PAGES), Parser(ADAPTER.wanted)
     works: dict[str, Callable[[], object]] = {
-        "scrape": lambda: ADAPTER.read(parse(get(url, Limits()).body, ADAPTER.wanted)),
-        "parse": lambda: ADAPTER.read(parse(next(turns), ADAPTER.wanted)),
+        "scrape": lambda: ADAPTER.read(parser.parse(get(url, Limits()).body)),
+        "parse": lambda: ADAPTER.read(parser.parse(next(turns))),
         "peer": lambda: peer(next(turns)),
     }
     for work in works.values():
