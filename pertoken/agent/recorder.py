@@ -28,7 +28,7 @@ from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
-ROLL_UP_S = 30
+ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
