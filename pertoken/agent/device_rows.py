@@ -1,7 +1,7 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, Ho
 
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""
+_IDENTITY = tuple(each.name for each in fields(HostIdentity))
 SAME_BOOT_MS = 5000
 """Boot times this close are one boot: they are told as now minus uptime, and clocks are slewed."""
 
@@ -61,7 +62,7 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
         memory_bytes=host.memory_bytes,
         agent_version=version,
         interval_s=moment.interval_s,
-        **asdict(identity),
+        **{name: getattr(identity, name) for name in _IDENTITY},
     )
 
 
