@@ -214,11 +214,13 @@ def _epochs(
             for each in held
             if each.owner == step.engine.engine_id and device not in sliced
         )
+        # One that just restarted beside others has not used the CPUs yet: it runs where it ran.
+        spread = len(device_ids or (previous.device_ids if previous else ()))
         epochs[deployment_id] = follow(
             previous,
             deployment_id=deployment_id,
             knobs={
-                **layout(step.engine.kind, str(step.reading.knobs.get("split_mode")), len(device_ids)),
+                **layout(step.engine.kind, str(step.reading.knobs.get("split_mode")), spread),
                 **step.reading.knobs,
             },
             engine_version=step.reading.version,
