@@ -33,7 +33,7 @@ from tests.postgres import server_url as started
 HOSTS, GPUS_OF_A_HOST, DAYS = 125, 8, 30
 END = 1_790_005_200
 """Forty minutes into an hour, so that a window has minutes as well as hours."""
-SIZED = ("device_1m", "share_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
+SIZED = ("device_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
 
 
 def shipping(owner: Place, repeats: int) -> tuple[list[Row], float]:

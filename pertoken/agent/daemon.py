@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.notify import notify
@@ -25,6 +27,9 @@ from pertoken.store.open import REVISIONS, explained, revision, writing
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rows import Event
 from pertoken.store.server import shipping_server
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
 
 log = logging.getLogger("pertoken.agent")
 
@@ -43,6 +48,7 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
     is taken, cannot be written or is of a newer schema; BadInput for a database that is not a folder.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
     first = settings()
     where = place(first.db, first.advice)
     if where.folder is None:
@@ -89,7 +95,7 @@ def migrate(where: Place) -> None:
 
 
 class _Daemon:
-    """Ticks in the thread that runs it, between them what was asked for; looks and checks in threads beside it."""
+    """Ticks in the thread that runs it, between them what was asked for; a scheduler has looks and checks beside it."""
 
     def __init__(self, recorder: Recorder, where: Place, reread: Callable[[], Settings]) -> None:
         self._recorder, self._where, self._reread = recorder, where, reread
@@ -97,7 +103,18 @@ class _Daemon:
         """To be done between two ticks. Signals may put something here, whatever they interrupt."""
         self._asked_to_end = False
         self._ending = threading.Event()
-        self._beside: list[threading.Thread] = []
+
+    @cached_property
+    def _beside(self) -> "BackgroundScheduler":
+        """Runs what may take long. Imported once the first tick is stored."""
+        from apscheduler.executors.pool import ThreadPoolExecutor
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        return BackgroundScheduler(
+            executors={"look": ThreadPoolExecutor(1), "check": ThreadPoolExecutor(1)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
+        )
 
     def run(self, with_parent: bool) -> None:
         """Tick until told to stop. Raises CorruptStore if the database is damaged before."""
@@ -115,8 +132,8 @@ class _Daemon:
         try:
             self._recorder.begin()
             _tell("READY=1", f"STATUS=recording in {self._where}")
-            self._repeat("look", self._recorder.look, LOOK_S, lambda: LOOK_S)
-            self._repeat("check", self._check, CHECK_AFTER_S, lambda: self._recorder.settings.store_check_every)
+            self._schedule()
+            self._beside.start()
             gc.collect()
             gc.freeze()  # the collector need not walk all that was loaded, again and again
             log.info("recording in %s every %d s", self._where, self._recorder.settings.agent_interval)
@@ -128,8 +145,8 @@ class _Daemon:
         finally:
             _tell("STOPPING=1")
             self._ending.set()
-            for thread in self._beside:
-                thread.join()
+            if self._beside.running:
+                self._beside.shutdown(wait=True)
             self._recorder.end(damaged)
 
     def _tick_on(self) -> None:
@@ -144,23 +161,19 @@ class _Daemon:
             if left_s <= 0:
                 self._recorder.tick()
                 _tell("WATCHDOG=1")
-            # Else the clock was stepped back, or the interval was shortened.
-            due_ts = next_tick(time.time(), self._recorder.settings.agent_interval)
+            # Else the clock was set back, or the interval was shortened.
+            due_ts, before_ts = next_tick(time.time(), self._recorder.settings.agent_interval), due_ts
+            if due_ts <= before_ts:
+                self._schedule()
 
-    def _repeat(self, name: str, work: Callable[[], None], first_s: float, pause_s: Callable[[], float]) -> None:
-        """Do `work` again and again in a thread of its own."""
-
-        def repeat() -> None:
-            wait_s = first_s
-            while not self._ending.wait(wait_s):
-                try:
-                    work()
-                except Exception:
-                    log.exception("the %s failed", name)
-                wait_s = pause_s()
-
-        self._beside.append(threading.Thread(target=repeat, name=name))
-        self._beside[-1].start()
+    def _schedule(self) -> None:
+        """Looks and checks as set, counted from now: the scheduler waits for times of the wall clock as it is."""
+        check_s = self._recorder.settings.store_check_every
+        for work, first_s, pause_s in ((self._look, LOOK_S, LOOK_S), (self._check, CHECK_AFTER_S, check_s)):
+            name, first = work.__name__.strip("_"), datetime.now(UTC) + timedelta(seconds=first_s)
+            self._beside.add_job(
+                work, "interval", seconds=pause_s, start_date=first, id=name, executor=name, replace_existing=True
+            )
 
     def _end(self) -> None:
         self._asked_to_end = True
@@ -175,7 +188,11 @@ class _Daemon:
             log.error("settings not taken: %s", error)
             return
         self._recorder.apply(settings)
+        self._schedule()
         log.info("settings reread: recording every %d s", settings.agent_interval)
+
+    def _look(self) -> None:
+        self._recorder.look()
 
     def _check(self) -> None:
         try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.load import Arrivals, Lengths, from_buckets, typical
+from pertoken.forecast.served import acceptance
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
@@ -67,6 +68,7 @@ def demand(seen: Evidence) -> Demand:
             running=running.mean,
             waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
+            acceptance=_acceptance(seen),
         ),
         busy=share,
         busy_tok_s=rate.mean,
@@ -108,6 +110,14 @@ def arrivals(seen: Evidence) -> Asked:
             if its is Provenance.ASSUMED
         ),
     )
+
+
+def _acceptance(seen: Evidence) -> float | None:
+    """Of drafted tokens, from what its engine counts of drafts; None where it counts none."""
+    rate, length = (_above_0(seen, f"spec_acceptance_{name}", 1) for name in ("rate", "length"))
+    if rate is None or length is None:
+        return None
+    return acceptance(length, max(1.0, (length - 1) / rate))
 
 
 def _lengths(seen: Evidence, name: str, tokens_per_s: str, shape: Lengths) -> tuple[Lengths, Provenance]:

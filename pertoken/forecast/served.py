@@ -23,6 +23,7 @@ PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
 SLOW_LINK_BYTES_PER_S = 128e9
 """Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
+BISECTIONS = 40
 BASE_ACTIVE_PARAMS = 8e9
 """The graded tag `small` is 0 from here on."""
 
@@ -42,6 +43,8 @@ class Load:
     waiting: float = 0.0
     cached_share: float = 0.0
     """Prompt tokens found in the prefix cache, 0 to 1."""
+    acceptance: float | None = None
+    """Chance that a drafted token is accepted where those before it were, 0 to 1; None where nothing was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,8 @@ def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, 
         raise Abstained(f"the serving model does not know the dtype {deployment.kv_dtype}")
     hardware = kernels(_format_name(deployment), accelerator)
     tp, pp, dp = layout(deployment)
+    # Drafts nobody counted the success of are left to the calibration, as if there were none.
+    drafted = 0 if load.acceptance is None else deployment.num_speculative_tokens or 0
     held, graded = model_tags(columns)
     held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, deployment.kv_dtype)]
     if engine:
@@ -180,14 +185,32 @@ def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, 
         "concurrency": max(1.0, load.running + load.waiting),
         "prompt_len": load.prompt_len,
         "generated_len": load.generated_len,
-        "cached_share": load.cached_share,
+        "cached_share": 0.0 if deployment.enable_prefix_caching is False else load.cached_share,
         "max_num_seqs": deployment.max_num_seqs or defaults().max_num_seqs,
         "memory_share": deployment.gpu_memory_utilization or defaults().gpu_memory_utilization,
-        "accepted_len": 1.0,
-        "drafted_len": 0.0,
+        "accepted_len": accepted_len(load.acceptance, drafted),
+        "drafted_len": float(drafted),
         "clock_share": 1.0,
     }
     return columns, tag_row(held, graded)
+
+
+def accepted_len(acceptance: float | None, drafted: int) -> float:
+    """Tokens that one step gives: the accepted ones of its draft and one more.
+
+    Each is accepted independently: 1 + a + a² + ... + a^drafted (Leviathan et al., 2023, arXiv 2211.17192, equation 1).
+    """
+    return float(sum((acceptance or 0.0) ** place for place in range(drafted + 1)))
+
+
+def acceptance(length: float, drafted: float) -> float:
+    """The chance that gives this mean length with so many drafted tokens, 0 to 1: `accepted_len` inverted."""
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        short = accepted_len(middle, round(drafted)) < length
+        low, high = (middle, high) if short else (low, middle)
+    return low
 
 
 def layout(deployment: Deployment) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, Connection, Select, Table, and_, bindparam, c
 
 from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.shares import shares
 
 Rows = Sequence[Any]
 LAG_S = 2 * MINUTE
@@ -51,6 +52,21 @@ def segments(start: int, end: int, fine: Collection[int] = ()) -> tuple[Segment,
 def _sum(column: Any) -> Any:
     # PostgreSQL sums bigint as numeric, which would come back as Decimal.
     return cast(func.sum(column), BigInteger)
+
+
+def _columns(table: Table) -> list[Any]:
+    """Columns of a roll-up; how many samples had a gauge is said also where that is NULL, as many as there are."""
+    samples = table.c.get("samples")
+    return [
+        func.coalesce(each, samples).label(each.name) if each.name.endswith("_n") and each.nullable else each
+        for each in table.columns
+    ]
+
+
+def _shares(connection: Connection, segment: Segment) -> Any:
+    parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
+    rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
+    return shares(segment.seconds, rows, whole)
 
 
 def _by_notes(connection: Connection) -> bool:
@@ -151,7 +167,8 @@ def host_totals(connection: Connection, start: int, end: int) -> Rows:
 
 
 def _totals(connection: Connection, table: Table, keys: tuple[str, ...], start: int, end: int) -> Rows:
-    sums = [_sum(column).label(column.name) for column in table.columns if column.name not in (*keys, "ts", "revision")]
+    left = (*keys, "ts", "revision", "whole_provenance")
+    sums = [_sum(column).label(column.name) for column in _columns(table) if column.name not in left]
     return connection.execute(
         select(*(table.c[key] for key in keys), func.max(table.c.ts).label("ts"), *sums)
         .where(_between(connection, table, start, end))
@@ -171,17 +188,12 @@ def device_time(connection: Connection, segment: Segment) -> Rows:
 
 def share_time(connection: Connection, segment: Segment) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in a segment; busy within held."""
-    table = t.share_rollup[segment.seconds]
-    busy = case((table.c.busy_ns < table.c.held_ns, table.c.busy_ns), else_=table.c.held_ns)
+    held = _shares(connection, segment).subquery().c
+    busy = case((held.busy_ns < held.held_ns, held.busy_ns), else_=held.held_ns)
     return connection.execute(
         select(
-            table.c.device_id,
-            table.c.epoch_id,
-            _sum(table.c.held_ns).label("held_ns"),
-            _sum(busy).label("busy_ns"),
-        )
-        .where(_within(connection, table, segment))
-        .group_by(table.c.device_id, table.c.epoch_id)
+            held.device_id, held.epoch_id, _sum(held.held_ns).label("held_ns"), _sum(busy).label("busy_ns")
+        ).group_by(held.device_id, held.epoch_id)
     ).all()
 
 
@@ -190,7 +202,7 @@ def device_history(connection: Connection, device_ids: Collection[int], start: i
     found: list[Any] = []
     for segment in segments(start, end):
         table = t.device_rollup[segment.seconds]
-        query = select(table).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
+        query = select(*_columns(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
         found += connection.execute(query.order_by(table.c.device_id, table.c.ts)).all()
     return found
 
@@ -198,19 +210,18 @@ def device_history(connection: Connection, device_ids: Collection[int], start: i
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
     """Device roll-ups of a segment."""
     table = t.device_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+    return connection.execute(select(*_columns(table)).where(_within(connection, table, segment))).all()
 
 
 def host_buckets(connection: Connection, segment: Segment) -> Rows:
     """Host roll-ups of a segment."""
     table = t.host_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+    return connection.execute(select(*_columns(table)).where(_within(connection, table, segment))).all()
 
 
 def share_buckets(connection: Connection, segment: Segment) -> Rows:
     """Who held which device in the buckets of a segment."""
-    table = t.share_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+    return connection.execute(_shares(connection, segment)).all()
 
 
 def held_by_bucket(connection: Connection, segment: Segment, device_ids: Collection[int]) -> Rows:
@@ -251,10 +262,11 @@ _END: Any = bindparam("end")
 @cache
 def _held(seconds: int) -> Select[Any]:
     # Built once, as the three beside it: building takes longer than the answer.
-    of = t.share_rollup[seconds].c
-    inside = of.device_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
-    sums = select(of.epoch_id, of.ts, _sum(of.held_ns).label("held_ns"))
-    return sums.where(inside).group_by(of.epoch_id, of.ts)
+    part, deployment, device = t.share_rollup[seconds].c, t.deployment_rollup[seconds].c, t.epoch_device.c.device_id
+    rows = part.device_id.in_(_IN) & (part.ts >= _START) & (part.ts < _END)
+    whole = device.in_(_IN) & (deployment.ts >= _START) & (deployment.ts < _END)
+    held = shares(seconds, rows, whole).subquery().c
+    return select(held.epoch_id, held.ts, _sum(held.held_ns).label("held_ns")).group_by(held.epoch_id, held.ts)
 
 
 @cache
@@ -267,7 +279,7 @@ def _tokens(seconds: int) -> Select[Any]:
 def deployment_buckets(connection: Connection, segment: Segment, epoch_id: int | None = None) -> Rows:
     """Deployment roll-ups of a segment, by epoch and time."""
     table = t.deployment_rollup[segment.seconds]
-    query = select(table).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
+    query = select(*_columns(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
     return connection.execute(query if epoch_id is None else query.where(table.c.epoch_id == epoch_id)).all()
 
 

@@ -210,7 +210,7 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
     tables = tmp_path / "python"
     tables.write_text(
         f"#!{sys.executable}\nimport json, sys\nfor line in sys.stdin:\n"
-        "    tok_s = 3000 if 'h200' in json.loads(line)['system'] else 1000\n"
+        "    tok_s = 201 if 'h200' in json.loads(line)['system'] else 67\n"
         "    print(json.dumps({'tok_s': tok_s}), flush=True)\n"
     )
     tables.chmod(0o700)

@@ -1,6 +1,7 @@
 """When the agent ticks, by a clock that is set as it likes."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from queue import Empty
 from types import SimpleNamespace
 
@@ -17,6 +18,8 @@ class Clock:
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
         self.waits: list[float] = []
+        self.scheduled: list[float] = []
+        """When looks and checks were counted anew."""
 
     def time(self) -> float:
         return self.now_s
@@ -55,10 +58,12 @@ def ticks(
         if len(seen) == most:
             agent._end()
 
-    recorder = SimpleNamespace(tick=ticked, settings=SimpleNamespace(agent_interval=interval_s))
+    settings = SimpleNamespace(agent_interval=interval_s, store_check_every=3600)
+    recorder = SimpleNamespace(tick=ticked, settings=settings)
     monkeypatch.setattr(daemon, "time", SimpleNamespace(time=clock.time))
     agent = daemon._Daemon(recorder, place("/nowhere"), lambda: pytest.fail("nothing is reread"))  # type: ignore[arg-type]
     agent._asked = Asked(clock, meanwhile)  # type: ignore[assignment]
+    monkeypatch.setattr(agent, "_schedule", lambda: clock.scheduled.append(clock.now_s))
     agent._tick_on()
     return seen, clock
 
@@ -89,6 +94,7 @@ def test_a_clock_that_is_set_stops_no_ticks(monkeypatch: pytest.MonkeyPatch, ste
     seen, clock = ticks(monkeypatch, step)
     assert seen[2:] == [1004 + step_s + 2 * n for n in range(1, 5)]
     assert max(clock.waits) <= 2
+    assert clock.scheduled == ([1004 + step_s] if step_s < 0 else [])
 
 
 def test_a_clock_set_back_while_the_agent_waits_is_waited_for_an_interval_at_most(
@@ -105,6 +111,23 @@ def test_a_clock_set_back_while_the_agent_waits_is_waited_for_an_interval_at_mos
     seen, clock = ticks(monkeypatch, first, lambda n: step if n == 2 else None)
     assert seen[:3] == [1002, 1002 - 3600 + 2, 1002 - 3600 + 4]
     assert max(clock.waits) <= 2
+    assert len(clock.scheduled) == 1
+
+
+def test_looks_and_checks_are_counted_from_now_as_set() -> None:
+    settings = SimpleNamespace(agent_interval=1, store_check_every=600)
+    agent = daemon._Daemon(SimpleNamespace(settings=settings), place("/nowhere"), lambda: pytest.fail("not reread"))  # type: ignore[arg-type]
+    before = datetime.now(UTC)
+    for check_s in (600, 7200):
+        settings.store_check_every = check_s
+        agent._schedule()
+        jobs = {job.id: job for job in agent._beside.get_jobs()}
+        assert {name: job.trigger.interval.total_seconds() for name, job in jobs.items()} == {
+            "look": daemon.LOOK_S,
+            "check": check_s,
+        }
+        assert jobs["look"].trigger.start_date >= before + timedelta(seconds=daemon.LOOK_S)
+        assert jobs["check"].trigger.start_date >= before + timedelta(seconds=daemon.CHECK_AFTER_S)
 
 
 def test_what_is_asked_between_two_ticks_is_done_at_once_and_moves_none_of_them(

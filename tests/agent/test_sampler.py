@@ -16,7 +16,7 @@ from pertoken.agent.wire import decode
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
 
 PATIENCE_S = 60.0
-HEAVY = {"sqlalchemy", "textual", "alembic", "http.client", "click", "numpy", "amdsmi", "platformdirs"}
+HEAVY = {"sqlalchemy", "textual", "alembic", "http.client", "apscheduler", "click", "numpy", "amdsmi", "platformdirs"}
 NOTHING = Machine(absent=True)
 
 
