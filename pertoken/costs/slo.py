@@ -86,7 +86,8 @@ def latencies(
     except Abstained as reason:
         return Latencies(unknown=str(reason))
     origin = worst([requests.provenance, Provenance.FORECAST])
-    return Latencies(before, after, fewest, origin, (*requests.assumptions, *after.assumptions))
+    alike = (f"each of its {now.replicas} replicas gets as many requests",) if now.replicas > 1 else ()
+    return Latencies(before, after, fewest, origin, (*requests.assumptions, *after.assumptions, *alike))
 
 
 def _judged(figure: str, limit: float, at: Range, overloaded: float = 0.0) -> tuple[str, str | None]:
