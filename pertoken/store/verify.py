@@ -211,12 +211,13 @@ class _Pass:
         """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before."""
         names = [each.table.name for each in SAMPLES]
         marks = ", ".join("?" * len(names))
-        hours = self._ask(f"SELECT DISTINCT ts / {HOUR} * {HOUR} FROM batch ORDER BY 1")
+        # Before the first tick a batch has no time.
+        hours = self._ask(f"SELECT DISTINCT ts / {HOUR} * {HOUR} FROM batch WHERE ts > 0 ORDER BY 1")
         for (hour,) in hours[1:]:
             yield None
             self._raw.execute("BEGIN")
             try:
-                ((first,),) = self._ask("SELECT min(ts) FROM batch")
+                ((first,),) = self._ask("SELECT min(ts) FROM batch WHERE ts > 0")
                 ticks = self._ask(
                     "SELECT sum(row_count), sum(crc_sum) FROM batch WHERE ts >= ? AND ts < ?", hour, hour + HOUR
                 )
