@@ -1,6 +1,7 @@
 """What a person should start, set or switch on next, in whole sentences, most useful first."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, HostLine, MissingMetric
 from pertoken.units import format_duration
@@ -12,7 +13,7 @@ def hints(
     deployments: Sequence[DeploymentLine],
     missing: Sequence[MissingMetric],
 ) -> tuple[str, ...]:
-    """Hints for a fleet as it stands; none when there is nothing to do."""
+    """Hints for a fleet as it stands; none when there is nothing to do. Of `devices` one of each kind will do."""
     found: list[str] = []
     if not hosts:
         found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
@@ -46,6 +47,11 @@ def hints(
     return tuple(dict.fromkeys(found))
 
 
+def worth_a_hint(gap: Any) -> bool:
+    """Whether something that cannot be read may be in a hint: a person could switch it on, or it is a whole driver."""
+    return gap.metric in _VENDORS or (gap.status in ("denied", "missing", "failing") and bool(gap.remedy))
+
+
 def _gap_hints(
     devices: Sequence[DeviceLine], deployments: Sequence[DeploymentLine], missing: Sequence[MissingMetric]
 ) -> list[str]:
@@ -59,7 +65,7 @@ def _gap_hints(
             continue
         if gap.metric in _VENDORS:
             drivers.append(gap.reason)
-        elif gap.status in ("denied", "missing", "failing") and gap.remedy and gap.metric != "metrics_page":
+        elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
             metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(_NAMES.get(gap.metric, gap.metric))
     found = [
         f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."

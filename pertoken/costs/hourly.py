@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.ranks import FOLLOWING
-from pertoken.store import read
+from pertoken.store import read, sums
 from pertoken.store.open import Store
 from pertoken.store.rollup import HOUR
+from pertoken.store.segments import stretches
 from pertoken.store.telemetry import OTHER
 from pertoken.units import HOUR_MS, MTOK
 
@@ -47,13 +47,13 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[t
         # Ranks that follow hold devices, and their head counts their tokens.
         counting = [row.epoch_id for row in epochs if not row.base_url.startswith(FOLLOWING)]
         devices = {row.device_id: Priced(row.kind, row.name, row.uuid) for row in read.payers(connection)}
-        for segment in _at_one_price(read.segments(start, end, prices.changes()), prices):
+        for segment in (each for stretch in stretches(start, end, prices.changes()) for each in stretch):
             by_price: defaultdict[int | None, list[int]] = defaultdict(list)
             for device_id, device in devices.items():
                 price = prices.at(device, segment.start)
                 by_price[None if price is None else price.nano_usd_per_device_hour].append(device_id)
             for nano_usd_per_hour, device_ids in by_price.items():
-                for epoch_id, ts, held_ns in read.held_by_bucket(connection, segment, device_ids):
+                for epoch_id, ts, held_ns in sums.held_by_bucket(connection, segment, device_ids):
                     if epoch_id == OTHER or epoch_id not in model_of:
                         continue
                     key = model_of[epoch_id], ts // HOUR * HOUR
@@ -61,7 +61,7 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[t
                         unpriced.add(key)
                     else:
                         held[key] += held_ns * nano_usd_per_hour
-            for epoch_id, ts, prompt, generated in read.tokens_by_bucket(connection, segment, counting):
+            for epoch_id, ts, prompt, generated in sums.tokens_by_bucket(connection, segment, counting):
                 hour = found[model_of[epoch_id], ts // HOUR * HOUR]
                 known = hour.tokens is not None and prompt is not None and generated is not None
                 hour.tokens = hour.tokens + prompt + generated if known else None
@@ -70,13 +70,3 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[t
     for key in unpriced:
         found[key].nano_usd = None
     return dict(found)
-
-
-def _at_one_price(segments: tuple[read.Segment, ...], prices: PriceBook) -> list[read.Segment]:
-    """The same stretches, cut wherever a price changes (to the minute, as buckets are priced by their start)."""
-    parts = []
-    for each in segments:
-        inside = {-(-ts // each.seconds) * each.seconds for ts in prices.changes() if each.start < ts < each.end}
-        cuts = sorted({each.start, each.end, *(ts for ts in inside if ts < each.end)})
-        parts += [read.Segment(each.seconds, a, b) for a, b in pairwise(cuts)]
-    return parts

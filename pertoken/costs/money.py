@@ -1,7 +1,7 @@
 """The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -10,7 +10,8 @@ from pertoken.costs import ranks
 from pertoken.costs.ledger import Allocation, DeviceTime, allocate
 from pertoken.costs.lines import Bill
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.store import read
+from pertoken.store import read, sums
+from pertoken.store.segments import Segments
 
 
 @dataclass(slots=True)
@@ -45,37 +46,49 @@ class Money:
 
 def allocations(
     connection: Connection,
-    segments: tuple[read.Segment, ...],
+    stretches: Sequence[Segments],
     devices: Mapping[int, Priced],
     prices: PriceBook,
     led: Mapping[int, int],
     of_epoch: Mapping[int, int],
 ) -> Money:
-    """The bill of all devices over some segments, and what of it each epoch carries.
+    """The bill of all devices over some stretches, and what of it each epoch carries.
 
-    `led`: epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
+    Each stretch is at one price and one bill for each device: its buckets are added up before they are priced. `led`:
+    epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
     """
     money = Money()
-    for segment in segments:  # within one, no price changes
+    for stretch in stretches:
         held: dict[int, dict[int, int]] = defaultdict(dict)
         busy: dict[int, dict[int, int]] = defaultdict(dict)
-        for device_id, epoch_id, held_ns, busy_ns in read.share_time(connection, segment):
+        for device_id, epoch_id, held_ns, busy_ns in sums.share_time(connection, stretch):
             held[device_id][epoch_id] = held_ns
-            busy[device_id][epoch_id] = 0 if epoch_id in led else busy_ns
+            busy[device_id][epoch_id] = busy_ns
         if led:
-            heads = ranks.busy_shares(read.deployment_buckets(connection, segment), of_epoch)
-            for row in read.share_buckets(connection, segment):
-                if row.epoch_id in led:
-                    busy[row.device_id][row.epoch_id] += ranks.busy_ns(row, led, heads)
-        for device_id, duration_ms in read.device_time(connection, segment):
+            for device_id, epoch_id, busy_ns in _following(connection, stretch, led, of_epoch):
+                busy[device_id][epoch_id] = busy_ns
+        for device_id, duration_ms in sums.device_time(connection, stretch):
             device = devices.get(device_id)
             if device is None or device.parent_id is not None:
                 continue  # a MIG device is paid for with its GPU
-            price = prices.at(device, segment.start)
+            price = prices.at(device, stretch[0].start)
             if price is None:
                 money.unpriced_devices.add(device_id)
                 money.unpriced_epochs.update(held[device_id])
                 continue
-            time = DeviceTime(device_id, segment.start, duration_ms, held[device_id], busy[device_id])
+            time = DeviceTime(device_id, stretch[0].start, duration_ms, held[device_id], busy[device_id])
             money.add(allocate(time, price.nano_usd_per_device_hour))
     return money
+
+
+def _following(
+    connection: Connection, stretch: Segments, led: Mapping[int, int], of_epoch: Mapping[int, int]
+) -> Iterator[tuple[int, int, int]]:
+    """(device_id, epoch_id, busy_ns) of ranks that follow, which are busy while their head is, bucket by bucket."""
+    leading = [epoch for epoch, deployment in of_epoch.items() if deployment in led.values()]
+    found: dict[tuple[int, int], int] = defaultdict(int)
+    for segment in stretch:
+        heads = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), of_epoch)
+        for row in read.share_buckets(connection, segment, tuple(led)):
+            found[row.device_id, row.epoch_id] += ranks.busy_ns(row, led, heads)
+    return ((device_id, epoch_id, busy_ns) for (device_id, epoch_id), busy_ns in found.items())

@@ -1,56 +1,27 @@
 """Questions about telemetry, one statement each, answered from roll-ups. Rows are plain named tuples."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, Table, and_, bindparam, case, cast, func, or_, select
+from sqlalchemy import (
+    Connection,
+    Table,
+    and_,
+    case,
+    func,
+    or_,
+    select,
+)
 
 from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.segments import Segment, between, segments
 
 Rows = Sequence[Any]
 LAG_S = 2 * MINUTE
 """How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first
 minute of a window begins before the window."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Buckets of one length with start <= ts < end."""
-
-    seconds: int
-    start: int
-    end: int
-
-
-def segments(start: int, end: int, fine: Collection[int] = ()) -> tuple[Segment, ...]:
-    """Cover [start, end) with whole hours where possible and minutes elsewhere, without overlap.
-
-    `fine` holds instants at which something changed (a price): their hour is read by the minute, and no segment
-    reaches across one.
-    """
-    start, end = start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
-    split = {ts // HOUR * HOUR for ts in fine if ts % HOUR}
-    cuts = {-(-ts // MINUTE) * MINUTE for ts in fine}
-    found: list[Segment] = []
-    ts = start
-    while ts < end:
-        whole = ts % HOUR == 0 and ts + HOUR <= end and ts not in split
-        seconds = HOUR if whole else MINUTE
-        until = ts + HOUR if whole else min(end, ts // HOUR * HOUR + HOUR, *(cut for cut in cuts if cut > ts))
-        if found and found[-1].seconds == seconds and ts not in cuts:
-            found[-1] = Segment(seconds, found[-1].start, until)
-        else:
-            found.append(Segment(seconds, ts, until))
-        ts = until
-    return tuple(found)
-
-
-def _sum(column: Any) -> Any:
-    # PostgreSQL sums bigint as numeric, which would come back as Decimal.
-    return cast(func.sum(column), BigInteger)
 
 
 def _by_notes(connection: Connection) -> bool:
@@ -68,23 +39,14 @@ def _newest(connection: Connection, seen: Table, samples: Table, owner: str, own
 
 
 def _within(connection: Connection, table: Table, segment: Segment) -> Any:
-    return _between(connection, table, segment.start, segment.end)
-
-
-def _between(connection: Connection, table: Table, start: int, end: int) -> Any:
-    """Rows with start <= ts < end."""
-    inside = and_(table.c.ts >= start, table.c.ts < end)
-    if connection.dialect.name != "sqlite":
-        return inside
-    # SQLite has no index but the key, which begins with the owner: by owner it reads the window and not all of history.
-    owner = next(iter(table.primary_key))
-    owners = {"device_id": t.device, "epoch_id": t.epoch, "host_id": t.host}[owner.name]
-    return and_(owner.in_(select(owners.c[owner.name])), inside)
+    return between(connection.dialect.name, table, segment.start, segment.end)
 
 
 def hosts(connection: Connection) -> Rows:
-    """Every host, by name."""
-    return connection.execute(select(t.host).order_by(t.host.c.name)).all()
+    """Every host, by name, with the `ts` of its newest row."""
+    return connection.execute(
+        select(t.host, _newest(connection, t.host, t.host_sample, "host_id")).order_by(t.host.c.name)
+    ).all()
 
 
 def devices(connection: Connection, start: int) -> Rows:
@@ -132,57 +94,14 @@ def epochs(connection: Connection, start: int) -> Rows:
     ).all()
 
 
-def epoch_devices(connection: Connection) -> dict[int, tuple[int, ...]]:
-    """Devices of each epoch."""
-    found: dict[int, tuple[int, ...]] = {}
-    for epoch_id, device_id in connection.execute(select(t.epoch_device).order_by(t.epoch_device.c.device_id)):
-        found[epoch_id] = (*found.get(epoch_id, ()), device_id)
-    return found
-
-
-def device_totals(connection: Connection, start: int, end: int) -> Rows:
-    """Sums over [start, end) for each device, by the minute."""
-    return _totals(connection, t.device_rollup[MINUTE], ("device_id",), start, end)
-
-
-def host_totals(connection: Connection, start: int, end: int) -> Rows:
-    """Sums over [start, end) for each host, by the minute."""
-    return _totals(connection, t.host_rollup[MINUTE], ("host_id",), start, end)
-
-
-def _totals(connection: Connection, table: Table, keys: tuple[str, ...], start: int, end: int) -> Rows:
-    sums = [_sum(column).label(column.name) for column in table.columns if column.name not in (*keys, "ts", "revision")]
-    return connection.execute(
-        select(*(table.c[key] for key in keys), func.max(table.c.ts).label("ts"), *sums)
-        .where(_between(connection, table, start, end))
-        .group_by(*(table.c[key] for key in keys))
-    ).all()
-
-
-def device_time(connection: Connection, segment: Segment) -> Rows:
-    """(device_id, duration_ms): how long each device was there in a segment."""
-    table = t.device_rollup[segment.seconds]
-    return connection.execute(
-        select(table.c.device_id, _sum(table.c.duration_ms).label("duration_ms"))
-        .where(_within(connection, table, segment))
-        .group_by(table.c.device_id)
-    ).all()
-
-
-def share_time(connection: Connection, segment: Segment) -> Rows:
-    """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in a segment; busy within held."""
-    table = t.share_rollup[segment.seconds]
-    busy = case((table.c.busy_ns < table.c.held_ns, table.c.busy_ns), else_=table.c.held_ns)
-    return connection.execute(
-        select(
-            table.c.device_id,
-            table.c.epoch_id,
-            _sum(table.c.held_ns).label("held_ns"),
-            _sum(busy).label("busy_ns"),
-        )
-        .where(_within(connection, table, segment))
-        .group_by(table.c.device_id, table.c.epoch_id)
-    ).all()
+def epoch_devices(connection: Connection, start: int) -> dict[int, tuple[int, ...]]:
+    """Devices of each epoch that served since `start`."""
+    since = select(t.epoch.c.epoch_id).where(or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
+    query = select(t.epoch_device).where(t.epoch_device.c.epoch_id.in_(since)).order_by(t.epoch_device.c.device_id)
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for epoch_id, device_id in connection.execute(query):
+        found[epoch_id].append(device_id)
+    return {epoch_id: tuple(each) for epoch_id, each in found.items()}
 
 
 def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
@@ -207,22 +126,11 @@ def host_buckets(connection: Connection, segment: Segment) -> Rows:
     return connection.execute(select(table).where(_within(connection, table, segment))).all()
 
 
-def share_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Who held which device in the buckets of a segment."""
+def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
+    """Who held which device in the buckets of a segment: all epochs, or some."""
     table = t.share_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
-
-
-def held_by_bucket(connection: Connection, segment: Segment, device_ids: Collection[int]) -> Rows:
-    """(epoch_id, ts, device time held in ns) over some devices together, in the buckets of a segment."""
-    values = {"ids": list(device_ids), "start": segment.start, "end": segment.end}
-    return connection.execute(_held(segment.seconds), values).all()
-
-
-def tokens_by_bucket(connection: Connection, segment: Segment, epoch_ids: Collection[int]) -> Rows:
-    """(epoch_id, ts, prompt tokens, generated tokens) of some epochs, in the buckets of a segment."""
-    values = {"ids": list(epoch_ids), "start": segment.start, "end": segment.end}
-    return connection.execute(_tokens(segment.seconds), values).all()
+    query = select(table).where(_within(connection, table, segment))
+    return connection.execute(query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))).all()
 
 
 def models(connection: Connection) -> Rows:
@@ -243,94 +151,19 @@ _MODELS = (
 _PAYERS = select(t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid).where(
     t.device.c.parent_id.is_(None)
 )
-_IN: Any = bindparam("ids", expanding=True)
-_START: Any = bindparam("start")
-_END: Any = bindparam("end")
 
 
-@cache
-def _held(seconds: int) -> Select[Any]:
-    # Built once, as the three beside it: building takes longer than the answer.
-    of = t.share_rollup[seconds].c
-    inside = of.device_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
-    sums = select(of.epoch_id, of.ts, _sum(of.held_ns).label("held_ns"))
-    return sums.where(inside).group_by(of.epoch_id, of.ts)
-
-
-@cache
-def _tokens(seconds: int) -> Select[Any]:
-    of = t.deployment_rollup[seconds].c
-    inside = of.epoch_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
-    return select(of.epoch_id, of.ts, of.prompt_tokens, of.generated_tokens).where(inside)
-
-
-def deployment_buckets(connection: Connection, segment: Segment, epoch_id: int | None = None) -> Rows:
-    """Deployment roll-ups of a segment, by epoch and time."""
+def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
+    """Deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
     query = select(table).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
-    return connection.execute(query if epoch_id is None else query.where(table.c.epoch_id == epoch_id)).all()
-
-
-def deployment_totals(connection: Connection, segment: Segment) -> Rows:
-    """Sums over a segment for each epoch."""
-    return _totals(connection, t.deployment_rollup[segment.seconds], ("epoch_id",), segment.start, segment.end)
-
-
-def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
-    """(epoch_id, slice, generated tokens, observed ms) for slices of `slice_s` counted from the epoch of time."""
-    table = t.deployment_rollup[HOUR if slice_s % HOUR == 0 else MINUTE]
-    which = (table.c.ts - table.c.ts % slice_s).label("slice_ts")
-    return connection.execute(
-        select(
-            table.c.epoch_id,
-            which,
-            _sum(table.c.generated_tokens).label("generated_tokens"),
-            _sum(table.c.duration_ms).label("duration_ms"),
-        )
-        .where(_between(connection, table, start, end))
-        .group_by(table.c.epoch_id, which)
-    ).all()
-
-
-def histograms(connection: Connection, segment: Segment, metrics: Collection[str] | None = None) -> Rows:
-    """Bucket counts over a segment, of all metrics or some: (epoch_id, metric, upper_bounds, bucket, total)."""
-    table = t.histogram_rollup[segment.seconds]
-    keys = table.c.epoch_id, table.c.metric, table.c.bucket_set_id, table.c.bucket
-    summed = (
-        select(*keys, _sum(table.c["count"]).label("total")).where(_within(connection, table, segment)).group_by(*keys)
-    )
-    if metrics is not None:
-        summed = summed.where(table.c.metric.in_(metrics))
-    found = summed.subquery()
-    return connection.execute(
-        select(found.c.epoch_id, found.c.metric, t.histogram_set.c.upper_bounds, found.c.bucket, found.c.total).join(
-            t.histogram_set, t.histogram_set.c.bucket_set_id == found.c.bucket_set_id
-        )
-    ).all()
-
-
-def engine_counter_totals(connection: Connection, segment: Segment) -> Rows:
-    """What each further counter of an engine grew by over a segment: (epoch_id, metric, delta)."""
-    table = t.engine_counter_rollup[segment.seconds]
-    return connection.execute(
-        select(table.c.epoch_id, table.c.metric, _sum(table.c.delta).label("delta"))
-        .where(_within(connection, table, segment))
-        .group_by(table.c.epoch_id, table.c.metric)
-    ).all()
+    return connection.execute(query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))).all()
 
 
 def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
     """Roll-ups of further counters of a segment."""
     table = t.engine_counter_rollup[segment.seconds]
     return connection.execute(select(table).where(_within(connection, table, segment))).all()
-
-
-def newest(connection: Connection) -> dict[int, int]:
-    """`ts` of the newest row of each host."""
-    if _by_notes(connection):
-        return {host_id: ts for host_id, ts in connection.execute(select(t.host.c.host_id, t.host.c.last_ts))}
-    query = select(t.host_sample.c.host_id, func.max(t.host_sample.c.ts)).group_by(t.host_sample.c.host_id)
-    return {host_id: ts for host_id, ts in connection.execute(query)}
 
 
 def newest_agent_samples(connection: Connection) -> dict[int, Any]:
@@ -371,9 +204,13 @@ def events(connection: Connection, since: int, limit: int = 50) -> Rows:
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     """`ts` of the oldest and the newest host row."""
-    if _by_notes(connection):
-        oldest = select(func.min(t.host_rollup[HOUR].c.ts)).scalar_subquery()
-        first, last = connection.execute(select(oldest, select(func.max(t.host.c.last_ts)).scalar_subquery())).one()
-        return first, last
-    first, last = connection.execute(select(func.min(t.host_sample.c.ts), func.max(t.host_sample.c.ts))).one()
-    return first, last
+    table = t.host_rollup[HOUR] if _by_notes(connection) else t.host_sample
+    oldest = select(func.min(table.c.ts)).where(table.c.host_id == t.host.c.host_id).scalar_subquery()
+    found = connection.execute(select(oldest, _newest(connection, t.host, t.host_sample, "host_id"))).all()
+    first = min((each for each, _ in found if each is not None), default=None)
+    return first, max((each for _, each in found), default=None)
+
+
+def hours_under_way(connection: Connection) -> bool:
+    """Whether the hour under way is as new as its minutes: hosts ship both together; a host itself closes it first."""
+    return _by_notes(connection)
