@@ -62,7 +62,9 @@ def engine_counts(
 
     `busy_ms`, `knobs` and `device_names` are those of the present epoch.
     """
-    accelerator = market.accelerator(next(iter(device_names))) if len(set(device_names)) == 1 else None
+    estimated = "gflop_per_gpu" in present or "read_mb_per_gpu" in present
+    alike = estimated and len(set(device_names)) == 1
+    accelerator = market.accelerator(next(iter(device_names))) if alike else None
     counts: dict[str, int] = defaultdict(int)
     for each in epochs:
         for metric, delta in each.items():
