@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pertoken.catalog.market import Market
 from pertoken.costs.engine_counts import engine_counts
@@ -13,19 +13,39 @@ from pertoken.costs.quantiles import quantile
 from pertoken.costs.seen import Seen
 
 
+class Served(NamedTuple):
+    """What the tokens of a deployment cost over the window; None: not known."""
+
+    nano_usd: int | None
+    prompt_tokens: int | None
+    generated_tokens: int | None
+
+
+def served(seen: Seen, deployment_id: int) -> Served:
+    """Dollars and tokens of a deployment, as its line has them."""
+    totals = seen.totals(deployment_id)
+    return Served(
+        _nano_usd(seen, _holding(seen, deployment_id)), totals.get("prompt_tokens"), totals.get("generated_tokens")
+    )
+
+
+def fault(seen: Seen, engine_id: int) -> str | None:
+    """Why an engine cannot be read now, with what to do."""
+    gaps = seen.gaps_of.get(engine_id, ())
+    found = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
+    return ". ".join(filter(None, (found.reason, found.remedy))) if found else None
+
+
 def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
     """The line of a deployment by the row of its present epoch."""
     totals, recent = seen.totals(row.deployment_id), seen.recent(row.deployment_id)
     own = [epoch.epoch_id for epoch in seen.own[row.deployment_id]]
-    holding = [*own, *seen.following.get(row.deployment_id, ())]
+    holding = _holding(seen, row.deployment_id)
     held = [device for device in seen.epoch_devices.get(row.epoch_id, ()) if device in seen.devices]
     held.sort(key=seen.places.__getitem__)
-    nano = _nano_usd(seen, holding)
-    prompt, generated = totals.get("prompt_tokens"), totals.get("generated_tokens")
+    nano, prompt, generated = served(seen, row.deployment_id)
     tokens = prompt + generated if prompt is not None and generated is not None else None
     since = max(seen.start, seen.own[row.deployment_id][0].start_ts)
-    of_engine = seen.gaps_of.get(row.engine_id, ())
-    fault = next((gap for gap in of_engine if gap.metric in ("metrics_page", "rendezvous")), None)
     lately = _held_lately(seen, holding)
     return DeploymentLine(
         deployment_id=row.deployment_id,
@@ -52,8 +72,8 @@ def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
         incomplete=bool(totals.get("incomplete_n")),
         coverage=min(1.0, totals.get("observed_ms", 0) / 1000 / max(1, seen.now - since)),
         age_s=seen.now - row.newest_ts,
-        fault=". ".join(filter(None, (fault.reason, fault.remedy))) if fault else None,
-        late=tuple(gap.metric for gap in of_engine if gap.status == "late"),
+        fault=fault(seen, row.engine_id),
+        late=tuple(gap.metric for gap in seen.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
         counts=engine_counts(
             [seen.counts.get(each, {}) for each in own],
             totals.get("preemptions"),
@@ -64,6 +84,11 @@ def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
             market,
         ),
     )
+
+
+def _holding(seen: Seen, deployment_id: int) -> list[int]:
+    """Epochs that hold its devices: its own, and of ranks that follow."""
+    return [*(row.epoch_id for row in seen.own[deployment_id]), *seen.following.get(deployment_id, ())]
 
 
 def _nano_usd(seen: Seen, holding: Sequence[int]) -> int | None:

@@ -88,6 +88,11 @@ class HostLine:
     memory_traffic_bytes_s: float | None = None
     """Read from and written to memory by its CPUs."""
 
+    @property
+    def stale(self) -> bool:
+        """Whether nothing was heard of it for longer than its ticks explain."""
+        return self.age_s is None or self.age_s > STALE_TICKS * self.interval_s
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceLine:
@@ -188,7 +193,7 @@ class FleetReport:
     """The database that was opened, with no password in it."""
     hosts: tuple[HostLine, ...]
     devices: Sequence[DeviceLine]
-    deployments: tuple[DeploymentLine, ...]
+    deployments: Sequence[DeploymentLine]
     bill: Bill | None
     """Over the priced devices; None where no price is known."""
     nano_usd_per_hour: int | None
@@ -200,6 +205,8 @@ class FleetReport:
     """Of all deployments with a price and tokens together."""
     generated_tok_s_now: float | None
     power_w: float | None
+    incomplete: bool
+    """Whether tokens of a deployment with a price went unseen."""
     missing: Sequence[MissingMetric]
     events: tuple[EventLine, ...]
     hints: tuple[str, ...]
@@ -207,4 +214,6 @@ class FleetReport:
 
     def whole(self) -> "FleetReport":
         """The same with all its lines made, to be written down."""
-        return replace(self, devices=tuple(self.devices), missing=tuple(self.missing))
+        return replace(
+            self, devices=tuple(self.devices), deployments=tuple(self.deployments), missing=tuple(self.missing)
+        )

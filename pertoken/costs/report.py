@@ -1,16 +1,15 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.deployment_line import deployment_line
+from pertoken.costs.deployment_line import Served, deployment_line, fault, served
 from pertoken.costs.device_line import device_line, host_line
-from pertoken.costs.figures import mean, per_mtok, total
+from pertoken.costs.figures import mean, per_mtok, rate, total
 from pertoken.costs.hints import hints, worth_a_hint
 from pertoken.costs.lines import (
-    STALE_TICKS,
     DeploymentLine,
     DeviceLine,
     EventLine,
@@ -53,13 +52,14 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
 
 
 def _report(seen: Seen, source: str) -> FleetReport:
-    market = load_market()
-    deployments = tuple(deployment_line(seen, market, row) for row in seen.current.values())
-    devices = Lines(tuple(seen.devices.values()), partial(device_line, seen))
+    current = tuple(seen.current.values())
     hosts = tuple(host_line(seen, row) for row in seen.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
-    fresh = {line.name for line in hosts if line.age_s is not None and line.age_s <= STALE_TICKS * line.interval_s}
-    reading = [seen.recent_devices.get(each) for each, row in seen.devices.items() if row.host_name in fresh]
+    fresh = {row.host_id for row, line in zip(seen.hosts, hosts, strict=True) if not line.stale}
+    heard = [seen.recent_devices.get(each) for each, row in seen.devices.items() if row.host_id in fresh]
+    rates = [rate(seen.recent(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
+    tokens = [served(seen, row.deployment_id) for row in current]
+    unseen = [bool(seen.totals(row.deployment_id).get("incomplete_n")) for row in current]
     resolved = {row.engine_id for row in seen.epochs if row.epoch_id in seen.led}
     gaps = [
         row
@@ -69,38 +69,42 @@ def _report(seen: Seen, source: str) -> FleetReport:
     missing = Lines(gaps, _Owners(seen).missing)
     payers = {each: seen.price(each) for each, row in seen.devices.items() if row.parent_id is None}
     priced = [price.nano_usd_per_device_hour for price in payers.values() if price is not None]
-    needed = {name for line in deployments for name in line.devices}
+    serving = {device for row in current for device in seen.epoch_devices.get(row.epoch_id, ())}
     unpriced = [each for each, price in payers.items() if price is None]
     return FleetReport(
         now_ts=seen.now,
         window_s=seen.window_s,
         source=source,
         hosts=hosts,
-        devices=devices,
-        deployments=deployments,
+        devices=Lines(tuple(seen.devices.values()), partial(device_line, seen)),
+        deployments=Lines(current, partial(deployment_line, seen, load_market())),
         bill=seen.money.bill(),
         nano_usd_per_hour=sum(priced) if priced else None,
-        unpriced_n=sum(seen.devices[each].kind != "cpu" or seen.device_names[each] in needed for each in unpriced),
+        unpriced_n=sum(seen.devices[each].kind != "cpu" or each in serving for each in unpriced),
         unpriced_devices=tuple(seen.device_names[each] for each in sorted(seen.money.unpriced_devices)),
-        nano_usd_per_mtok=per_mtok_together(deployments),
-        generated_tok_s_now=total([each.generated_tok_s_now for each in deployments if each.host in fresh]),
-        power_w=total([mean(row, "power_mw", 1e3) for row in reading]),
+        nano_usd_per_mtok=per_mtok_together(tokens),
+        generated_tok_s_now=total(rates),
+        power_w=total([mean(row, "power_mw", 1e3) for row in heard]),
+        incomplete=any(some and per_mtok_together([each]) for some, each in zip(unseen, tokens, strict=True)),
         missing=missing,
         events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in seen.events),
-        hints=hints(hosts, _kinds(seen), deployments, [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)]),
+        hints=hints(
+            hosts,
+            _kinds(seen, payers, serving),
+            [(row.served_model, fault(seen, row.engine_id)) for row in current],
+            [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)],
+        ),
     )
 
 
-def _kinds(seen: Seen) -> list[DeviceLine]:
-    """One device of each kind, name and price: what is said of one of them is said of all."""
-    found: dict[tuple[Any, ...], Any] = {}
-    for device_id, row in seen.devices.items():
-        price = seen.price(device_id) if row.parent_id is None else None
-        named = seen.device_names[device_id] if row.kind == "cpu" else row.name
-        found.setdefault(
-            (row.kind, named, row.parent_id is None, price is None, price and price.listed and price.note), row
-        )
-    return [device_line(seen, row) for row in found.values()]
+def _kinds(seen: Seen, payers: Mapping[int, Price | None], serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
+    """One device of each kind, name and price, and whether such a one serves: what is said of it is said of all."""
+    found: dict[tuple[Any, ...], int] = {}
+    for device_id, price in payers.items():
+        row = seen.devices[device_id]
+        listed = price.note if price and price.listed else None
+        found.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
+    return [(device_line(seen, seen.devices[each]), each in serving) for each in found.values()]
 
 
 class _Owners:
@@ -116,7 +120,7 @@ class _Owners:
         return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
 
 
-def per_mtok_together(lines: Sequence[DeploymentLine]) -> int | None:
+def per_mtok_together(lines: Sequence[DeploymentLine | Served]) -> int | None:
     """Nano-USD per Mtok of several deployments: all their dollars over all their tokens.
 
     One whose dollars or tokens are not known is left out with both; None if none is left, or none served a token.

@@ -167,6 +167,7 @@ RICH = FleetReport(
     nano_usd_per_mtok=412_330_000,
     generated_tok_s_now=853.4,
     power_w=1096.0,
+    incomplete=True,
     missing=(
         MissingMetric(f"{H100} #0", "util", "unsupported", "the driver does not report it under MIG", None, 23),
         MissingMetric(
@@ -214,6 +215,7 @@ BARE = FleetReport(
     nano_usd_per_mtok=None,
     generated_tok_s_now=None,
     power_w=None,
+    incomplete=False,
     missing=(
         MissingMetric(
             "AMD EPYC 9354P 32-Core Processor",
