@@ -42,12 +42,12 @@ class PriceBook:
             uuid: tuple(sorted(each, key=lambda price: price.from_ts)) for uuid, each in (detected or {}).items()
         }
         self.prices = tuple(sorted(prices, key=lambda price: (price.from_ts, price.set_ts)))
-        self._selectors = {price.selector.lower() for price in self.prices}
+        self.selectors = {price.selector.lower() for price in self.prices}
         self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
 
     def alone(self, device: Priced) -> bool:
         """Whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
-        return device.uuid in self.detected or device.uuid.lower() in self._selectors
+        return device.uuid in self.detected or device.uuid.lower() in self.selectors
 
     def at(self, device: Priced, ts: int) -> Price | None:
         """The price of a device at an instant; None if nobody set one and none is listed."""

@@ -37,7 +37,7 @@ def prices_set(store: Store) -> tuple[Price, ...]:
 def price_book(store: Store, now_ts: int) -> PriceBook:
     """All prices people set, and list prices of detected instances for devices without one."""
     with store.read() as connection:
-        return book_of(prices_set(store), read.devices(connection, 0), now_ts)
+        return book_of(prices_set(store), read.instances(connection), now_ts)
 
 
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:

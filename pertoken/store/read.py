@@ -8,6 +8,7 @@ from sqlalchemy import (
     Connection,
     Table,
     and_,
+    bindparam,
     case,
     func,
     or_,
@@ -133,23 +134,33 @@ def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collectio
     return connection.execute(query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))).all()
 
 
-def models(connection: Connection) -> Rows:
-    """(epoch_id, served_model, base_url of the engine) of every epoch."""
-    return connection.execute(_MODELS).all()
+def instances(connection: Connection) -> Rows:
+    """Devices of hosts that are a cloud's instance, as far as list prices ask for them."""
+    return connection.execute(_INSTANCES).all()
 
 
-def payers(connection: Connection) -> Rows:
-    """(device_id, kind, name, uuid) of every device that is paid for: a MIG device is, with its GPU."""
-    return connection.execute(_PAYERS).all()
-
-
-_MODELS = (
-    select(t.epoch.c.epoch_id, t.deployment.c.served_model, t.engine.c.base_url)
-    .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-    .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+_INSTANCES = (
+    select(
+        t.device.c.kind,
+        t.device.c.name,
+        t.device.c.uuid,
+        t.host.c.cloud,
+        t.host.c.instance_type,
+        t.host.c.region,
+        t.host.c.purchase,
+    )
+    .join(t.host, t.host.c.host_id == t.device.c.host_id)
+    .where(t.host.c.instance_type.is_not(None))
 )
-_PAYERS = select(t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid).where(
-    t.device.c.parent_id.is_(None)
+
+
+def named(connection: Connection, uuids: Collection[str]) -> bool:
+    """Whether there is a device of one of these UUIDs, in lower case."""
+    return connection.execute(_NAMED, {"uuids": list(uuids)}).first() is not None
+
+
+_NAMED = (
+    select(t.device.c.device_id).where(func.lower(t.device.c.uuid).in_(bindparam("uuids", expanding=True))).limit(1)
 )
 
 

@@ -7,16 +7,25 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, bindparam, cast, func, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
 
 from pertoken.store import telemetry as t
 from pertoken.store.read import Rows
 from pertoken.store.rollup import HOUR, MINUTE
-from pertoken.store.segments import Segment, Segments, between
+from pertoken.store.segments import Segments, between
 
-_IN: Any = bindparam("ids", expanding=True)
-_START: Any = bindparam("start")
-_END: Any = bindparam("end")
 _ROLLUPS = {
     "device": t.device_rollup,
     "host": t.host_rollup,
@@ -103,16 +112,51 @@ def _durations(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
     return select(rows.device_id, _sum(rows.duration_ms).label("duration_ms")).group_by(rows.device_id)
 
 
-def held_by_bucket(connection: Connection, segment: Segment, device_ids: Collection[int]) -> Rows:
-    """(epoch_id, ts, device time held in ns) over some devices together, in the buckets of a segment."""
-    values = {"ids": list(device_ids), "start": segment.start, "end": segment.end}
-    return connection.execute(_held(segment.seconds), values).all()
+def held_by_hour(connection: Connection, segments: Segments, apart: bool) -> Rows:
+    """(served model, hour, kind, name, uuid, device time held in ns) of devices that are paid for: a MIG device is,
+    with its GPU. Devices of a kind and name together, with an empty uuid, or each `apart`."""
+    lengths = tuple(each.seconds for each in segments)
+    return connection.execute(_held(connection.dialect.name, lengths, apart), _bound(segments)).all()
 
 
-def tokens_by_bucket(connection: Connection, segment: Segment, epoch_ids: Collection[int]) -> Rows:
-    """(epoch_id, ts, prompt tokens, generated tokens) of some epochs, in the buckets of a segment."""
-    values = {"ids": list(epoch_ids), "start": segment.start, "end": segment.end}
-    return connection.execute(_tokens(segment.seconds), values).all()
+@cache
+def _held(dialect: str, lengths: tuple[int, ...], apart: bool) -> Select[Any]:
+    rows = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "ts", "held_ns")).c
+    device, model = t.device.c, t.deployment.c.served_model
+    keys = model, _hour(rows.ts), device.kind, device.name, device.uuid if apart else literal_column("''")
+    joined = (
+        select(*keys, _sum(rows.held_ns))
+        .join(t.device, device.device_id == rows.device_id)
+        .join(t.epoch, t.epoch.c.epoch_id == rows.epoch_id)
+        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+    )
+    return joined.where(device.parent_id.is_(None)).group_by(*keys[: 5 if apart else 4])
+
+
+def tokens_by_hour(connection: Connection, segments: Segments, not_at: str) -> Rows:
+    """(served model, hour, prompt tokens, generated tokens, buckets in which either is not known) of engines whose
+    address does not begin with `not_at`."""
+    lengths = tuple(each.seconds for each in segments)
+    return connection.execute(_tokens(connection.dialect.name, lengths), {**_bound(segments), "not_at": not_at}).all()
+
+
+@cache
+def _tokens(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
+    rows = _rows(dialect, "deployment", lengths, ("epoch_id", "ts", "prompt_tokens", "generated_tokens")).c
+    keys = t.deployment.c.served_model, _hour(rows.ts)
+    unknown = case((rows.prompt_tokens.is_(None) | rows.generated_tokens.is_(None), 1))
+    joined = (
+        select(*keys, _sum(rows.prompt_tokens), _sum(rows.generated_tokens), func.count(unknown))
+        .join(t.epoch, t.epoch.c.epoch_id == rows.epoch_id)
+        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+    )
+    follows = t.engine.c.base_url.startswith(bindparam("not_at", type_=Text), autoescape=False)
+    return joined.where(~follows).group_by(*keys)
+
+
+def _hour(ts: Any) -> Any:
+    return ts - ts % literal_column(str(HOUR))
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
@@ -149,18 +193,3 @@ def _histograms(dialect: str, lengths: tuple[int, ...], metrics: tuple[str, ...]
     return select(found.c.epoch_id, found.c.metric, t.histogram_set.c.upper_bounds, found.c.bucket, found.c.total).join(
         t.histogram_set, t.histogram_set.c.bucket_set_id == found.c.bucket_set_id
     )
-
-
-@cache
-def _held(seconds: int) -> Select[Any]:
-    of = t.share_rollup[seconds].c
-    inside = of.device_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
-    sums = select(of.epoch_id, of.ts, _sum(of.held_ns).label("held_ns"))
-    return sums.where(inside).group_by(of.epoch_id, of.ts)
-
-
-@cache
-def _tokens(seconds: int) -> Select[Any]:
-    of = t.deployment_rollup[seconds].c
-    inside = of.epoch_id.in_(_IN) & (of.ts >= _START) & (of.ts < _END)
-    return select(of.epoch_id, of.ts, of.prompt_tokens, of.generated_tokens).where(inside)
