@@ -154,3 +154,17 @@ async def test_a_table_of_a_thousand_lines_makes_the_rows_that_the_cursor_comes_
         await pilot.press("slash", *"#999")
         await until_shown(pilot, "HBM3 #999")
         assert table.row_count == 1
+
+
+async def test_hours_are_read_while_somebody_looks_at_them() -> None:
+    source = FixedSource()
+    async with running(source, refresh_s=0.05) as pilot:
+        asked = len(source.windows)
+        await until(pilot, lambda: len(source.windows) > asked + 1, "more readings")
+        assert source.hours_asked == 0
+        await pilot.press("h")
+        await until_shown(pilot, "by hour")
+        source.day = source.day[:1]
+        await until_gone(pilot, "no-price")
+        await pilot.press("1")
+        await until_shown(pilot, "TTFT p95")
