@@ -181,10 +181,10 @@ def newest_agent_samples(connection: Connection) -> dict[int, Any]:
     """What the agent of each host cost at its newest tick, where ticks are kept."""
     sample = t.agent_sample.alias()
     newest = select(func.max(sample.c.ts)).where(sample.c.host_id == t.host.c.host_id).scalar_subquery()
-    query = select(t.agent_sample).join(
-        t.host, and_(t.host.c.host_id == t.agent_sample.c.host_id, t.agent_sample.c.ts == newest)
-    )
-    return {row.host_id: row for row in connection.execute(query)}
+    # From the hosts, left to right: the other way round SQLite would go through all ticks.
+    here = and_(t.agent_sample.c.host_id == t.host.c.host_id, t.agent_sample.c.ts == newest)
+    found = connection.execute(select(t.agent_sample).select_from(t.host).outerjoin(t.agent_sample, here))
+    return {row.host_id: row for row in found if row.host_id is not None}
 
 
 def recent_s(connection: Connection) -> int:
