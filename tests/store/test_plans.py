@@ -54,7 +54,9 @@ def test_nothing_that_grows_is_read_whole(where: Place, asked: str) -> None:
 
     event.listen(store.telemetry, "before_cursor_execute", explain)
     ASKED[asked](store)
-    read = [(match[1], match[2], plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:main\.)?(\w+)", plan))]
+    read = [
+        (match[1], match[2], plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:main\.)?(\w+)", plan))
+    ]
     grows = [(how, plan) for how, table, plan in read if table.removesuffix("_1") in GROWING or table in GROWING]
     assert grows, "nothing that grows was asked for: the test looks at the wrong statements"
     assert not [plan for how, plan in grows if how == "SCAN"]
