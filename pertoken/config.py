@@ -242,6 +242,10 @@ class Settings:
     """Objective for p95 time to first token, milliseconds."""
     slo_tpot_ms: float | None = _setting("slo", _positive, None, "50")
     """Objective for p95 time per output token, milliseconds."""
+    slo_ttft_p50_ms: float | None = _setting("slo", _positive, None, "200")
+    """Objective for the median time to first token, milliseconds."""
+    slo_tpot_p50_ms: float | None = _setting("slo", _positive, None, "30")
+    """Objective for the median time per output token, milliseconds."""
     source: Path | None = field(default=None, metadata={"section": None})
 
     @classmethod

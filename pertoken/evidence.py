@@ -30,6 +30,7 @@ SERIES: dict[str, SeriesSpec] = {
     "generated_tok_s": SeriesSpec("tokens/s", "tokens generated", _TOKENS),
     "busy_generated_tok_s": SeriesSpec("tokens/s", "tokens generated per second of busy time", _TOKENS),
     "cached_share": SeriesSpec("ratio", "prompt tokens found in the prefix cache", _TOKENS),
+    "requests_s": SeriesSpec("requests/s", "requests that ended", "needs an engine that counts requests"),
     "busy": SeriesSpec("ratio", "time with requests running or tokens computed", _TOKENS),
     "running": SeriesSpec("requests", "requests running while busy", _GAUGES),
     "waiting": SeriesSpec("requests", "requests queued", _GAUGES),
@@ -91,6 +92,8 @@ class Series:
     max: float
     n: int
     provenance: Provenance
+    buckets: tuple[tuple[float, float], ...] = ()
+    """(upper bound, observations in it), rising, of the histogram it comes from; empty where there was none."""
 
 
 class Evidence:
@@ -103,6 +106,7 @@ class Evidence:
         generated_tok_s: Series
         busy_generated_tok_s: Series
         cached_share: Series
+        requests_s: Series
         busy: Series
         running: Series
         waiting: Series

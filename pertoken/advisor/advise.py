@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pertoken.advisor.gather import Gathered, gather
-from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
+from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
 from pertoken.advisor.rules import Loaded
 from pertoken.advisor.run import Ran, run_rule
 from pertoken.catalog import knobs
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.savings import Estimate, estimate
+from pertoken.costs.slo import FIGURES, Latencies, Slo
 from pertoken.deployment import Deployment, Fleet, Model
 from pertoken.errors import BadInput
 from pertoken.evidence import SERIES, Evidence
@@ -115,7 +116,7 @@ def _recommendations(
         reasons = dict.fromkeys(_against(money) or "" for _, money in priced)
         return [_but(base, State.REFUSED, "; ".join(reasons))]
     worth.sort(key=lambda pair: tuple(-(money[1] if money else 0) for money in (pair[1].bankable, pair[1].capacity)))
-    return [_open(base, ran, each, money, gathered) for each, money in worth[:MOST_ALTERNATIVES]]
+    return [_open(base, ran, each, money, gathered, settings) for each, money in worth[:MOST_ALTERNATIVES]]
 
 
 def _price(
@@ -138,11 +139,14 @@ def _price(
         seen=gathered.seen,
         price_nano_usd_per_hour=gathered.price_nano_usd_per_hour.get,
         market=market,
-        slo_ttft_ms=settings.slo_ttft_ms,
-        slo_tpot_ms=settings.slo_tpot_ms,
+        slo=_slo(settings),
         today=datetime.fromtimestamp(now_ts, UTC).date(),
         opinion=opinion,
     )
+
+
+def _slo(settings: Settings) -> Slo:
+    return Slo(settings.slo_ttft_ms, settings.slo_tpot_ms, settings.slo_ttft_p50_ms, settings.slo_tpot_p50_ms)
 
 
 def _against(money: Estimate) -> str | None:
@@ -157,7 +161,12 @@ def _against(money: Estimate) -> str | None:
 
 
 def _open(
-    base: Recommendation, ran: Ran, proposal: Deployment | Fleet, money: Estimate, gathered: Gathered
+    base: Recommendation,
+    ran: Ran,
+    proposal: Deployment | Fleet,
+    money: Estimate,
+    gathered: Gathered,
+    settings: Settings,
 ) -> Recommendation:
     changes, commands, undo, title = _action(base, ran, proposal, gathered)
     return Recommendation(
@@ -176,6 +185,9 @@ def _open(
         capacity=money.capacity,
         throughput_ratio=money.throughput_ratio,
         slo=money.slo,
+        latency=_latency(money.latency, gathered.seen.get(base.deployment_id or 0), settings),
+        latency_unknown=money.latency.unknown if money.latency else None,
+        replicas=money.latency.replicas if money.latency else None,
         provenance=money.provenance.label if money.provenance is not None else None,
         unpriced=money.unpriced,
         assumptions=money.assumptions,
@@ -184,6 +196,27 @@ def _open(
         created_ts=base.created_ts,
         updated_ts=base.updated_ts,
     )
+
+
+def _latency(found: Latencies | None, seen: Evidence | None, settings: Settings) -> tuple[LatencyLine, ...]:
+    if found is None or found.before is None or found.after is None or found.provenance is None:
+        return ()
+    measured = dict(seen.items()) if seen else {}
+    lines = []
+    for figure, (field, objective) in FIGURES.items():
+        name, _, quantile = figure.partition(" ")
+        series = measured.get(f"{name.lower()}_s")
+        lines.append(
+            LatencyLine(
+                figure,
+                getattr(found.before, field),
+                getattr(found.after, field),
+                None if series is None else 1000 * float(getattr(series, quantile)),
+                getattr(_slo(settings), objective),
+                found.provenance.label,
+            )
+        )
+    return tuple(lines)
 
 
 def _action(

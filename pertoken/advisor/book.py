@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from pertoken.advisor.advise import Advice
-from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
+from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
 from pertoken.store import book
 from pertoken.store.book import Book
 from pertoken.store.open import Store
@@ -72,12 +72,18 @@ def _to_row(each: Recommendation) -> dict[str, Any]:
 def _from_row(row: Any) -> Recommendation:
     body = json.loads(row.body)
     known = {each.name for each in fields(Recommendation)}
-    for name in ("bankable", "capacity", "throughput_ratio"):
+    for name in ("bankable", "capacity", "throughput_ratio", "replicas"):
         body[name] = tuple(body[name]) if body.get(name) is not None else None
     for name in ("commands", "undo", "assumptions", "against"):
         body[name] = tuple(body.get(name, ()))
     body["changes"] = {name: tuple(pair) for name, pair in body.get("changes", {}).items()}
     body["evidence"] = tuple(EvidenceLine(**line) for line in body.get("evidence", ()))
+    body["latency"] = tuple(_latency(line) for line in body.get("latency", ()))
     columns = {name: getattr(row, name) for name in _COLUMNS}
     columns["state"] = State(columns["state"])
     return Recommendation(**columns, **{name: value for name, value in body.items() if name in known})
+
+
+def _latency(line: dict[str, Any]) -> LatencyLine:
+    ranges = {name: tuple(line[name]) if line[name] is not None else None for name in ("before", "after")}
+    return LatencyLine(**{**line, **ranges})

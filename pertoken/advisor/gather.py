@@ -1,6 +1,7 @@
 """Evidence for rules: what was measured on each deployment and device over the window, from roll-ups."""
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -182,6 +183,7 @@ class _Gatherer:
             "generated_tok_s": _rate(minutes, "generated_tokens", "duration_ms"),
             "busy_generated_tok_s": _rate(busy, "generated_tokens", "busy_ms"),
             "cached_share": _ratio(minutes, "cached_tokens", "prompt_tokens", Provenance.COUNTER),
+            "requests_s": _rate(minutes, "requests_finished", "duration_ms"),
             "busy": _ratio(minutes, "busy_ms", "observed_ms", Provenance.INTEGRAL),
             "running": _gauge(busy, "running_1e2", 1e2),
             "waiting": _gauge(minutes, "waiting_1e2", 1e2),
@@ -348,15 +350,16 @@ def _gauge(minutes: Sequence[Any], name: str, scale: float) -> Series | None:
 
 
 def _histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:
-    at: Callable[[float], float | None] = lambda q: quantile(buckets, q)  # noqa: E731
-    p50, p95, most = at(0.5), at(0.95), at(1.0)
+    p50, p95, most = (quantile(buckets, share) for share in (0.5, 0.95, 1.0))
     if p50 is None or p95 is None or most is None:
         return None
     n, total = 0, 0.0
+    at: dict[float, float] = defaultdict(float)
     for bounds, counts in buckets.items():
-        edges = (0.0, *bounds)
-        for i, count in enumerate(counts):
+        edges = (0.0, *bounds, math.inf)
+        for lower, upper, count in zip(edges, edges[1:], counts, strict=False):
             # The middle of the bucket; the open last one counts as its lower edge.
-            middle = (edges[i] + edges[i + 1]) / 2 if i + 1 < len(edges) else edges[-1]
+            middle = lower if upper == math.inf else (lower + upper) / 2
             n, total = n + count, total + count * middle
-    return Series(total / n, p50, p95, most, n, Provenance.COUNTER)
+            at[upper] += count
+    return Series(total / n, p50, p95, most, n, Provenance.COUNTER, tuple(sorted(at.items())))

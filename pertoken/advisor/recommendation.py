@@ -35,6 +35,21 @@ class EvidenceLine:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyLine:
+    """One quantile over requests before and after the change, milliseconds as (low, likely, high)."""
+
+    figure: str
+    """`TTFT p95`."""
+    before: tuple[float, float, float] | None
+    """At the p95 demand; None where more arrives than is served."""
+    after: tuple[float, float, float] | None
+    measured_ms: float | None
+    """Before, over the whole window; None where its engine does not tell."""
+    slo_ms: float | None
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recommendation:
     """What one rule said of one target. Money is nano-USD per month of 730 h, as (low, likely, high)."""
 
@@ -57,6 +72,11 @@ class Recommendation:
     throughput_ratio: tuple[float, float, float] | None = None
     slo: str = "unknown"
     """`pass`, `near_miss`, `fail` or `unknown`."""
+    latency: tuple[LatencyLine, ...] = ()
+    latency_unknown: str | None = None
+    """Why there are no lines of it."""
+    replicas: tuple[int | None, int | None] | None = None
+    """Fewest copies, before and after, that hold all arrivals of the model within the SLO; None if no number does."""
     provenance: str | None = None
     unpriced: str | None = None
     """Why there is no money in it."""

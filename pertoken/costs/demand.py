@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from pertoken.evidence import Evidence
+from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.formats import defaults
+from pertoken.forecast.load import Arrivals, Lengths, from_buckets, typical
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
@@ -77,6 +78,47 @@ def demand(seen: Evidence) -> Demand:
         provenance=worst(origins),
         assumptions=tuple(assumptions),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Requests as they arrive, with what had to be assumed for it."""
+
+    arrivals: Arrivals
+    provenance: Provenance
+    assumptions: tuple[str, ...]
+
+
+def arrivals(seen: Evidence) -> Asked:
+    """How often requests come at the p95 of generated tokens/s, and how long prompts and answers are.
+
+    Lengths come from the engine's histograms; where it has none, from its counts of tokens and requests, spread as in
+    a published conversation trace. Raises NotMeasured where it counts neither.
+    """
+    prompt, prompt_origin = _lengths(seen, "prompt_len", "prompt_tok_s", typical("conversation")[0])
+    generated, origin = _lengths(seen, "generated_len", "generated_tok_s", typical("conversation")[1])
+    spread = "spread as in a published conversation trace (its engine tells no histogram)"
+    named = (("prompts", prompt, prompt_origin), ("answers", generated, origin))
+    return Asked(
+        Arrivals(seen.generated_tok_s.p95 / generated.mean, prompt, generated),
+        worst([prompt_origin, origin, seen.generated_tok_s.provenance]),
+        tuple(
+            f"{name} of {lengths.mean:.0f} tokens on average, {spread}"
+            for name, lengths, its in named
+            if its is Provenance.ASSUMED
+        ),
+    )
+
+
+def _lengths(seen: Evidence, name: str, tokens_per_s: str, shape: Lengths) -> tuple[Lengths, Provenance]:
+    if seen.has(name):
+        histogram = getattr(seen, name)
+        if histogram.buckets:
+            return from_buckets(*zip(*histogram.buckets, strict=True)), histogram.provenance
+        return shape.scaled_to(histogram.mean), Provenance.ASSUMED
+    if not seen.has("requests_s") or seen.requests_s.mean <= 0 or getattr(seen, tokens_per_s).mean <= 0:
+        raise NotMeasured(name, "needs an engine that counts requests, or has histograms of their lengths")
+    return shape.scaled_to(getattr(seen, tokens_per_s).mean / seen.requests_s.mean), Provenance.ASSUMED
 
 
 def _above_0(seen: Evidence, name: str, unit: float) -> float | None:

@@ -13,11 +13,12 @@ from datetime import date
 from pertoken.catalog.market import Market
 from pertoken.costs.demand import Demand, demand
 from pertoken.costs.listed import price_relation
+from pertoken.costs.slo import VERDICTS, Latencies, Slo, latencies
 from pertoken.deployment import Deployment, Fleet, FleetDevice, FleetPart
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.opinion import Opinion
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Change, Forecast, Point, Range, calibrate, compare
+from pertoken.forecast.serving import Change, Forecast, Range, calibrate, compare
 from pertoken.provenance import Provenance, worst
 from pertoken.units import HOURS_PER_MONTH, SHARE, format_usd
 
@@ -27,14 +28,12 @@ Money = tuple[int, int, int]
 """Nano-USD per month of 730 h: low, likely, high."""
 
 NOTHING: Money = (0, 0, 0)
-NEAR_MISS = 1.2
-"""Latency over its SLO up to which a forecast is a near miss. Source: llm-d planner's 1.0 to 1.2 band."""
+NO_SLO = Slo()
 UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO says how slow is too slow. A judgement: few users notice it."""
 ODD_CALIBRATION = math.log(3)
 """Beyond this the host runs so unlike the model that something unknown to it is at work."""
 COMMITTED = ("owned", "reserved")
-VERDICTS = ("unknown", "pass", "near_miss", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,8 @@ class Estimate:
     """Generated tokens/s of the changed deployment, after over before."""
     slo: str = "unknown"
     """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
+    latency: Latencies | None = None
+    """What requests see before and after; None where nothing was forecast."""
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
@@ -63,8 +64,7 @@ def estimate(
     seen: Mapping[int, Evidence],
     price_nano_usd_per_hour: Price,
     market: Market,
-    slo_ttft_ms: float | None = None,
-    slo_tpot_ms: float | None = None,
+    slo: Slo = NO_SLO,
     today: date | None = None,
     opinion: Opinion | None = None,
 ) -> Estimate:
@@ -83,7 +83,7 @@ def estimate(
         if now != to:
             evidence = seen.get(now.deployment_id, Evidence({}))
             change = _Changed(fleet, now, to, evidence, price_nano_usd_per_hour, market, today, opinion)
-            parts.append(change.estimate(slo_ttft_ms, slo_tpot_ms))
+            parts.append(change.estimate(slo))
     if not parts:
         raise ValueError("the candidate is the fleet as it is: nothing to estimate")
     return _join(parts)
@@ -119,7 +119,7 @@ class _Changed:
     today: date | None
     opinion: Opinion | None
 
-    def estimate(self, slo_ttft_ms: float | None, slo_tpot_ms: float | None) -> Estimate:
+    def estimate(self, slo: Slo) -> Estimate:
         knobs = set(self.now.changes_to(self.to))
         if parts := [part for part in self.fleet.parts if part.device_id in self.now.device_ids]:
             return Estimate(unpriced=self._on_parts(parts))
@@ -156,24 +156,34 @@ class _Changed:
             )
         tpot_ms = change.after.demand.tpot_ms[1]
         slower = tpot_ms / change.tpot_ms_now
-        if slo_tpot_ms is None and slower > UNASKED_SLOWDOWN:
+        if slo.tpot_ms is None and slower > UNASKED_SLOWDOWN:
             return Estimate(
                 throughput_ratio=change.ratio,
                 infeasible=f"tokens would come {slower:.1f} times as slowly (about {tpot_ms:.0f} ms each), and no SLO "
                 "says that this is fine: set `slo.tpot_ms`",
             )
-        slo, miss = _verdict(change.after.demand, slo_ttft_ms, slo_tpot_ms)
-        if slo == "fail":
-            return Estimate(slo=slo, throughput_ratio=change.ratio, infeasible=miss)
+        waits = latencies(self.now, self.to, self.seen, asked, self.market, calibration, slo)
+        if waits.after is not None and waits.after.refusal is not None:
+            return Estimate(latency=waits, infeasible=f"it would not hold the demand: {waits.after.refusal}")
+        verdict, miss = waits.verdict(change.after.demand, slo)
+        if verdict == "fail":
+            return Estimate(slo=verdict, latency=waits, throughput_ratio=change.ratio, infeasible=miss)
         money = prices if isinstance(prices, Estimate) else self._priced(prices, asked, change)
         odd = abs(calibration.log_time) > ODD_CALIBRATION
         origins = [each for each in (money.provenance, asked.provenance) if each is not None]
         return replace(
             money,
             throughput_ratio=change.ratio,
-            slo=slo,
+            slo=verdict,
+            latency=waits,
             provenance=worst([*origins, Provenance.FORECAST]),
-            assumptions=(*asked.assumptions, *change.after.assumptions, *_heard(change), *money.assumptions),
+            assumptions=(
+                *asked.assumptions,
+                *waits.assumptions,
+                *change.after.assumptions,
+                *_heard(change),
+                *money.assumptions,
+            ),
             against=(
                 *money.against,
                 *([miss] if miss else []),
@@ -293,32 +303,17 @@ class _Changed:
         )
 
 
-def _verdict(point: Point, slo_ttft_ms: float | None, slo_tpot_ms: float | None) -> tuple[str, str | None]:
-    """The worse of both verdicts and, unless it passes, what is forecast against which SLO."""
-    worst_verdict, miss = "unknown", None
-    for name, limit, (_, likely, high) in (
-        ("TTFT", slo_ttft_ms, point.ttft_ms),
-        ("TPOT", slo_tpot_ms, point.tpot_ms),
-    ):
-        if limit is None:
-            continue
-        verdict = "pass" if high <= limit else "near_miss" if likely <= limit * NEAR_MISS else "fail"
-        if VERDICTS.index(verdict) > VERDICTS.index(worst_verdict):
-            worst_verdict = verdict
-            if verdict != "pass":
-                miss = f"{name} would be about {likely:.0f} ms (up to {high:.0f}), with an SLO of {limit:.0f} ms"
-    return worst_verdict, miss
-
-
 def _join(parts: list[Estimate]) -> Estimate:
     if len(parts) == 1:
         return parts[0]
     origins = [each.provenance for each in parts if each.provenance is not None]
+    waits = [each.latency for each in parts if each.latency is not None]
     ratios = [each.throughput_ratio for each in parts if each.throughput_ratio is not None]
     return Estimate(
         bankable=_sum([each.bankable for each in parts]),
         capacity=_sum([each.capacity for each in parts]),
         throughput_ratio=ratios[0] if len(ratios) == 1 else None,
+        latency=waits[0] if len(waits) == 1 else None,
         slo=max((each.slo for each in parts), key=VERDICTS.index),
         provenance=worst(origins) if origins else None,
         assumptions=tuple(dict.fromkeys(said for each in parts for said in each.assumptions)),

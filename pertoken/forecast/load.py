@@ -104,7 +104,8 @@ def typical(service: str) -> tuple[Lengths, Lengths]:
 class Arrivals:
     """A load: requests come independently of each other (Poisson), each with a length of its own."""
 
-    requests_per_s: float
+    requests_per_s: float | Array
+    """One rate, or one for each candidate that is asked about."""
     prompt: Lengths
     generated: Lengths
 

@@ -74,7 +74,7 @@ class Calibration:
 
     def kept(self, deployment: Deployment) -> Array:
         """Share of each deviation that holds for a deployment: the further from where it was measured, the less."""
-        return transfer(_kinds(self.origin, deployment) if self.origin is not None else ())
+        return transfer(kinds_of(self.origin, deployment) if self.origin is not None else ())
 
     def shift_for(self, deployment: Deployment) -> Array:
         """What is added to the log times of the terms of a deployment, shape (1, number of `TERMS`)."""
@@ -135,8 +135,7 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     if refusal is not None:
         return Forecast(0.0, refusal=refusal, assumptions=assumptions)
     model = _Model(candidate, known.shift_for(deployment), known.measured)
-    limit = float(candidate.max_num_seqs[0] * candidate.dp[0])
-    most = min(max(1.0, float(fitting_sequences(candidate)[0]) * known.capacity), limit)
+    most = concurrency_limit(candidate, known)
     asked = max(1.0, min(load.running + load.waiting, most))
     at_demand = model.concurrency_for(load.generated_tok_s, most)
     return Forecast(
@@ -146,6 +145,12 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
         demand=None if at_demand is None else model.point(at_demand),
         assumptions=assumptions,
     )
+
+
+def concurrency_limit(candidate: Candidates, calibration: Calibration) -> float:
+    """Sequences that one candidate which starts runs at once: as many as fit, at most `max_num_seqs`."""
+    fitting = max(1.0, float(fitting_sequences(candidate)[0]) * calibration.capacity)
+    return min(fitting, float(candidate.max_num_seqs[0] * candidate.dp[0]))
 
 
 def calibrate(
@@ -256,8 +261,8 @@ _NO_EFFECT = frozenset({"purchase"})
 _QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
 
-def _kinds(now: Deployment, to: Deployment) -> frozenset[str]:
-    """Kinds of change between two deployments, in the words of the efficiency table."""
+def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
+    """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
     changes = now.changes_to(to)
     kinds = {_KINDS[knob] for knob in changes if knob in _KINDS}
     if "weight_dtype" in changes:
@@ -278,7 +283,7 @@ def _known_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[s
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")
     if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):
         raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
-    return _kinds(now, to)
+    return kinds_of(now, to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError
 from pertoken.store.place import Place
-from pertoken.store.server import without_secret
+from pertoken.store.server import not_allowed, without_secret
 
 REVISIONS = {"telemetry": ("0001", "0002", "0003"), "advice": ("0001",), "fleet": ("0001",)}
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
+_INSUFFICIENT_PRIVILEGE = "42501"
 _UNQUALIFIED = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
@@ -104,6 +105,8 @@ def explained(place: Place) -> Iterator[None]:
     except (OperationalError, ProgrammingError, DatabaseError) as error:
         lines = str(error.orig).strip().splitlines() if error.orig else []
         reason = lines[0] if lines else type(error.orig or error).__name__
+        if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+            reason += f"; {not_allowed(place.url)}"
         raise _kind_of(error.orig)(f"{place}: {without_secret(reason, place.url)}") from error
     except sqlite3.Error as error:
         raise _kind_of(error)(f"{place}: {error}") from error

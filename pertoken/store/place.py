@@ -10,7 +10,7 @@ from sqlalchemy import URL
 
 from pertoken.config import APP, SERVICE_FOLDER
 from pertoken.errors import BadInput, StoreError
-from pertoken.store.server import server_url
+from pertoken.store.server import server_url, shown
 
 GROUPS = ("telemetry", "advice")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.]*:")
@@ -26,7 +26,7 @@ class Place:
 
     def __str__(self) -> str:
         """How it is shown: never with a password."""
-        return self.url.render_as_string(hide_password=True) if self.url else str(self.folder)
+        return shown(self.url) if self.url else str(self.folder)
 
     def file(self, group: str) -> Path:
         """The SQLite file of one group. Raises ValueError for a PostgreSQL place."""

@@ -42,6 +42,20 @@ def server_url(text: str, where: str) -> URL:
     return url.set(drivername="postgresql+psycopg")
 
 
+def shown(url: URL) -> str:
+    """A URL as people write it, its password left out."""
+    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+
+
+def not_allowed(url: URL | None) -> str:
+    """What to add to a server's refusal: which login may do what."""
+    who = f"{url.username} " if url and url.username else ""
+    return (
+        f"{who}may not do this: screens need a member of pertoken_reader, advice and prices one of pertoken_advisor, "
+        "`pertoken db` the owner of the database"
+    )
+
+
 def without_secret(message: str, url: URL | None) -> str:
     """A driver's message with the URL's password, should it hold one, left out."""
     password = url.password if url else None
@@ -61,7 +75,7 @@ class Server:
 
     def __str__(self) -> str:
         """How it is shown: never with a password."""
-        return self.url.render_as_string(hide_password=True)
+        return shown(self.url)
 
     def to_json(self) -> dict[str, Any]:
         """For a pipe to a child of ours, password and all: never for a log, an argument or the environment."""

@@ -1,6 +1,6 @@
 """Everything a rule said of one target, in words."""
 
-from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
+from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
 from pertoken.tui.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
 from pertoken.units import format_usd
@@ -30,6 +30,7 @@ def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
         Section(_WHY[each.state], literal_lines(each.reason) if each.reason else ()),
         Section("What to do about it", literal_lines(each.remedy) if each.remedy else ()),
         Section("Worth, per month", _worth(each) if proposed else ()),
+        Section("Latency at the p95 demand, before → after", _latencies(each) if proposed else ()),
         Section("Changes", tuple((literal(k), _change(*v)) for k, v in each.changes.items())),
         Section("How to apply it (pertoken runs none of this)", _commands(each.commands)),
         Section("How to undo it", _commands(each.undo)),
@@ -48,6 +49,28 @@ def _worth(each: Recommendation) -> tuple[Fact | str, ...]:
         ("least certain input", each.provenance or UNKNOWN),
     )
     return (*((f"Not priced: {literal(each.unpriced)}",) if each.unpriced else ()), *rows)
+
+
+def _latencies(each: Recommendation) -> tuple[Fact | str, ...]:
+    rows: list[Fact | str] = [(line.figure, _latency(line)) for line in each.latency]
+    if each.latency_unknown:
+        rows.append(f"Not known: {literal(each.latency_unknown)}")
+    if each.replicas is not None:
+        before, after = ("more than were tried" if n is None else str(n) for n in each.replicas)
+        rows.append(
+            ("replicas needed", f"{before} → {after}  (fewest that hold all of the model's requests and the SLO)")
+        )
+    return tuple(rows)
+
+
+def _latency(line: LatencyLine) -> str:
+    slo = f", SLO {line.slo_ms:.0f} ms" if line.slo_ms is not None else ""
+    seen = f", measured {line.measured_ms:.0f} ms" if line.measured_ms is not None else ""
+    return f"{_ms(line.before)} → {_ms(line.after)}{slo}  ({line.provenance}{seen})"
+
+
+def _ms(at: tuple[float, float, float] | None) -> str:
+    return "overloaded" if at is None else f"{at[1]:.0f} ms ({at[0]:.0f} to {at[2]:.0f})"
 
 
 def _money(money: tuple[int, int, int] | None, meaning: str) -> str:

@@ -76,6 +76,19 @@ def test_a_faster_model_on_a_half_idle_fleet_banks_nothing(low_batch: Path) -> N
         assert each["throughput_ratio"][0] < each["throughput_ratio"][1] < each["throughput_ratio"][2]
 
 
+def test_a_change_shows_what_requests_would_see_before_and_after(low_batch: Path) -> None:
+    for each in advise(low_batch):
+        if each["rule_id"] != "quantize-weights" or each["state"] != "OPEN":
+            continue
+        assert [line["figure"] for line in each["latency"]] == ["TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"]
+        for line in each["latency"]:
+            assert line["before"][0] < line["before"][1] < line["before"][2]
+            assert line["after"][0] < line["after"][1] < line["after"][2]
+            assert line["provenance"] == "forecast" and line["measured_ms"] > 0
+        assert each["latency_unknown"] is None
+        assert each["replicas"][1] <= each["replicas"][0]
+
+
 def test_no_saving_exceeds_what_is_paid(low_batch: Path) -> None:
     paid = 4 * 6.88 * 730 * 1e9
     for each in advise(low_batch):
@@ -197,7 +210,7 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
     tables = tmp_path / "python"
     tables.write_text(
         f"#!{sys.executable}\nimport json, sys\nfor line in sys.stdin:\n"
-        "    tok_s = 3000 if 'h200' in json.loads(line)['system'] else 1000\n"
+        "    tok_s = 201 if 'h200' in json.loads(line)['system'] else 67\n"
         "    print(json.dumps({'tok_s': tok_s}), flush=True)\n"
     )
     tables.chmod(0o700)

@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.costs.demand import demand
+from pertoken.costs.demand import arrivals, demand
 from pertoken.evidence import Evidence, NotMeasured, Series
 from pertoken.provenance import Provenance
 from tests.fleets import evidence, low_batch
@@ -39,3 +39,28 @@ def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> N
     assert (found.memory_active, found.products_active) == (0.5, 0.04)
     both = demand(evidence(**told, dram_active=0.3, mbu=0.9, mfu=0.0))
     assert (both.memory_active, both.products_active) == (0.5, None)
+
+
+def test_requests_come_as_often_as_the_p95_demand_says_and_are_as_long_as_the_histograms_do() -> None:
+    lengths = Series(150, 130, 200, 200, 10, Provenance.COUNTER, ((100.0, 0.0), (200.0, 10.0), (float("inf"), 0.0)))
+    told = dict(low_batch().items()) | {"prompt_len": lengths, "generated_len": lengths}
+    found = arrivals(Evidence(told))
+    for asked in (found.arrivals.prompt, found.arrivals.generated):
+        assert 100 <= asked.tokens.min() < asked.tokens.max() <= 200
+    assert found.arrivals.requests_per_s == pytest.approx(40 / found.arrivals.generated.mean)
+    assert found.assumptions == () and found.provenance is Provenance.INTEGRAL
+
+
+def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is_assumed_and_said() -> None:
+    found = arrivals(evidence(generated_tok_s=40, prompt_tok_s=160, requests_s=0.1))
+    assert found.arrivals.prompt.mean == pytest.approx(1600, rel=0.01)
+    assert found.arrivals.generated.mean == pytest.approx(400, rel=0.01)
+    assert found.arrivals.generated.tokens.std() > 100
+    assert found.provenance is Provenance.ASSUMED
+    assert all("spread as in a published conversation trace" in said for said in found.assumptions)
+    assert len(found.assumptions) == 2
+
+
+def test_an_engine_that_counts_no_requests_and_tells_no_lengths_is_asked_for_them() -> None:
+    with pytest.raises(NotMeasured, match="prompt_len was not measured: needs an engine that counts requests"):
+        arrivals(evidence(generated_tok_s=40, prompt_tok_s=160))

