@@ -77,7 +77,7 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
     unpriced: set[Key] = set()
     tokens: dict[Key, int | None] = {}
     with store.read() as connection:
-        under_way = read.hours_under_way(connection)
+        under_way = read.whole_hour(connection, end)
         apart = bool(prices.detected) or read.named(connection, prices.selectors)
         for stretch in stretches(start, end, prices.changes(), under_way=under_way):
             for model, ts, kind, name, uuid, held_ns in sums.held_by_hour(connection, stretch, apart):

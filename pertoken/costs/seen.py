@@ -56,7 +56,7 @@ class Seen:
         self.epoch_devices = ranks.devices(read.epoch_devices(connection, start), self.epochs, self.led)
 
         last = max((row.newest_ts for row in self.hosts), default=now_ts)
-        under_way = read.hours_under_way(connection) and last <= now_ts
+        under_way = read.whole_hour(connection, now_ts)
         window = segments(start, now_ts, under_way=under_way)
         priced_alike = stretches(start, now_ts, prices.changes(), under_way=under_way)
         self.money = allocations(connection, priced_alike, self.priced, prices, self.led, self.of_epoch)

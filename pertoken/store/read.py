@@ -222,6 +222,13 @@ def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     return first, max((each for _, each in found), default=None)
 
 
-def hours_under_way(connection: Connection) -> bool:
-    """Whether the hour under way is as new as its minutes: hosts ship both together; a host itself closes it first."""
-    return _by_notes(connection)
+def whole_hour(connection: Connection, end: int) -> bool:
+    """Whether the hour that `end` lies in is as new as its minutes, and holds none after `end`.
+
+    Hosts ship the hour under way with its minutes, and it lacks at most the minute under way; a host itself adds it up
+    later.
+    """
+    if not _by_notes(connection):
+        return False
+    newest = connection.execute(select(func.max(t.host.c.last_ts))).scalar()
+    return newest is not None and newest <= end
