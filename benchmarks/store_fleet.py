@@ -37,7 +37,7 @@ END = 1_790_004_600
 """Half past the hour: of a window half an hour, as on average, is read by the minute."""
 PAGE = 50
 """Lines of each table that are made: more than a screen has."""
-SIZED = ("device_1m", "share_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
+SIZED = ("device_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
 
 
 def shipping(owner: Place, repeats: int) -> tuple[list[Row], float]:

@@ -96,3 +96,10 @@ def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_lef
     }
     assert targets["store.disk_ratio"]["value"] is None
     assert not targets["store.disk_ratio"]["met"]
+
+
+def test_the_check_benchmark_finds_its_two_faults_and_no_other() -> None:
+    found = run("store_check", "--gpus", "4", "--days", "1")
+    rows = {row["what"]: row["value"] for row in found["rows"]}
+    assert (rows["faults"], rows["faults_of_two"]) == (0, 2)
+    assert found["targets"][0]["value"] is not None

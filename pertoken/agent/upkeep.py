@@ -5,6 +5,7 @@ Everything that writes is called by the thread that ticks; the check has a threa
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
@@ -21,7 +22,7 @@ from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
 PASS_S = 480.0
-"""A pass over everything stored is spread over this time at most, and is done within ten minutes."""
+"""A pass over everything stored is spread over this time at most: steps that come late follow each other at once."""
 PAUSE_S = 0.2
 """Longest pause between two steps of a pass, so that a small database is not checked for ten minutes."""
 TOLD = 20
@@ -32,9 +33,16 @@ T = TypeVar("T")
 class Upkeep:
     """The upkeep of one folder's telemetry, over the agent's one writer."""
 
-    def __init__(self, where: Place, writer: Writer, settings: Settings, events: tuple[Event, ...] = ()) -> None:
+    def __init__(
+        self,
+        where: Place,
+        writer: Writer,
+        settings: Settings,
+        events: tuple[Event, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`events` are told with the first tick."""
-        self._where, self._writer, self.settings = where, writer, settings
+        self._where, self._writer, self.settings, self._clock = where, writer, settings, clock
         self._ballast = Ballast(where.file("telemetry").parent)
         self._events = list(events)
         self._lock = threading.Lock()
@@ -65,6 +73,7 @@ class Upkeep:
             self._hour = ts // HOUR
             self._deleting = purging(self._writer, ages(self.settings), ts)
         next(self._deleting, None)
+        self._tell_unshipped()
         if self._minute != ts // MINUTE:
             self._minute = ts // MINUTE
             self._writer.flush_witness()
@@ -76,14 +85,14 @@ class Upkeep:
         Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
         """
         faults = 0
-        pause_s = min(longest_pause_s, PASS_S / steps(self._where))
-        for fault in verify(self._where):
+        step_s, began_s = PASS_S / steps(self._where), self._clock()
+        for n, fault in enumerate(verify(self._where), 1):
             if fault is not None:
                 faults += 1
                 self._found(fault, faults)
                 if fault.damaged:
                     return f"{fault}"
-            if stop.wait(pause_s):
+            if stop.wait(max(0.0, min(longest_pause_s, began_s + n * step_s - self._clock()))):
                 return None
         log.info("checked all that is stored: %s", f"{faults} faults" if faults else "all is as it was stored")
         return None
@@ -106,7 +115,15 @@ class Upkeep:
             gone = make_room(self._writer, self._ballast)
             with self._lock:
                 self._events.append(Event("store_full", f"no room left: the oldest {gone} were deleted"))
+            self._tell_unshipped()
             return work()
+
+    def _tell_unshipped(self) -> None:
+        if minutes := self._writer.unshipped():
+            text = f"ticks were deleted before they were shipped: {minutes} minutes, each of one device or deployment"
+            log.warning("%s", text)
+            with self._lock:
+                self._events.append(Event("ship_gave_up", text))
 
 
 def ages(settings: Settings) -> Ages:

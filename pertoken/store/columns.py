@@ -13,8 +13,8 @@ from pertoken.store.seal import SEALED
 from pertoken.store.write import Writer
 
 SLICE_ROWS = 5000
-TABLES = tuple(sorted(SEALED))
-"""Tables that can be exported: all but the batches and seals of the file itself."""
+TABLES = tuple(sorted(SEALED.keys() - {t.outbox.name, t.spool.name}))
+"""Tables that can be exported: all but what is said of the file itself, its batches, seals and what it is to ship."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Column:
 
 def columns(table: str) -> tuple[Column, ...]:
     """Columns of a table in their order. Raises BadInput for a name that is none."""
-    if table not in SEALED:
+    if table not in TABLES:
         raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
     found = []
     for column in SEALED[table].table.columns:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import upsert
+from pertoken.store.open import put_rows
 from pertoken.store.rollup import MINUTE, ROLLUPS
+from pertoken.store.seal import OUTBOX, SPOOL, Seals
 
 Mark = tuple[str, int, int]
 """(source, owner_id, ts)"""
@@ -53,16 +54,17 @@ SOURCES = {each.name: each for each in (*UNTIMED, *ROLLED, *RAW)}
 _RAW_OF = {each.tables[MINUTE].name: each.samples.name for each in ROLLUPS}
 
 
-def switch(connection: Connection, on: bool, raw: bool = False) -> None:
+def switch(connection: Connection, seals: Seals, on: bool, raw: bool = False) -> None:
     """Begin or end marking. Off forgets what was not shipped; on again takes it up by comparing with the server."""
     known = connection.execute(select(t.spool.c.spool_id)).scalar()
-    if not on:
-        connection.execute(delete(t.outbox))
-        connection.execute(delete(t.spool))
-    elif known is None:
-        connection.execute(insert(t.spool).values(spool_id=secrets.randbits(62), last_seq=0, raw=int(raw)))
-    else:
-        connection.execute(update(t.spool).values(raw=int(raw)))
+    with seals.changing(SPOOL, (), [()]):
+        if not on:
+            seals.delete(OUTBOX, "TRUE")
+            connection.execute(delete(t.spool))
+        elif known is None:
+            connection.execute(insert(t.spool).values(spool_id=secrets.randbits(62), last_seq=0, raw=int(raw)))
+        else:
+            connection.execute(update(t.spool).values(raw=int(raw)))
 
 
 def marking(connection: Connection) -> bool:
@@ -70,40 +72,37 @@ def marking(connection: Connection) -> bool:
     return connection.execute(select(t.spool.c.spool_id)).first() is not None
 
 
-def mark(connection: Connection, marks: Iterable[Mark]) -> None:
+def mark(connection: Connection, seals: Seals, marks: Iterable[Mark]) -> None:
     """Mark rows as changed, in the caller's transaction. Nothing happens where nothing is shipped."""
-    found = connection.execute(select(t.spool.c.last_seq, t.spool.c.raw)).first()
+    found = connection.execute(select(t.spool)).first()
     if found is None:
         return
-    due: list[Mark] = []
+    due: dict[Mark, int] = {}
     for each in marks:
-        due.append(each)
+        due[each] = 0
         if found.raw and each[0] in _RAW_OF:
-            due.append((_RAW_OF[each[0]], each[1], each[2]))
+            due[_RAW_OF[each[0]], each[1], each[2]] = 0
     if not due:
         return
-    statement = upsert(connection.dialect.name, t.outbox)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["source", "owner_id", "ts"], set_={"seq": statement.excluded.seq}
-        ),
-        [
-            {"source": source, "owner_id": owner_id, "ts": ts, "seq": seq}
-            for seq, (source, owner_id, ts) in enumerate(due, found.last_seq + 1)
-        ],
-    )
-    connection.execute(update(t.spool).values(last_seq=found.last_seq + len(due)))
+    seq = found.last_seq
+    # Names of tables are of a type of their own, which a seal cannot sum.
+    rows = [(str(source), owner_id, ts, seq + n) for n, (source, owner_id, ts) in enumerate(due, 1)]
+    seals.add(OUTBOX, seals.rows(OUTBOX, OUTBOX.keys, due), -1)
+    put_rows(connection, "INSERT OR REPLACE INTO outbox (source, owner_id, ts, seq) VALUES (?, ?, ?, ?)", rows)
+    seals.add(OUTBOX, rows)
+    with seals.changing(SPOOL, (), [()]):
+        connection.execute(update(t.spool).values(last_seq=seq + len(rows)))
 
 
-def settle(connection: Connection, seq: int, limit: int) -> int:
+def settle(connection: Connection, seals: Seals, seq: int, limit: int) -> int:
     """Delete up to `limit` marks that the server holds (up to `seq`), oldest first; returns how many."""
     oldest = connection.execute(select(func.min(t.outbox.c.seq))).scalar()
     if oldest is None or oldest > seq:
         return 0
-    return connection.execute(delete(t.outbox).where(t.outbox.c.seq <= min(seq, oldest + limit - 1))).rowcount
+    return seals.delete(OUTBOX, "seq <= ?", min(seq, oldest + limit - 1))
 
 
-def bound(connection: Connection, most: int) -> tuple[int, int]:
+def bound(connection: Connection, seals: Seals, most: int) -> tuple[int, int]:
     """Keep the oldest marks from being more than `most`: those of ticks go first, roll-ups only when none is left.
 
     Returns (marks of ticks given up, marks of roll-ups left to the comparison with the server).
@@ -111,11 +110,17 @@ def bound(connection: Connection, most: int) -> tuple[int, int]:
     over = connection.execute(select(func.count()).select_from(t.outbox)).scalar_one() - most
     if over <= 0:
         return 0, 0
-    raw = _oldest(connection, [each.name for each in RAW], over)
-    rest = _oldest(connection, [each.name for each in ROLLED], over - raw) if over > raw else 0
+    raw = _oldest(seals, [each.name for each in RAW], over)
+    rest = _oldest(seals, [each.name for each in ROLLED], over - raw) if over > raw else 0
     return raw, rest
 
 
-def _oldest(connection: Connection, sources: Sequence[str], n: int) -> int:
-    due = select(t.outbox.c.seq).where(t.outbox.c.source.in_(sources)).order_by(t.outbox.c.seq).limit(n)
-    return connection.execute(delete(t.outbox).where(t.outbox.c.seq.in_(due))).rowcount
+def give_up(seals: Seals, before: int) -> int:
+    """Delete the marks of ticks that are deleted themselves, those before `before`; returns how many."""
+    names = [each.name for each in RAW]
+    return seals.delete(OUTBOX, f"source IN ({', '.join('?' * len(names))}) AND ts < ?", *names, before - MINUTE)
+
+
+def _oldest(seals: Seals, sources: Sequence[str], n: int) -> int:
+    named = f"source IN ({', '.join('?' * len(sources))})"
+    return seals.delete(OUTBOX, f"seq IN (SELECT seq FROM outbox WHERE {named} ORDER BY seq LIMIT ?)", *sources, n)

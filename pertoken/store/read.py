@@ -17,7 +17,8 @@ from sqlalchemy import (
 
 from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE
-from pertoken.store.segments import Segment, between, segments
+from pertoken.store.segments import Segment, between, column, segments
+from pertoken.store.shares import shares
 
 Rows = Sequence[Any]
 LAG_S = 2 * MINUTE
@@ -41,6 +42,10 @@ def _newest(connection: Connection, seen: Table, samples: Table, owner: str, own
 
 def _within(connection: Connection, table: Table, segment: Segment) -> Any:
     return between(connection.dialect.name, table, segment.start, segment.end)
+
+
+def _all(table: Table) -> list[Any]:
+    return [column(table, each.name) for each in table.columns]
 
 
 def hosts(connection: Connection) -> Rows:
@@ -110,7 +115,7 @@ def device_history(connection: Connection, device_ids: Collection[int], start: i
     found: list[Any] = []
     for segment in segments(start, end):
         table = t.device_rollup[segment.seconds]
-        query = select(table).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
+        query = select(*_all(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
         found += connection.execute(query.order_by(table.c.device_id, table.c.ts)).all()
     return found
 
@@ -118,20 +123,22 @@ def device_history(connection: Connection, device_ids: Collection[int], start: i
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
     """Device roll-ups of a segment."""
     table = t.device_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+    return connection.execute(select(*_all(table)).where(_within(connection, table, segment))).all()
 
 
 def host_buckets(connection: Connection, segment: Segment) -> Rows:
     """Host roll-ups of a segment."""
     table = t.host_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+    return connection.execute(select(*_all(table)).where(_within(connection, table, segment))).all()
 
 
 def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
     """Who held which device in the buckets of a segment: all epochs, or some."""
-    table = t.share_rollup[segment.seconds]
-    query = select(table).where(_within(connection, table, segment))
-    return connection.execute(query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))).all()
+    parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
+    rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
+    if epoch_ids is not None:
+        rows, whole = (each & table.c.epoch_id.in_(epoch_ids) for each, table in ((rows, parts), (whole, deployments)))
+    return connection.execute(shares(segment.seconds, rows, whole)).all()
 
 
 def instances(connection: Connection) -> Rows:
@@ -167,14 +174,14 @@ _NAMED = (
 def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
     """Deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
-    query = select(table).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
+    query = select(*_all(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
     return connection.execute(query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))).all()
 
 
 def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
     """Roll-ups of further counters of a segment."""
     table = t.engine_counter_rollup[segment.seconds]
-    return connection.execute(select(table).where(_within(connection, table, segment))).all()
+    return connection.execute(select(*_all(table)).where(_within(connection, table, segment))).all()
 
 
 def newest_agent_samples(connection: Connection) -> dict[int, Any]:

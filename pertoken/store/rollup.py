@@ -35,6 +35,8 @@ class _Rollup:
 
 
 _ONE: Any = literal_column("1")
+_SERVED = t.deployment_sample.c
+_BUSY: Any = func.coalesce(_SERVED.busy_ms, 0)
 ROLLUPS = (
     _Rollup(
         "device",
@@ -55,7 +57,16 @@ ROLLUPS = (
         "epoch_id",
         {
             "samples": func.count(),
-            "incomplete_n": func.count(case((t.deployment_sample.c.complete.is_(False), _ONE))),
+            "incomplete_n": func.count(case((_SERVED.complete.is_(False), _ONE))),
+            "whole_ms": func.sum(case((_SERVED.whole_provenance.is_not(None), _SERVED.duration_ms))),
+            "whole_busy_ms": func.sum(
+                case(
+                    (_SERVED.whole_provenance.is_(None), None),
+                    (_SERVED.duration_ms > _BUSY, _BUSY),
+                    else_=_SERVED.duration_ms,
+                )
+            ),
+            "whole_provenance": func.max(_SERVED.whole_provenance),
         },
     ),
     _Rollup(
@@ -158,10 +169,14 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
 
 
 def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> Any:
+    gauge = name.endswith("_n") and name not in rollup.special
     if seconds == HOUR:
-        return func.max(source.c[name]) if name == "provenance" else func.sum(source.c[name])
+        if gauge:
+            # NULL is as many as there are samples, in the row and in the sum.
+            return func.nullif(func.sum(func.coalesce(source.c[name], source.c.samples)), func.sum(source.c.samples))
+        return func.max(source.c[name]) if name.endswith("provenance") else func.sum(source.c[name])
     if name in rollup.special:
         return rollup.special[name]
-    if name.endswith("_n"):
-        return func.count(source.c[name.removesuffix("_n")])
+    if gauge:
+        return func.nullif(func.count(source.c[name.removesuffix("_n")]), func.count())
     return func.sum(source.c[name.removesuffix("_sum")])

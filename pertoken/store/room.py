@@ -63,6 +63,7 @@ def make_room(writer: Writer, ballast: Ballast) -> str:
     """
     ballast.drop()
     with suppress(FullStore):  # against the cap of the data file no ballast helps; older rows may still go
+        writer.checkpoint()  # what a quota counts may be the log
         writer.roll_up()
     kept = min(writer.last.ts, writer.oldest_mark() or writer.last.ts) // HOUR * HOUR
     for tables, what in (

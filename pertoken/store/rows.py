@@ -153,7 +153,10 @@ class AgentSample:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentSample:
-    """What one epoch served since its row before. `complete` is False if it counted what nobody saw."""
+    """What one epoch served since its row before. `complete` is False if it counted what nobody saw.
+
+    `whole_provenance` is set by the store (`store.shares`).
+    """
 
     epoch_id: int
     ts: int
@@ -170,6 +173,7 @@ class DeploymentSample:
     running_1e2: int | None = None
     waiting_1e2: int | None = None
     kv_use_1e4: int | None = None
+    whole_provenance: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

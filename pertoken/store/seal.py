@@ -1,51 +1,88 @@
-"""Seals: how many rows a table holds of an owner in a stretch of time, and the sum of their CRC32.
+"""Seals: how many rows a table holds in a stretch of time, and two sums over their CRC32.
 
 SQLite keeps no checksum of what it stores: a flipped bit is read as if it had been written. Every row of telemetry is
 therefore counted in a seal, changed in the same transaction by what the row adds and takes away. A row that is later
 read with another content, is gone, or came from nowhere, no longer adds up; `store.verify` looks for that.
 
-The seal of a row is the sum over rows, so that it does not depend on their order, and is changed without reading the
-rest. What is taken away is taken as it is read: a row that was damaged meanwhile leaves its difference behind.
+A seal is a sum over rows, so that it does not depend on their order, and is changed without reading the rest. What is
+taken away is taken as it is read: a row that was damaged meanwhile leaves its difference behind. The second sum weighs
+each CRC32 by the row's owner: what it is off by, divided by what the first is off by, tells whose row was damaged.
 """
 
 import marshal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
 from sqlalchemy import Connection, Table
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import put_rows
+from pertoken.store.open import driver, put_rows
 
 HOUR, DAY = 3600, 86_400
-Key = tuple[str, int, int]
-"""(table, owner_id, start of the stretch)"""
+PRIME = 2**61 - 1
+"""What the sums by owner are taken by: two of them still fit into an integer of SQLite's."""
+Key = tuple[str, int]
+"""(table, start of the stretch)"""
+Sum = tuple[int, int, int]
+"""(rows, sum of their CRC32, sum of each CRC32 times its owner, modulo PRIME)"""
+NOTHING: Sum = (0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Sealed:
     """How the rows of one table are gathered into seals."""
 
     table: Table
     owner: str | None
-    """Column of whose row it is; None: all in one."""
+    """Column of whose row it is; None: nobody's."""
     span_s: int = 0
     """Length of the stretch of `ts` one seal covers; 0: all of it."""
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns in the order in which their values are summed. One added later comes last and may be NULL."""
         return tuple(column.name for column in self.table.columns)
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Columns of the primary key."""
         return tuple(column.name for column in self.table.primary_key)
+
+    @cached_property
+    def owners(self) -> str:
+        """SQL: every owner there is, found by seeking from one to the next."""
+        first = f"SELECT min({self.owner}) FROM {self.table.name}"
+        return (
+            f"WITH RECURSIVE owners (id) AS ({first} UNION ALL "
+            f"SELECT ({first} WHERE {self.owner} > id) FROM owners WHERE id IS NOT NULL) "
+            "SELECT id FROM owners WHERE id IS NOT NULL"
+        )
+
+    @cached_property
+    def stretch(self) -> str:
+        """SQL: the rows from one time (first parameter) until before another, by the key."""
+        return f"{self.owner} IN ({self.owners}) AND ts >= ? AND ts < ?"
+
+    def sums(self, rows: Iterable[tuple[Any, ...]], into: defaultdict[int, list[int]]) -> None:
+        """Count rows into [rows, sum, sum by owner (not yet modulo PRIME)], by the start of their stretch."""
+        span_s, columns = self.span_s, self.columns
+        at = columns.index("ts") if span_s else 0
+        owner = None if self.owner is None else columns.index(self.owner)
+        start, total = None, into[0] if not span_s else []
+        for row in rows:
+            if span_s and row[at] // span_s * span_s != start:
+                start = row[at] // span_s * span_s
+                total = into[start]
+            crc = row_crc(row)
+            total[0] += 1
+            total[1] += crc
+            if owner is not None:
+                total[2] += crc * int(row[owner])  # a damaged record may hold text
 
 
 SAMPLES: tuple[Sealed, ...] = tuple(
@@ -88,23 +125,9 @@ UNTIMED: tuple[Sealed, ...] = tuple(
         t.event,
     )
 )
-MARKS = Sealed(t.dirty, None)
-SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS)}
-"""Every table of telemetry but the seals themselves, `batch`, whose rows are chained, and what is still to be shipped,
-which is found again by comparing with the server."""
-
-
-@cache
-def key_of(sealed: Sealed) -> Callable[[Sequence[Any]], Key]:
-    """What tells which seal a row of a table belongs to."""
-    name, span_s, columns = sealed.table.name, sealed.span_s, sealed.columns
-    if sealed.owner is None:
-        return lambda row: (name, 0, 0)
-    owner = columns.index(sealed.owner)
-    if not span_s:
-        return lambda row: (name, row[owner], 0)
-    ts = columns.index("ts")
-    return lambda row: (name, row[owner], row[ts] // span_s * span_s)
+MARKS, OUTBOX, SPOOL = Sealed(t.dirty, None), Sealed(t.outbox, "owner_id"), Sealed(t.spool, None)
+SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS, OUTBOX, SPOOL)}
+"""Every table of telemetry but the seals themselves and `batch`, whose rows are chained."""
 
 
 def row_crc(row: tuple[Any, ...]) -> int:
@@ -127,7 +150,7 @@ class Seals:
     def __init__(self, connection: Connection) -> None:
         """Nothing is read yet; `connection` is one to SQLite, and in a transaction whenever the seals are used."""
         self._connection = connection
-        self._changes: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0])
+        self._changes: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
         self.counters = Known(self, SEALED[t.counter_state.name])
         self.marks = Known(self, SEALED[t.dirty.name])
         self.samples = (0, 0)
@@ -152,22 +175,18 @@ class Seals:
 
     def add(self, sealed: Sealed, rows: Iterable[tuple[Any, ...]], sign: int = 1) -> tuple[int, int]:
         """Count rows that are inserted (or deleted: sign -1); returns (rows, sum of their CRC32)."""
-        n = total = 0
-        key, changes = key_of(sealed), self._changes
-        for row in rows:
-            crc = row_crc(row)
-            change = changes[key(row)]
-            change[0] += sign
-            change[1] += sign * crc
-            n += 1
-            total += crc
-        return n, total
+        found: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        sealed.sums(rows, found)
+        for start, (n, crc_sum, by_owner) in found.items():
+            self.change((sealed.table.name, start), sign * n, sign * crc_sum, sign * by_owner)
+        return sum(each[0] for each in found.values()), sum(each[1] for each in found.values())
 
-    def change(self, key: Key, n: int, crc: int) -> None:
-        """Count `n` rows more (or fewer) whose CRC32 add up to `crc`."""
+    def change(self, key: Key, n: int, crc_sum: int, by_owner: int) -> None:
+        """Count `n` rows more (or fewer), and what their sums are more (or less)."""
         change = self._changes[key]
         change[0] += n
-        change[1] += crc
+        change[1] += crc_sum
+        change[2] += by_owner
 
     @contextmanager
     def changing(self, sealed: Sealed, where: Sequence[str], values: Iterable[tuple[Any, ...]]) -> Iterator[None]:
@@ -177,17 +196,23 @@ class Seals:
         yield
         self.add(sealed, self.rows(sealed, where, values))
 
+    def delete(self, sealed: Sealed, where: str, *values: Any) -> int:
+        """Delete rows by a condition in SQL, and count them as deleted; returns how many."""
+        execute, name = driver(self._connection).execute, sealed.table.name
+        self.add(sealed, execute(f"SELECT {', '.join(sealed.columns)} FROM {name} WHERE {where}", values), -1)
+        return execute(f"DELETE FROM {name} WHERE {where}", values).rowcount
+
     def store(self) -> bool:
         """Write the seals that changed; returns whether any did."""
-        due = [(*key, n, crc) for key, (n, crc) in self._changes.items() if n or crc]
+        due = [(*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc]
         self._changes.clear()
         self.samples = (0, 0)
         if due:
             put_rows(
                 self._connection,
-                "INSERT INTO seal (name, owner_id, ts, row_count, crc_sum) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (name, owner_id, ts) DO UPDATE SET "
-                "row_count = row_count + excluded.row_count, crc_sum = crc_sum + excluded.crc_sum",
+                "INSERT INTO seal (name, ts, row_count, crc_sum, owner_sum) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (name, ts) DO UPDATE SET row_count = row_count + excluded.row_count, "
+                f"crc_sum = crc_sum + excluded.crc_sum, owner_sum = (owner_sum + excluded.owner_sum) % {PRIME}",
                 due,
             )
         return bool(due)
@@ -205,7 +230,7 @@ class Seals:
     ) -> Iterator[tuple[Any, ...]]:
         """Rows whose `where` columns equal one of `values`; all without."""
         # The driver itself: there are a few hundred of these reads in a roll-up, each of one row.
-        execute = self._connection.connection.driver_connection.execute  # type: ignore[union-attr]
+        execute = driver(self._connection).execute
         sql = f"SELECT {', '.join(sealed.columns)} FROM {sealed.table.name}"
         if where:
             sql += " WHERE " + " AND ".join(f"{name} = ?" for name in where)
@@ -214,17 +239,19 @@ class Seals:
 
 
 class Known:
-    """CRC32 of each row of a small table that changes with every tick, so that none is read to be replaced."""
+    """CRC32 of each row of a small table that changes with every tick, so that none is read to be replaced.
+
+    Its rows are all in one seal, and its key begins with the owner, where there is one.
+    """
 
     def __init__(self, seals: Seals, sealed: Sealed) -> None:
-        self._seals, self._sealed = seals, sealed
+        self._seals, self._sealed, self._n_keys = seals, sealed, len(sealed.keys)
         self._crcs: dict[tuple[Any, ...], int] | None = None
 
     def learn(self) -> None:
         """Read the table, unless it is known."""
         if self._crcs is None:
-            n_keys = len(self._sealed.keys)
-            self._crcs = {row[:n_keys]: row_crc(row) for row in self._seals.rows(self._sealed)}
+            self._crcs = {row[: self._n_keys]: row_crc(row) for row in self._seals.rows(self._sealed)}
 
     def forget(self) -> None:
         """Read the table again before the next change."""
@@ -236,19 +263,23 @@ class Known:
 
     def put(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Count rows that are inserted, or replace the ones with their keys."""
-        crcs, key, n_keys = self._known(), key_of(self._sealed), len(self._sealed.keys)
+        crcs, n_keys = self._known(), self._n_keys
         for row in rows:
             before = crcs.get(row[:n_keys])
             crc = crcs[row[:n_keys]] = row_crc(row)
-            self._seals.change(key(row), before is None, crc - (before or 0))
+            self._change(row, before is None, crc - (before or 0))
 
     def drop(self, keys: Iterable[tuple[Any, ...]]) -> None:
         """Count rows that are deleted."""
-        crcs, key = self._known(), key_of(self._sealed)
+        crcs = self._known()
         for each in keys:
             before = crcs.pop(each, None)
             if before is not None:
-                self._seals.change(key(each), -1, -before)
+                self._change(each, -1, -before)
+
+    def _change(self, key: tuple[Any, ...], n: int, crc: int) -> None:
+        owner = 0 if self._sealed.owner is None else key[0]
+        self._seals.change((self._sealed.table.name, 0), n, crc, crc * owner)
 
     def _known(self) -> dict[tuple[Any, ...], int]:
         if self._crcs is None:

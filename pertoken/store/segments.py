@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Table, and_, select
+from sqlalchemy import Table, and_, func, select
 
 from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE
@@ -45,6 +45,13 @@ def stretches(start: int, end: int, changes: Collection[int], *, under_way: bool
     inside = {cut for ts in changes if start < (cut := -(-ts // MINUTE) * MINUTE) < end}
     cuts = sorted({start, end} | inside)
     return tuple(segments(a, b, under_way=under_way and b == end) for a, b in pairwise(cuts))
+
+
+def column(table: Table, name: str) -> Any:
+    """A column of a roll-up; how many samples had a gauge is said also where that is NULL: as many as there are."""
+    of = table.c[name]
+    counted = name.endswith("_n") and of.nullable
+    return func.coalesce(of, table.c.samples).label(name) if counted else of
 
 
 def between(dialect: str, table: Table, start: Any, end: Any) -> Any:

@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.ship_read import Batch, Here, Row
+from pertoken.store.ship_sum import number, number_sql
 
 if TYPE_CHECKING:
     import psycopg
@@ -67,7 +68,8 @@ def stand(connection: "psycopg.Connection[Any]", here: Here) -> Standing:
 def send(connection: "psycopg.Connection[Any]", spool_id: int, batch: int, rows: Batch) -> int:
     """Store a batch as the one after `batch`, whole or not at all; returns its number.
 
-    A row of an older revision never replaces a newer. Raises Overtaken if `batch` is not the last one there.
+    A row of an older revision never replaces a newer. Raises Overtaken if `batch` is not the last one there, StoreError
+    if a row was stored with other values than were sent.
     """
     if t.histogram_set in rows.rows:
         rows.rows[t.histogram_set].sort()  # the one table that hosts share: in one order, they never wait in a circle
@@ -88,7 +90,14 @@ def send(connection: "psycopg.Connection[Any]", spool_id: int, batch: int, rows:
             raise Overtaken("the server's cursor is elsewhere")
         for table in _ORDER:
             if table in lines:
-                put(connection, table, rows.rows[table], lines[table], again=rows.again)
+                put(
+                    connection,
+                    table,
+                    rows.rows[table],
+                    lines[table],
+                    again=rows.again,
+                    checked="ts" in table.primary_key,
+                )
     return batch + 1
 
 
@@ -105,12 +114,19 @@ def put(
     lines: Sequence[bytes] | None = None,
     *,
     again: bool = False,
+    checked: bool = False,
     staged_from: int | None = None,
 ) -> None:
-    """Rows into one table, within the caller's transaction; `lines` are the same as COPY reads them."""
+    """Rows into one table, within the caller's transaction; `lines` are the same as COPY reads them.
+
+    With `checked` the server tells the number of each row it stored (those it held already it leaves), which has to be
+    that of one that was sent. Raises StoreError if it is not.
+    """
+    told = f" RETURNING {number_sql(table)}" if checked else ""
     if len(rows) < (STAGED_FROM if staged_from is None else staged_from):
         # A temporary table for a few rows of a thousand hosts would cost the server's catalog more than the rows.
-        connection.execute(_from_arrays(table, again), _arrays(table, rows))
+        stored = connection.execute(_from_arrays(table, again) + told, _arrays(table, rows))
+        _check(table, rows, stored, checked)
         return
     lines = [_line(row) for row in rows] if lines is None else lines
     stage = f"stage_{table.name}"
@@ -121,7 +137,12 @@ def put(
                 copy.write(b"".join(lines[start : start + 1000]))
         if cursor.rowcount != len(lines):
             raise StoreError(f"{table.name}: {cursor.rowcount} of {len(lines)} rows arrived")
-    connection.execute(_from_stage(table, again, stage))
+    _check(table, rows, connection.execute(_from_stage(table, again, stage) + told), checked)
+
+
+def _check(table: Table, rows: Sequence[Row], stored: "psycopg.Cursor[Any]", checked: bool) -> None:
+    if checked and not {each for (each,) in stored} <= set(map(number, rows)):
+        raise StoreError(f"{table.name}: the server stored other values than were sent")
 
 
 def _arrays(table: Table, rows: Sequence[Row]) -> list[list[Any]]:

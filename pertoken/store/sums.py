@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    CompoundSelect,
     Connection,
     Select,
     Text,
@@ -24,8 +25,10 @@ from sqlalchemy import (
 from pertoken.store import telemetry as t
 from pertoken.store.read import Rows
 from pertoken.store.rollup import HOUR, MINUTE
-from pertoken.store.segments import Segments, between
+from pertoken.store.segments import Segments, between, column
 
+_NS: Any = literal_column("1000000")
+"""Nanoseconds of a whole device in a millisecond."""
 _ROLLUPS = {
     "device": t.device_rollup,
     "host": t.host_rollup,
@@ -44,7 +47,7 @@ def _rows(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[s
         inside = between(
             dialect, table, bindparam(f"start{n}", type_=BigInteger), bindparam(f"end{n}", type_=BigInteger)
         )
-        parts.append(select(*(table.c[name] for name in names)).where(inside))
+        parts.append(select(*(column(table, name) for name in names)).where(inside))
     return union_all(*parts).subquery()
 
 
@@ -62,8 +65,9 @@ def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
 def _sums(dialect: str, rollup: str, lengths: tuple[int, ...]) -> Select[Any]:
     """Sums of all of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = _ROLLUPS[rollup][MINUTE]
-    keys = [column.name for column in table.primary_key if column.name != "ts"]
-    values = [column.name for column in table.columns if column.name not in (*keys, "ts", "revision", "provenance")]
+    keys = [each.name for each in table.primary_key if each.name != "ts"]
+    left = (*keys, "ts", "revision", "whole_provenance")
+    values = [each.name for each in table.columns if each.name not in left]
     rows = _rows(dialect, rollup, lengths, (*keys, *values)).c
     return select(*(rows[key] for key in keys), *(_sum(rows[name]).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
@@ -97,7 +101,24 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
 
 def share_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in segments."""
-    return _summed(connection, "share", segments)
+    lengths = tuple(each.seconds for each in segments)
+    return connection.execute(_shares(connection.dialect.name, lengths), _bound(segments)).all()
+
+
+@cache
+def _shares(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
+    part = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
+    # What is held whole is added up by epoch first: each of its devices was held as long (`store.shares`).
+    of = _rows(dialect, "deployment", lengths, ("epoch_id", "whole_ms", "whole_busy_ms")).c
+    ns = _sum(of.whole_ms) * _NS, _sum(of.whole_busy_ms) * _NS
+    whole = select(of.epoch_id, ns[0].label("held_ns"), ns[1].label("busy_ns")).where(of.whole_ms.is_not(None))
+    by_epoch, device = whole.group_by(of.epoch_id).subquery(), t.epoch_device.c
+    held = union_all(
+        select(part.device_id, part.epoch_id, part.held_ns, part.busy_ns),
+        select(device.device_id, *by_epoch.c).join(by_epoch, by_epoch.c.epoch_id == device.epoch_id),
+    ).subquery()
+    keys = held.c.device_id, held.c.epoch_id
+    return select(*keys, _sum(held.c.held_ns), _sum(held.c.busy_ns)).group_by(*keys)
 
 
 def device_time(connection: Connection, segments: Segments) -> Rows:
@@ -120,17 +141,32 @@ def held_by_hour(connection: Connection, segments: Segments, apart: bool) -> Row
 
 
 @cache
-def _held(dialect: str, lengths: tuple[int, ...], apart: bool) -> Select[Any]:
+def _held(dialect: str, lengths: tuple[int, ...], apart: bool) -> CompoundSelect[Any]:
+    device, epoch_device = t.device.c, t.epoch_device.c
+    kind = device.kind, device.name, device.uuid if apart else cast(literal_column("''"), Text)
+    model, paid = t.deployment.c.served_model, device.parent_id.is_(None)
     rows = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "ts", "held_ns")).c
-    device, model = t.device.c, t.deployment.c.served_model
-    keys = model, _hour(rows.ts), device.kind, device.name, device.uuid if apart else literal_column("''")
-    joined = (
-        select(*keys, _sum(rows.held_ns))
-        .join(t.device, device.device_id == rows.device_id)
-        .join(t.epoch, t.epoch.c.epoch_id == rows.epoch_id)
-        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+    part = select(model, _hour(rows.ts), *kind, _sum(rows.held_ns)).join(t.device, device.device_id == rows.device_id)
+    # What is held whole: the time of an epoch, once for each of its devices of a kind (`store.shares`).
+    kinds = select(
+        epoch_device.epoch_id, *(each.label(f"k{n}") for n, each in enumerate(kind)), func.count().label("n")
     )
-    return joined.where(device.parent_id.is_(None)).group_by(*keys[: 5 if apart else 4])
+    kinds = kinds.join(t.device, device.device_id == epoch_device.device_id).where(paid)
+    of_epoch = kinds.group_by(epoch_device.epoch_id, *kind[: 3 if apart else 2]).subquery().c
+    its = of_epoch.k0, of_epoch.k1, of_epoch.k2
+    time = _rows(dialect, "deployment", lengths, ("epoch_id", "ts", "whole_ms")).c
+    whole = select(model, _hour(time.ts), *its, _sum(time.whole_ms * of_epoch.n) * _NS).join(
+        of_epoch.epoch_id.table, of_epoch.epoch_id == time.epoch_id
+    )
+    return union_all(
+        _of_models(part, rows.epoch_id).where(paid).group_by(model, _hour(rows.ts), *kind[: 3 if apart else 2]),
+        _of_models(whole, time.epoch_id).where(time.whole_ms.is_not(None)).group_by(model, _hour(time.ts), *its),
+    )
+
+
+def _of_models(query: Select[Any], epoch_id: Any) -> Select[Any]:
+    joined = query.join(t.epoch, t.epoch.c.epoch_id == epoch_id)
+    return joined.join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
 
 
 def tokens_by_hour(connection: Connection, segments: Segments, not_at: str) -> Rows:
@@ -145,14 +181,10 @@ def _tokens(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
     rows = _rows(dialect, "deployment", lengths, ("epoch_id", "ts", "prompt_tokens", "generated_tokens")).c
     keys = t.deployment.c.served_model, _hour(rows.ts)
     unknown = case((rows.prompt_tokens.is_(None) | rows.generated_tokens.is_(None), 1))
-    joined = (
-        select(*keys, _sum(rows.prompt_tokens), _sum(rows.generated_tokens), func.count(unknown))
-        .join(t.epoch, t.epoch.c.epoch_id == rows.epoch_id)
-        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
-    )
+    sums = select(*keys, _sum(rows.prompt_tokens), _sum(rows.generated_tokens), func.count(unknown))
+    served = _of_models(sums, rows.epoch_id).join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
     follows = t.engine.c.base_url.startswith(bindparam("not_at", type_=Text), autoescape=False)
-    return joined.where(~follows).group_by(*keys)
+    return served.where(~follows).group_by(*keys)
 
 
 def _hour(ts: Any) -> Any:

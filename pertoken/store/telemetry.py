@@ -193,6 +193,9 @@ deployment_sample = _table(
     _int("running_1e2"),
     _int("waiting_1e2"),
     _int("kv_use_1e4"),
+    # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
+    # row in `device_share`. NULL: its shares are there.
+    Column("whole_provenance", SmallInteger),
 )
 OTHER = 0
 """`epoch_id` of foreign work in `device_share`."""
@@ -206,6 +209,7 @@ device_share = _table(
     _int("busy_ms", required=True),  # of the duration, while this epoch was busy
     Column("provenance", SmallInteger, nullable=False),
 )
+"""Who has what part of a device; `store.shares` tells it together with what a deployment holds whole."""
 histogram_set = _table("histogram_set", _key("bucket_set_id"), _text("upper_bounds", required=True))
 histogram_sample = _table(
     "histogram_sample",
@@ -294,24 +298,34 @@ batch = _table(
 seal = _table(
     "seal",
     Column("name", Text, primary_key=True),  # of the table
-    _key("owner_id"),
     _key("ts"),  # start of the hour or day whose rows are counted; 0 where rows have no time
     _int("row_count", required=True),
     _int("crc_sum", required=True),
+    _int("owner_sum", required=True),  # of each CRC32 times whose row it is, modulo a prime (`store.seal`)
 )
 
 # -- roll-ups --------------------------------------------------------------------------------------------------
 
 
 def _rollup(
-    name: str, keys: tuple[str, ...], required: tuple[str, ...], nullable: tuple[str, ...] = ()
+    name: str,
+    keys: tuple[str, ...],
+    required: tuple[str, ...],
+    nullable: tuple[str, ...] = (),
+    *,
+    gauges: tuple[str, ...] = (),
 ) -> dict[int, Table]:
-    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds."""
+    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds.
+
+    Of a gauge there is the sum and how many samples had it: NULL is as many as `samples`, which is nearly always so.
+    """
     return {
         seconds: _table(
             f"{name}_{suffix}",
             *(Column("metric", Text, primary_key=True) if key == "metric" else _key(key) for key in keys),
-            *(_int(column, required=True) for column in (*required, "revision")),
+            *(_int(column, required=True) for column in required),
+            *(_int(f"{gauge}_n") for gauge in gauges),
+            _int("revision", required=True),
             *(_int(column) for column in nullable),
         )
         for seconds, suffix in ((60, "1m"), (3600, "1h"))
@@ -320,10 +334,6 @@ def _rollup(
 
 def _sums(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}_sum" for name in names)
-
-
-def _counts(*names: str) -> tuple[str, ...]:
-    return tuple(f"{name}_n" for name in names)
 
 
 _DEVICE = (
@@ -342,21 +352,24 @@ _DEVICE = (
 device_rollup = _rollup(
     "device",
     ("device_id", "ts"),
-    required=("duration_ms", "observed_ms", "samples", "throttled_n", *_counts(*_DEVICE)),
+    required=("duration_ms", "observed_ms", "samples", "throttled_n"),
+    gauges=_DEVICE,
     nullable=(*_sums(*_DEVICE), "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
 )
 _HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
 host_rollup = _rollup(
     "host",
     ("host_id", "ts"),
-    required=("duration_ms", "observed_ms", "samples", *_counts(*_HOST)),
+    required=("duration_ms", "observed_ms", "samples"),
+    gauges=_HOST,
     nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
 )
 _GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
 deployment_rollup = _rollup(
     "deployment",
     ("epoch_id", "ts"),
-    required=("duration_ms", "observed_ms", "samples", "incomplete_n", *_counts(*_GAUGES)),
+    required=("duration_ms", "observed_ms", "samples", "incomplete_n"),
+    gauges=_GAUGES,
     nullable=(
         "busy_ms",
         "prompt_tokens",
@@ -366,12 +379,17 @@ deployment_rollup = _rollup(
         "requests_finished",
         "preemptions",
         *_sums(*_GAUGES),
+        # Of the duration: while it held each of its devices whole; of that, while it was busy; the worst provenance.
+        "whole_ms",
+        "whole_busy_ms",
+        "whole_provenance",
     ),
 )
 share_rollup = _rollup(
     "share",
     ("device_id", "ts", "epoch_id"),
-    # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance.
+    # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance. What
+    # was held whole is in the roll-up of the deployment.
     required=("held_ns", "busy_ns", "provenance"),
 )
 histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))

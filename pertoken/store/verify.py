@@ -18,12 +18,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from pertoken.store import telemetry as t
 from pertoken.store.open import REVISIONS, reading
 from pertoken.store.place import Place
-from pertoken.store.seal import HOUR, SAMPLES, SEALED, Sealed, chained, key_of, row_crc
+from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
 from pertoken.store.witness import Acknowledged, acknowledged
 
 STEP_ROWS = 500
 """Rows read in one step: some milliseconds."""
 _BATCH = ("seq", "ts", "row_count", "crc_sum", "chain")
+_SUMS = "row_count, crc_sum, owner_sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class _Pass:
         for name in (*SEALED, t.batch.name, t.seal.name):
             yield from self._guarded(name, self._pages(name))
         yield from self._guarded(t.batch.name, self._batches(told))
+        yield from self._guarded(t.seal.name, self._seals())
         for sealed in SEALED.values():
             yield from self._guarded(sealed.table.name, self._rows(sealed))
         yield from self._guarded(t.batch.name, self._batches_and_seals())
@@ -133,77 +135,77 @@ class _Pass:
             missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
             yield Fault(name, missing, None, last.ts or told.ts, told.ts)
 
+    def _seals(self) -> Iterator[Fault | None]:
+        """Seals are of tables and stretches that there are, in order."""
+        before = ("", 0)
+        for name, ts in self._ask("SELECT name, ts FROM seal"):
+            sealed = SEALED.get(name)
+            if sealed is None or (name, ts) <= before or (ts % sealed.span_s if sealed.span_s else ts):
+                yield Fault(t.seal.name, f"one of {name!r} at {ts} is of nothing")
+            before = name, ts
+        yield None
+
     def _rows(self, sealed: Sealed) -> Iterator[Fault | None]:
-        """Add up rows in the order of the key, owner by owner, beside the seals."""
-        name, keys, key = sealed.table.name, sealed.keys, key_of(sealed)
+        """Add up rows in the order of the key, beside the seals."""
+        name, keys = sealed.table.name, sealed.keys
         positions = [sealed.columns.index(each) for each in keys]
         select = f"SELECT {', '.join(sealed.columns)} FROM {name}"
         rest = f"ORDER BY {', '.join(keys)} LIMIT {STEP_ROWS}"
         behind = f"WHERE ({', '.join(keys)}) > ({', '.join('?' * len(keys))})"
-        owners = {owner_id for (owner_id,) in self._ask("SELECT DISTINCT owner_id FROM seal WHERE name = ?", name)}
-        counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
-        owner: int | None = None
+        counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         last: tuple[Any, ...] | None = None
         while True:
             rows = self._ask(f"{select} {rest}") if last is None else self._ask(f"{select} {behind} {rest}", *last)
             for row in rows:
                 here = tuple([row[each] for each in positions])
                 if last is not None and here <= last:
-                    yield Fault(name, "rows are out of order", owner)
+                    yield Fault(name, "rows are out of order")
                     return
                 last = here
-                _, owner_id, start = key(row)
-                if owner_id != owner:
-                    if owner is not None:
-                        yield from self._compared(sealed, owner, counted)
-                        owners.discard(owner)
-                    owner, counted = owner_id, defaultdict(lambda: [0, 0])
-                sums = counted[start]
-                sums[0] += 1
-                sums[1] += row_crc(row)
+            sealed.sums(rows, counted)
             yield None
             if len(rows) < STEP_ROWS:
                 break
-        if owner is not None:
-            yield from self._compared(sealed, owner, counted)
-            owners.discard(owner)
-        for each in sorted(owners):
-            yield from self._compared(sealed, each, defaultdict(lambda: [0, 0]))
+        stored = {ts: sums for ts, *sums in self._ask(f"SELECT ts, {_SUMS} FROM seal WHERE name = ?", name)}
+        for start in sorted(counted.keys() | stored.keys()):
+            n, crc_sum, by_owner = counted.get(start, NOTHING)
+            if stored.get(start, [*NOTHING]) != [n, crc_sum, by_owner % PRIME]:
+                yield self._confirmed(sealed, start)
 
-    def _compared(self, sealed: Sealed, owner_id: int, counted: dict[int, list[int]]) -> Iterator[Fault | None]:
-        name = sealed.table.name
-        seals = {
-            ts: [row_count, crc_sum]
-            for ts, row_count, crc_sum in self._ask(
-                "SELECT ts, row_count, crc_sum FROM seal WHERE name = ? AND owner_id = ?", name, owner_id
-            )
-        }
-        for start in sorted(counted.keys() | seals.keys()):
-            if counted.get(start, [0, 0]) != seals.get(start, [0, 0]):
-                yield self._confirmed(sealed, owner_id, start)
-
-    def _confirmed(self, sealed: Sealed, owner_id: int, start: int) -> Fault | None:
+    def _confirmed(self, sealed: Sealed, start: int) -> Fault | None:
         """Look at one seal and its rows again, in one snapshot."""
-        name = sealed.table.name
-        where, values = "", []
-        if sealed.owner is not None:
-            where, values = f" WHERE {sealed.owner} = ?", [owner_id]
-            if sealed.span_s:
-                where, values = f"{where} AND ts >= ? AND ts < ?", [owner_id, start, start + sealed.span_s]
+        name, end = sealed.table.name, start + sealed.span_s if sealed.span_s else None
+        where, values = (f" WHERE {sealed.stretch}", (start, end)) if end else ("", ())
+        counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         self._raw.execute("BEGIN")
         try:
-            found = self._ask(
-                "SELECT row_count, crc_sum FROM seal WHERE name = ? AND owner_id = ? AND ts = ?", name, owner_id, start
-            )
-            rows = self._ask(f"SELECT {', '.join(sealed.columns)} FROM {name}{where}", *values)
+            found = self._ask(f"SELECT {_SUMS} FROM seal WHERE name = ? AND ts = ?", name, start)
+            sealed.sums(self._ask(f"SELECT {', '.join(sealed.columns)} FROM {name}{where}", *values), counted)
+            n, crc_sum, by_owner = (a - b for a, b in zip(counted[start], found[0] if found else NOTHING, strict=True))
+            if n == crc_sum == 0 and by_owner % PRIME == 0:
+                return None
+            if sealed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
+                # No row changes one of the sums alone.
+                text = f"that of {name} is not as it was stored"
+                return Fault(t.seal.name, text, None, start if end else None, end)
+            owner_id = self._owner(sealed, crc_sum, by_owner) if sealed.owner else None
         finally:
             self._raw.rollback()
-        n, crc_sum = found[0] if found else (0, 0)
-        if (n, crc_sum) == (len(rows), sum(map(row_crc, rows))):
+        there = counted[start][0]
+        text = f"{there} are there, {there - n} were stored" if n else "rows are not as they were stored"
+        return Fault(name, text, owner_id, start if end else None, end)
+
+    def _owner(self, sealed: Sealed, crc_sum: int, by_owner: int) -> int | None:
+        """Whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
+        if crc_sum % PRIME == 0:
             return None
-        text = "are not as they were stored" if len(rows) == n else f"{len(rows)} are there, {n} were stored"
-        end = start + sealed.span_s if sealed.span_s else None
-        return Fault(name, f"rows {text}" if len(rows) == n else text, owner_id or None, start if end else None, end)
+        weight = by_owner * pow(crc_sum, -1, PRIME) % PRIME
+        tables = [sealed, *(each for each in SEALED.values() if each.owner == sealed.owner and each is not sealed)]
+        for each in tables:
+            for (owner_id,) in self._ask(each.owners):
+                if owner_id % PRIME == weight:
+                    return int(owner_id)
+        return None
 
     def _batches_and_seals(self) -> Iterator[Fault | None]:
         """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before."""

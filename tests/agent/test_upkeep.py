@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from sqlalchemy import select
 
-from pertoken.agent.upkeep import Upkeep
+from pertoken.agent.upkeep import PASS_S, Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.store import telemetry as t
@@ -16,6 +16,8 @@ from pertoken.store.aside import set_aside, set_aside_before
 from pertoken.store.open import open_store
 from pertoken.store.place import Place, place
 from pertoken.store.seal import HOUR
+from pertoken.store.ship_read import Local
+from pertoken.store.verify import steps, verify
 from pertoken.store.write import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick
@@ -79,6 +81,30 @@ def test_a_row_that_changed_becomes_an_event_once(tmp_path: Path) -> None:
     assert fault.message.startswith("device_sample of 2, 20")
 
 
+class Waits(threading.Event):
+    """Time goes on while somebody waits, and by `work_s` for each step."""
+
+    def __init__(self, work_s: float) -> None:
+        super().__init__()
+        self.now_s, self.work_s = 0.0, work_s
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now_s += (timeout or 0.0) + self.work_s
+        return False
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+def test_a_pass_is_spread_over_its_time_and_steps_that_come_late_follow_at_once(tmp_path: Path) -> None:
+    where = filled(tmp_path, 60)
+    with Writer(where) as writer:
+        for work_s, most_s in ((0.0, PASS_S), (0.5 * PASS_S / steps(where), PASS_S), (10.0, 10.0 * steps(where))):
+            stop = Waits(work_s)
+            assert Upkeep(where, writer, Settings(), clock=stop.clock).check(stop, PASS_S) is None
+            assert most_s / 2 < stop.now_s <= most_s + work_s + 1
+
+
 def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path) -> None:
     where = filled(tmp_path, 60)
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
@@ -102,6 +128,28 @@ def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
             oldest = connection.execute(select(table.c.ts).order_by(table.c.ts)).scalars().first()
             assert oldest is not None
             assert 0 <= oldest - first < 60, table.name
+
+
+def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path) -> None:
+    where = filled(tmp_path, 400)
+    ages = Settings(store_raw=HOUR, store_minutes=48 * HOUR, store_hours=48 * HOUR)
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, ages)
+        before = Local(where).after(0, 10**6)
+        upkeep.commit(filled_tick(2 * HOUR // 10 + 1))
+        for n in range(40):
+            upkeep.after(START + 2 * HOUR + n)
+        upkeep.commit(filled_tick(2 * HOUR // 10 + 2))
+        after = Local(where).after(0, 10**6)
+    assert "ticks were deleted before they were shipped" in events(where)["ship_gave_up"]
+    assert before is not None and after is not None
+    # No roll-up is given up with them, nor any tick that is there.
+    for table in (t.device_rollup[60], t.histogram_rollup[3600]):
+        assert {row[:2] for row in before.rows[table]} <= {row[:2] for row in after.rows[table]}
+    with open_store(where).read() as connection:
+        kept = {tuple(row) for row in connection.execute(select(t.device_sample))}
+    assert kept and kept - set(after.rows[t.device_sample]) == set()
+    assert [fault for fault in verify(where) if fault is not None] == []
 
 
 def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp_path: Path) -> None:

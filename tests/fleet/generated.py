@@ -83,16 +83,16 @@ def _rollups(connection: Connection, fleet: Fleet, seconds: int, start: int) -> 
     for table, source, special in (
         (t.device_rollup[seconds], device, {"device_id": "o", "throttled_n": "0", "ecc_corrected": "0"}),
         (t.host_rollup[seconds], f"generate_series({_HOST}, {_HOST + fleet.hosts - 1}) o", {"host_id": "o"}),
-        (t.deployment_rollup[seconds], epoch, {"epoch_id": "o", "incomplete_n": "0", "busy_ms": f"{ms} * 6 / 10"}),
         (
-            t.share_rollup[seconds],
-            device,
+            t.deployment_rollup[seconds],
+            epoch,
             {
-                "device_id": "o",
-                "epoch_id": f"{_EPOCH} + (o - {_DEVICE}) / {GPUS_OF_A_DEPLOYMENT}",
-                "held_ns": f"{ms}::bigint * 1000000",
-                "busy_ns": f"{ms}::bigint * 600000",
-                "provenance": "2",
+                "epoch_id": "o",
+                "incomplete_n": "0",
+                "busy_ms": f"{ms} * 6 / 10",
+                "whole_ms": f"{ms}",
+                "whole_busy_ms": f"{ms} * 6 / 10",
+                "whole_provenance": "2",
             },
         ),
         (
@@ -117,4 +117,4 @@ def _value(table: Table, name: str, special: dict[str, str], gauge: str, ms: int
         return str(known[name])
     if name.startswith("nvlink") or "occupancy" in name or name.startswith("ecc"):
         return "0" if name.endswith("_n") else "NULL"
-    return str(samples) if name.endswith("_n") else f"{gauge} * {samples}"
+    return "NULL" if name.endswith("_n") else f"{gauge} * {samples}"

@@ -24,6 +24,7 @@ from pertoken.store.place import GROUPS, Place, place
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.postgres import server_url
+from tests.store.filled import fill
 from tests.values import tick
 
 STORED = Path(__file__).with_name("stored")
@@ -31,12 +32,12 @@ END = 1_790_000_400
 ROOT = Path(__file__).parents[2]
 
 
-def restored(folder: Path) -> Place:
-    """The database as it was stored by the first revision."""
+def restored(folder: Path, telemetry: str = "0001") -> Place:
+    """The database as it was stored by the first revision, or its telemetry by a later one."""
     folder.mkdir()
-    for group in GROUPS:
+    for group, stored in (("telemetry", telemetry), ("advice", "0001")):
         with closing(sqlite3.connect(folder / f"{group}.db")) as connection:
-            connection.executescript((STORED / f"{group}-0001.sql").read_text())
+            connection.executescript((STORED / f"{group}-{stored}.sql").read_text())
     return place(str(folder))
 
 
@@ -52,7 +53,9 @@ def rows(where: Place) -> dict[str, list[dict[str, Any]]]:
 
 
 def _sorted(values: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(values, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
+    """In one order, without what is NULL: columns that came later are, in rows that were there before."""
+    known = ({name: value for name, value in row.items() if value is not None} for row in values)
+    return sorted(known, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
 
 
 @pytest.fixture
@@ -74,6 +77,27 @@ def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: P
     assert [fault for fault in verify(old) if fault is not None] == []
     report = fleet_report(open_store(old), 600, END)
     assert report.deployments[0].nano_usd_per_mtok
+
+
+def test_seals_of_each_owner_become_one_that_still_knows_what_was_damaged_before(tmp_path: Path) -> None:
+    where = restored(tmp_path / "db", "0003")
+    before = rows(where)
+    assert before["seal"] and before["outbox"] and before["spool"] and before["batch"]
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        connection.execute("UPDATE device_1m SET power_mw_sum = power_mw_sum + 1 WHERE device_id = 2")
+        connection.commit()
+    upgrade(where, "telemetry")
+    assert drift(where, "telemetry") is None
+    after = rows(where)
+    assert {name: after[name] for name in before.keys() - {"seal", "device_1m"}} == {
+        name: before[name] for name in before.keys() - {"seal", "device_1m"}
+    }
+    with Writer(where) as writer:
+        assert writer.lost is None
+        fill(writer, range(20, 30))
+        writer.roll_up()
+    (fault,) = [fault for fault in verify(where) if fault is not None]
+    assert (fault.table, fault.owner_id) == ("device_1m", 2)
 
 
 def test_a_stored_database_comes_up_to_date_on_postgresql(old: Place, tmp_path: Path) -> None:

@@ -84,9 +84,10 @@ def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2)
 
 
 def filled(folder: Path, ticks: int = 400) -> Place:
-    """A folder closed in good order, holding so many ticks."""
+    """A folder closed in good order, holding so many ticks, all of them still to be shipped."""
     where = laid(folder)
     with Writer(where) as writer:
+        writer.ship(True, raw=True)
         fill(writer, range(1, ticks + 1))
     return where
 

@@ -11,7 +11,8 @@ from pertoken.provenance import Provenance
 from pertoken.store import telemetry as t
 from pertoken.store.place import Place
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
-from pertoken.store.write import Writer, bucket
+from pertoken.store.tick import bucket
+from pertoken.store.write import Writer
 from tests.values import HOST, laid, tick
 
 

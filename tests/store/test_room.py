@@ -1,9 +1,10 @@
 """No room left: ticks go on, the oldest rows are given up, and nobody has to help."""
 
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store import telemetry as t
-from pertoken.store.open import open_store
+from pertoken.store.open import driver, open_store
 from pertoken.store.place import Place
 from pertoken.store.room import BALLAST_BYTES, Ballast, make_room
 from pertoken.store.seal import HOUR
@@ -84,6 +85,45 @@ def test_on_a_full_disk_an_hour_of_ticks_goes_on_as_a_ring(disk: Path) -> None:
         filler.unlink()
         ticks(upkeep, range(2 * hour + 20, 2 * hour + 24), 20, devices=2)
         assert Ballast(disk).held == BALLAST_BYTES
+    assert [fault for fault in verify(where) if fault is not None] == []
+
+
+@contextmanager
+def no_file_beyond(limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_write_refused_by_a_quota_is_a_full_disk_too(tmp_path: Path) -> None:
+    """SQLite tells an I/O error where a write is refused for another reason than a full disk: here the log's."""
+    where, hour = laid(tmp_path), HOUR // 60
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        ticks(upkeep, range(1, 3 * hour), 60, devices=2)
+        writer.checkpoint()
+        with no_file_beyond(3 * 2**20):  # the log would be written back at 4 MiB
+            ticks(upkeep, range(3 * hour, 5 * hour), 60, devices=2)
+        assert "store_full" in told(where)
+        found = stored(where)
+        assert found[-hour:] == [START + 60 * n for n in range(4 * hour, 5 * hour)]
+        ticks(upkeep, range(5 * hour, 5 * hour + 3), 60, devices=2)
+        assert Ballast(tmp_path).held == BALLAST_BYTES
+    assert [fault for fault in verify(where) if fault is not None] == []
+
+
+def test_a_limit_of_the_processs_files_caps_the_data_file(tmp_path: Path) -> None:
+    where, hour, limit = laid(tmp_path), HOUR // 60, 400_000
+    with no_file_beyond(limit), Writer(where) as writer:
+        # The log has to fit below the limit as well; in use it is written back at 4 MiB.
+        driver(writer._connection).execute("PRAGMA wal_autocheckpoint = 30")
+        ticks(Upkeep(where, writer, Settings()), range(1, 6 * hour), 60, devices=2)
+    assert where.file("telemetry").stat().st_size <= limit
+    assert stored(where)[-hour:] == [START + 60 * n for n in range(5 * hour, 6 * hour)]
+    assert "store_full" in told(where)
     assert [fault for fault in verify(where) if fault is not None] == []
 
 

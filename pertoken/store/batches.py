@@ -1,0 +1,77 @@
+"""Batches: what makes one transaction of the writing connection a whole with its seals, its number and its witness."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from pertoken.errors import StoreError
+from pertoken.store.open import explained, put_rows
+from pertoken.store.place import Place
+from pertoken.store.seal import Seals, chained
+from pertoken.store.witness import Acknowledged, Witness, acknowledged
+
+
+class Batches:
+    """The transactions of the one writer of a folder, numbered without gaps."""
+
+    def __init__(self, place: Place, connection: Connection) -> None:
+        """Go on where the last writer ended. Raises StoreError."""
+        self._place, self._connection = place, connection
+        self.seals = Seals(connection)
+        self.last = Acknowledged(0, 0)
+        """The last batch stored; sequence 0 before the first."""
+        self._chain = 0
+        self.lost: tuple[Acknowledged, Acknowledged] | None = None
+        """(last batch found, last batch acknowledged) where the second is not there any more."""
+        with explained(place), connection.begin():
+            newest = connection.exec_driver_sql("SELECT seq, ts, chain FROM batch ORDER BY seq DESC LIMIT 1").first()
+            # Of an older schema: what is there counts as it is found, once.
+            if newest is None and connection.exec_driver_sql("SELECT 1 FROM seal LIMIT 1").first() is None:
+                self.seals.seal_all()
+        if newest is not None:
+            self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
+        told = acknowledged(place.file("telemetry"))
+        if told is not None and told.seq > self.last.seq:
+            # The gap stays in the sequence: who checks it later finds it too.
+            self.lost, self.last = (self.last, told), told
+        try:
+            self._witness = Witness(place.file("telemetry"))
+        except OSError as error:
+            raise StoreError(f"{place}: cannot be written: {error.strerror}") from None
+
+    @contextmanager
+    def transaction(self, ts: int | None = None) -> Iterator[None]:
+        """One batch: a transaction with the seals of what changes in it and its place in the sequence.
+
+        Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that of the last one, and where
+        nothing changed there is no batch.
+        """
+        seals, done, chain = self.seals, self.last, self._chain
+        try:
+            with explained(self._place), self._connection.begin():
+                seals.begin()
+                yield
+                n, crc_sum = seals.samples
+                if seals.store() or ts is not None:
+                    done = Acknowledged(done.seq + 1, done.ts if ts is None else ts)
+                    chain = chained(chain, done.seq, done.ts, n, crc_sum)
+                    put_rows(
+                        self._connection,
+                        "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
+                        [(done.seq, done.ts, n, crc_sum, chain)],
+                    )
+        except BaseException:
+            seals.discard()
+            raise
+        if done is not self.last:
+            self.last, self._chain = done, chain
+            self._witness.write(done)
+
+    def flush(self) -> None:
+        """Let the disk have the witness; called now and then, since no transaction waits for it."""
+        self._witness.flush()
+
+    def close(self) -> None:
+        """Leave the witness, flushed."""
+        self._witness.close()

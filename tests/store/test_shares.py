@@ -1,0 +1,127 @@
+"""A device that is held whole needs no row of its own: what is read is the same as if it had one."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from pertoken.provenance import Provenance
+from pertoken.store import read, sums
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import Place
+from pertoken.store.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
+from pertoken.store.segments import Segment
+from pertoken.store.write import Writer
+from pertoken.units import SHARE
+from tests.values import HOST, laid, tick
+
+EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5, 6))
+DEVICES = tuple(DeviceRow(each, HOST, "gpu", f"GPU-{each}", "nvidia", "H100") for each in (4, 5, 6))
+SERVING: Any = {
+    "engines": (EngineRow(2, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),
+    "deployments": (DeploymentRow(1, 2, HOST, "m"),),
+}
+SERVED = DeploymentSample(11, 10, 10_000, 10_000, True, busy_ms=8_000)
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Place:
+    return laid(tmp_path)
+
+
+def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int = 10_000, busy_ms: int = 8_000) -> Any:
+    return DeviceShare(device_id, 11, ts, duration_ms, share_1e6, busy_ms, Provenance.REPORTED)
+
+
+def stored(where: Place, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
+    """(rows in `device_share`, who held what as it is read) after one tick."""
+    with Writer(where) as writer:
+        writer.commit(tick(10, *samples, devices=DEVICES, epochs=(EPOCH,)))
+        writer.roll_up()
+    store = open_store(where)
+    with store.read() as connection:
+        n = connection.execute(select(func.count()).select_from(t.device_share)).scalar_one()
+        found = {}
+        for seconds in (60, 3600):
+            segment = Segment(seconds, 0, 3600)
+            found[seconds] = sorted(tuple(row) for row in read.share_buckets(connection, segment))
+            summed = sorted(tuple(row) for row in sums.share_time(connection, (segment,)))
+            assert summed == [(row[0], row[2], *row[3:5]) for row in found[seconds]]
+    assert found[60] == found[3600]
+    return n, found[60]
+
+
+def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: Place) -> None:
+    rows, held = stored(where, SERVED, share(5), share(6))
+    assert rows == 0
+    assert held == [(each, 0, 11, 10_000 * SHARE, 8_000 * SHARE, Provenance.REPORTED) for each in (5, 6)]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        (SERVED, share(5), share(6, SHARE // 2)),
+        (SERVED, share(5)),
+        (SERVED, share(5), share(6, busy_ms=7_000)),
+        (SERVED, share(5), share(6, duration_ms=9_000, busy_ms=8_000)),
+        (replace(SERVED, busy_ms=None), share(5), share(6)),
+        (share(5), share(6)),
+    ],
+    ids=["one in part", "one not held", "one less busy", "one shorter", "busy unknown to the row", "no row"],
+)
+def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: Place, samples: tuple[object, ...]) -> None:
+    rows, held = stored(where, *samples)
+    given = [each for each in samples if isinstance(each, DeviceShare)]
+    assert rows == len(given)
+    assert held == [
+        (each.device_id, 0, 11, each.share_1e6 * each.duration_ms, each.share_1e6 * each.busy_ms, each.provenance)
+        for each in given
+    ]
+
+
+def test_a_part_of_a_device_that_is_not_of_the_epoch_stays_in_a_row(where: Place) -> None:
+    """As the GPU of a MIG device does, which the deployment holds whole."""
+    rows, held = stored(where, SERVED, share(5), share(6), share(4, SHARE // 7))
+    assert rows == 1
+    assert [(row[0], row[3]) for row in held] == [
+        (4, 10_000 * (SHARE // 7)),
+        (5, 10_000 * SHARE),
+        (6, 10_000 * SHARE),
+    ]
+
+
+def test_a_deployment_busy_for_longer_than_its_row_is_busy_for_all_of_it(where: Place) -> None:
+    served = replace(SERVED, busy_ms=12_000)
+    rows, held = stored(where, served, share(5, busy_ms=10_000), share(6, busy_ms=10_000))
+    assert (rows, {row[4] for row in held}) == (0, {10_000 * SHARE})
+
+
+def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: Place) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, SERVED, share(5), share(6), devices=DEVICES, epochs=(EPOCH,), **SERVING))
+        parts = (share(5, SHARE // 4, ts=20), share(6, ts=20))
+        writer.commit(tick(20, replace(SERVED, ts=20), *parts))
+        writer.roll_up()
+    with open_store(where).read() as connection:
+        found = {row[0]: tuple(row[2:]) for row in sums.share_time(connection, (Segment(3600, 0, 3600),))}
+        together = [sums.held_by_hour(connection, (Segment(60, 0, 3600),), apart) for apart in (False, True)]
+    assert found == {5: (12_500 * SHARE, 10_000 * SHARE), 6: (20_000 * SHARE, 16_000 * SHARE)}
+    expected = [(12_500 + 20_000) * SHARE], [12_500 * SHARE, 20_000 * SHARE]
+    for rows, held in zip(together, expected, strict=True):
+        by_uuid: Counter[str] = Counter()
+        for model, hour, kind, name, uuid, ns in rows:
+            assert (model, hour, kind, name) == ("m", 0, "gpu", "H100")
+            by_uuid[uuid] += ns
+        assert sorted(by_uuid.values()) == held
+
+
+def test_devices_of_an_epoch_are_known_to_the_next_writer(where: Place) -> None:
+    assert stored(where, SERVED, share(5), share(6))[0] == 0
+    with Writer(where) as writer:
+        writer.commit(tick(20, replace(SERVED, ts=20), share(5, ts=20), share(6, ts=20)))
+    with open_store(where).read() as connection:
+        assert connection.execute(select(func.count()).select_from(t.device_share)).scalar_one() == 0
