@@ -39,7 +39,7 @@ def copied(source: Path, folder: Path, days: int) -> Path:
     return folder
 
 
-def growth(source: Path, folder: Path, end: int, repeats: int) -> list[Row]:
+def growth(source: Path, folder: Path, what: str, end: int, repeats: int) -> list[Row]:
     """Of each question: how much longer it takes with thirty days of ticks than with one, asked in turns."""
     stores = [open_store(place(str(copied(source, folder / f"{days}d", days)))) for days in (1, 30)]
     asked: dict[str, Callable[[int], object]] = {
@@ -48,13 +48,13 @@ def growth(source: Path, folder: Path, end: int, repeats: int) -> list[Row]:
         "hours screen": lambda i: hourly(stores[i], 24, end),
     }
     rows = []
-    for what, ask in asked.items():
+    for question, ask in asked.items():
         took: tuple[list[float], list[float]] = [], []
         for n in range(2 * (repeats + 1)):
             began = time.perf_counter()
             ask(n % 2)
             took[n % 2].append(time.perf_counter() - began)
         ratio = statistics.median(took[1][1:]) / statistics.median(took[0][1:])
-        how = f"one host: 30 days of ticks over 1 day, medians of {repeats} interleaved pairs"
-        rows.append(Row("pertoken", f"{what}, growth with ticks", round(ratio, 2), "", how))
+        how = f"{what}: 30 days of ticks over 1 day, medians of {repeats} interleaved pairs"
+        rows.append(Row("pertoken", f"{question}, growth with ticks", round(ratio, 2), "", how))
     return rows

@@ -234,7 +234,10 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
     rows.append(
         Row(US, "hours_screen", median_ms(lambda: hourly(store, day.hours, day.end_ts), repeats), "ms", question)
     )
-    rows += growth(where.file("telemetry"), folder, day.end_ts, min(5, repeats))
+    host = Day(min(8, day.gpus), day.hours, day.end_ts)
+    small = laid(folder / "host")
+    ingest(small, host)
+    rows += growth(small.file("telemetry"), folder, f"a host of {host.gpus} GPUs", day.end_ts, repeats)
     theirs_ms, their_bytes = _prometheus(folder, day, right, repeats, rows) if peer else (None, None)
     gc.collect()
     ours, bare = commit_pairs(folder, day, pairs)
@@ -295,18 +298,24 @@ def main() -> None:
     """Measure, and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="4 GPUs for an hour, and a fleet of 16")
+    parser.add_argument("--only", choices=("embedded", "fleet"), help="one half of it")
     parser.add_argument("--minute-days", type=int, default=30, help="of the fleet; 30 of them are 230 M rows, 50 GB")
     parser.add_argument("--no-prometheus", action="store_true", help="leave the peer out, and what is measured by it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    gpus, hours, pairs, repeats = (4, 1, 6, 1) if options.short else (64, 24, 2000, 21)
-    day = Day(gpus, hours, int(time.time()) // 3600 * 3600)
-    with tempfile.TemporaryDirectory() as folder:
-        rows, values = measure(Path(folder), day, pairs, repeats, peer=not options.no_prometheus)
-    minutes = (1, 2) if options.short else (12, 24 * options.minute_days)
-    fleet_rows, fleet_targets = store_fleet.measure(2 if options.short else 125, minutes, 1 if options.short else 5)
-    targets = [*(Target(name, values[name], limit, "<=") for name, limit in TARGETS), *fleet_targets]
-    text = report("store", [*rows, *fleet_rows], targets)
+    rows: list[Row] = []
+    targets: list[Target] = []
+    if options.only != "fleet":
+        gpus, hours, pairs, repeats = (4, 1, 6, 1) if options.short else (64, 24, 2000, 21)
+        day = Day(gpus, hours, int(time.time()) // 3600 * 3600)
+        with tempfile.TemporaryDirectory() as folder:
+            rows, values = measure(Path(folder), day, pairs, repeats, peer=not options.no_prometheus)
+        targets = [Target(name, values[name], limit, "<=") for name, limit in TARGETS]
+    if options.only != "embedded":
+        minutes = (1, 2) if options.short else (12, 24 * options.minute_days)
+        found, fleet_targets = store_fleet.measure(2 if options.short else 125, minutes, 1 if options.short else 5)
+        rows, targets = [*rows, *found], [*targets, *fleet_targets]
+    text = report("store", rows, targets)
     if options.out:
         options.out.write_text(f"{text}\n")
     print(text)
