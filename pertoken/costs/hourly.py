@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices import PriceBook, Priced
@@ -18,8 +19,7 @@ Key = tuple[str, int]
 """A served model and the start of an hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelHour:
+class ModelHour(NamedTuple):
     """One model in one hour. Tokens are prompt (cached included) and generated; None: not all of it is known."""
 
     nano_usd: int | None
@@ -80,12 +80,17 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
         under_way = read.whole_hour(connection, end)
         apart = bool(prices.detected) or read.named(connection, prices.selectors)
         for stretch in stretches(start, end, prices.changes(), under_way=under_way):
+            known: dict[Priced, int | None] = {}
             for model, ts, kind, name, uuid, held_ns in sums.held_by_hour(connection, stretch, apart):
-                price = prices.at(Priced(kind, name, uuid), stretch[0].start)
-                if price is None:
+                device = Priced(kind, name, uuid)
+                if device not in known:
+                    price = prices.at(device, stretch[0].start)
+                    known[device] = None if price is None else price.nano_usd_per_device_hour
+                nano_usd_per_hour = known[device]
+                if nano_usd_per_hour is None:
                     unpriced.add((model, ts))
                 else:
-                    held[model, ts] += held_ns * price.nano_usd_per_device_hour
+                    held[model, ts] += held_ns * nano_usd_per_hour
             for model, ts, prompt, generated, unknown in sums.tokens_by_hour(connection, stretch, FOLLOWING):
                 before = tokens.get((model, ts), 0)
                 tokens[model, ts] = None if unknown or before is None else before + prompt + generated

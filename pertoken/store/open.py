@@ -19,7 +19,7 @@ REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004"), "advice": ("0001",),
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _INSUFFICIENT_PRIVILEGE = "42501"
-_UNQUALIFIED = {"schema_translate_map": {"telemetry": None, "advice": None}}
+UNQUALIFIED: dict[str, Any] = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
 def reading(place: Place, group: str) -> Engine:
@@ -48,7 +48,7 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
             connection.execute("PRAGMA synchronous=FULL")
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=_UNQUALIFIED)
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=UNQUALIFIED)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

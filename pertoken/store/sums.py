@@ -3,14 +3,15 @@
 Statements are built once and bound anew: building takes longer than some answers.
 """
 
-from collections.abc import Collection, Sequence
-from functools import cache
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     CompoundSelect,
     Connection,
+    Dialect,
     Select,
     Text,
     bindparam,
@@ -23,6 +24,7 @@ from sqlalchemy import (
 )
 
 from pertoken.store import telemetry as t
+from pertoken.store.open import UNQUALIFIED, driver
 from pertoken.store.read import Rows
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segments, between, column
@@ -54,6 +56,22 @@ def _rows(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[s
 def _bound(segments: Segments) -> dict[str, int]:
     values = {f"start{n}": each.start for n, each in enumerate(segments)}
     return values | {f"end{n}": each.end for n, each in enumerate(segments)}
+
+
+def _answer(connection: Connection, query: Any, values: Mapping[str, Any]) -> Rows:
+    """Rows of a statement whose text is made once: SQLAlchemy names its schemas anew each time, which takes longer than
+    an answer of a host."""
+    if connection.dialect.name != "sqlite":
+        return connection.execute(query, values).all()
+    text, names, constants = _text(connection.dialect, query)
+    return driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
+
+
+@lru_cache(maxsize=64)
+def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
+    """The text of a statement, the names of what it binds in their order, and values bound already."""
+    compiled = query.compile(dialect=dialect, **UNQUALIFIED, render_schema_translate=True)
+    return str(compiled), tuple(compiled.positiontup), compiled.params
 
 
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
@@ -137,7 +155,7 @@ def held_by_hour(connection: Connection, segments: Segments, apart: bool) -> Row
     """(served model, hour, kind, name, uuid, device time held in ns) of devices that are paid for: a MIG device is,
     with its GPU. Devices of a kind and name together, with an empty uuid, or each `apart`."""
     lengths = tuple(each.seconds for each in segments)
-    return connection.execute(_held(connection.dialect.name, lengths, apart), _bound(segments)).all()
+    return _answer(connection, _held(connection.dialect.name, lengths, apart), _bound(segments))
 
 
 @cache
@@ -173,7 +191,8 @@ def tokens_by_hour(connection: Connection, segments: Segments, not_at: str) -> R
     """(served model, hour, prompt tokens, generated tokens, buckets in which either is not known) of engines whose
     address does not begin with `not_at`."""
     lengths = tuple(each.seconds for each in segments)
-    return connection.execute(_tokens(connection.dialect.name, lengths), {**_bound(segments), "not_at": not_at}).all()
+    query = _tokens(connection.dialect.name, lengths)
+    return _answer(connection, query, {**_bound(segments), "not_at": not_at})
 
 
 @cache

@@ -1,7 +1,9 @@
 """No question that a screen asks reads all of what grows: each finds its rows by their owner and their time."""
 
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from sqlalchemy import event
@@ -10,7 +12,7 @@ from pertoken.advisor.gather import gather
 from pertoken.catalog.market import load_market
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
-from pertoken.store.open import Store, driver, open_store
+from pertoken.store.open import Store, open_store
 from pertoken.store.place import Place
 from pertoken.store.read import device_history, first_and_last
 from pertoken.store.rollup import ROLLUPS
@@ -46,18 +48,17 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.mark.parametrize("asked", ASKED)
 def test_nothing_that_grows_is_read_whole(where: Place, asked: str) -> None:
     store = open_store(where)
-    plans: list[str] = []
-
-    def explain(connection, cursor, statement, parameters, context, many):  # type: ignore[no-untyped-def]
-        found = driver(connection).execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
-        plans.extend(f"{detail}  <- {' '.join(statement.split())}" for *_, detail in found)
-
-    event.listen(store.telemetry, "before_cursor_execute", explain)
+    asks: list[str] = []  # as SQLite gets them, whoever sends them
+    event.listen(store.telemetry, "connect", lambda connection, _: connection.set_trace_callback(asks.append))
     ASKED[asked](store)
-    read = [
-        (match[1], match[2], plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:main\.)?(\w+)", plan))
-    ]
-    grows = [(how, plan) for how, table, plan in read if table.removesuffix("_1") in GROWING or table in GROWING]
+    plans: list[str] = []
+    with closing(sqlite3.connect(f"file:{where.file('telemetry')}?mode=ro", uri=True)) as connection:
+        for statement in asks:
+            if statement.startswith("SELECT"):
+                found = connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+                plans += [f"{detail}  <- {' '.join(statement.split())}" for *_, detail in found]
+    read = [(*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:main\.)?(\w+)", plan))]
+    grows = [(how, plan) for how, table, plan in read if table.removesuffix("_1") in GROWING]
     assert grows, "nothing that grows was asked for: the test looks at the wrong statements"
     assert not [plan for how, plan in grows if how == "SCAN"]
     # By its time, or the newest of an owner: never all of an owner's rows.
