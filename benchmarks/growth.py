@@ -12,9 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from benchmarks.usage import use
-from pertoken.agent import daemon
+from pertoken.agent import recorder
+from pertoken.agent.daemon import migrate
 from pertoken.agent.drivers import Drivers
-from pertoken.config import Settings, load
+from pertoken.config import load
 from pertoken.store.place import place
 
 LOOK_TICKS = 300
@@ -38,28 +39,22 @@ class Clock:
 
 def main() -> None:
     folder, url, ticks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-
-    def settings() -> Settings:
-        return load(None, db=str(folder), agent_interval="1s", agent_engines=[url])
-
+    settings = load(None, db=str(folder), agent_interval="1s", agent_engines=[url])
     where, clock = place(str(folder)), Clock()
     told_by = SimpleNamespace(time=clock.time, monotonic=clock.monotonic, process_time=time.process_time)
-    vars(daemon)["time"] = told_by
-    daemon._migrate(where)
-    agent = daemon.Agent(where, settings, settings(), Drivers(settings().agent_probes))
-    agent._watch.look()
-    agent._begin()
+    vars(recorder)["time"] = told_by
+    migrate(where)
+    agent = recorder.Recorder(where, settings, Drivers(settings.agent_probes))
+    agent.begin()
     pss_mib: dict[int, float] = {}
     for n in range(1, ticks + 1):
         due_s = time.monotonic() + APART_S
         clock.now_s = float(n)
-        agent._tick()
+        agent.tick()
         if n % LOOK_TICKS == 0 or n == ticks:
             pss_mib[n] = use().pss_mib
         time.sleep(max(0.0, due_s - time.monotonic()))
-    agent._watch.close()
-    agent._drivers.close()
-    agent._writer.close()
+    agent.end(damaged=False)
     print(json.dumps({"pss_mib": pss_mib}), flush=True)
 
 

@@ -66,6 +66,8 @@ class Deployment:
     """Share of device memory the engine may use, 0 to 1."""
     enforce_eager: bool | None = None
     enable_prefix_caching: bool | None = None
+    num_speculative_tokens: int | None = None
+    """Tokens drafted in each step of a sequence (speculative decoding); 0 for none."""
     purchase: str | None = None
     """How its devices are paid: `on_demand`, `spot`, `reserved`, `owned`; None where nobody said."""
     deployment_id: int = 0

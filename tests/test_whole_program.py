@@ -73,8 +73,8 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
         until(lambda: totals(folder, server) == done, f"the agent to have seen {done}")
     found = totals(folder, server)
     assert found == done
-    served = sum(usage.generated_tokens for usage in usages)
-    aborted = found["generated_tokens"] - served
+    answered = sum(usage.generated_tokens for usage in usages)
+    aborted = found["generated_tokens"] - answered
     assert found["prompt_tokens"] == sum(usage.prompt_tokens for usage in usages) + len(PROMPT) + 1
     assert aborted >= 1
     assert found["prompt_tokens"] == found["cached_tokens"] + found["computed_tokens"]
@@ -86,7 +86,10 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
     (line,) = [each for each in fleet["deployments"] if each["deployment_id"] == deployment_of(folder, server)]
     held = t.device_share.c.duration_ms * t.device_share.c.share_1e6
     ours = rows_of(server, t.deployment_sample.c.epoch_id)
-    seconds = scalar(folder, select(func.sum(held)).where(t.device_share.c.epoch_id.in_(ours))) / 1e9
+    shared = scalar(folder, select(func.sum(held)).where(t.device_share.c.epoch_id.in_(ours))) or 0
+    served = t.deployment_sample.c
+    alone = select(func.sum(served.duration_ms)).where(served.epoch_id.in_(ours), served.whole_provenance.is_not(None))
+    seconds = shared / 1e9 + (scalar(folder, alone) or 0) / 1e3
     tokens = found["prompt_tokens"] + found["generated_tokens"]
     assert line["model"] == "tiny-llama"
     assert line["nano_usd"] == pytest.approx(seconds * 3.60 / 3600 * 1e9, rel=1e-6, abs=2)

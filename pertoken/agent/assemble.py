@@ -3,8 +3,9 @@
 Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pertoken import __version__
 from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings, sliced_holdings
@@ -66,9 +67,10 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     baseline = cost is None
     probe = readings.probe
     host_id = host_id_of(probe)
+    before = {device.uuid: device for device in memory.probe.devices} if memory.probe else {}
     devices = [
-        device_step(memory, reading, host_id, probe.host.boot_ms, moment, baseline)
-        for reading in (*probe.devices, *vanished(memory, probe))
+        device_step(memory, before.get(reading.uuid), reading, host_id, probe.host.boot_ms, moment, baseline)
+        for reading in (*probe.devices, *vanished(before, probe))
     ]
     engines = [engine_step(memory, reading, host_id, moment, baseline) for reading in readings.engines]
     here = {step.engine.engine_id for step in engines}
@@ -106,7 +108,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
         samples=tuple(samples),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
-        counters=tuple(state for each in states for state in each if _moved(memory, state)),
+        counters=tuple(_moved(memory, chain.from_iterable(states))),
         forgotten=tuple((step.engine.engine_id, series) for step in engines for series in step.forgotten),
         capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each)
         if capabilities is not memory.capabilities
@@ -173,12 +175,12 @@ def _cpu_holdings(
     return {cpu: cpu_holdings(used)}
 
 
-def _moved(memory: Memory, state: CounterState) -> bool:
-    # A vLLM page has hundreds of buckets that stand still; only what moved is written again.
-    before = memory.counters.get(state.owner_id, {}).get(state.series)
-    if before is state:
-        return False
-    return before is None or (before.value, before.process_start_ms) != (state.value, state.process_start_ms)
+def _moved(memory: Memory, states: Iterable[CounterState]) -> Iterator[CounterState]:
+    # A vLLM page has hundreds of buckets that stand still: they keep their state, and only what moved is written.
+    for state in states:
+        known = memory.counters.get(state.owner_id)
+        if known is None or known.get(state.series) is not state:
+            yield state
 
 
 def _runs(step: EngineStep) -> bool:
@@ -212,11 +214,13 @@ def _epochs(
             for each in held
             if each.owner == step.engine.engine_id and device not in sliced
         )
+        # One that just restarted beside others has not used the CPUs yet: it runs where it ran.
+        spread = len(device_ids or (previous.device_ids if previous else ()))
         epochs[deployment_id] = follow(
             previous,
             deployment_id=deployment_id,
             knobs={
-                **layout(step.engine.kind, str(step.reading.knobs.get("split_mode")), len(device_ids)),
+                **layout(step.engine.kind, str(step.reading.knobs.get("split_mode")), spread),
                 **step.reading.knobs,
             },
             engine_version=step.reading.version,

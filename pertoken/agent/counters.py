@@ -65,7 +65,8 @@ def advance(
     """
     # Nearly every series is one that is known, of a process that goes on: only what differs costs more than a look.
     fell = sorted(name for name, value in values.items() if name in states and value < states[name].value)
-    lives = {state.process_start_ms for state in states.values() if _of_one_clock(state, process_start_ms)}
+    starts = {state.process_start_ms for state in states.values()}
+    lives = {start_ms for start_ms in starts if _of_one_clock(start_ms, process_start_ms)}
     told = bool(lives)
     restarted = told and not any(_same(start, process_start_ms) for start in lives)
     ours = bool(states) or (process_start_ms is not None and process_start_ms >= watching_since_ms - SAME_START_MS)
@@ -77,12 +78,13 @@ def advance(
         state = states.get(name)
         if state is None or restarted or value < state.value:
             deltas[name] = value if ours else None
-        elif goes_on or not _of_one_clock(state, process_start_ms) or _same(state.process_start_ms, process_start_ms):
+        elif goes_on or state.process_start_ms not in lives or _same(state.process_start_ms, process_start_ms):
             deltas[name] = value - state.value
         else:
             deltas[name] = value  # of a life before the one that the others are of
-        stands = state is not None and state.value == value and state.process_start_ms == process_start_ms
-        now[name] = state if state and stands else CounterState(owner_id, name, value, process_start_ms, ts)
+        if state is None or state.value != value or state.process_start_ms != process_start_ms:
+            state = CounterState(owner_id, name, value, process_start_ms, ts)
+        now[name] = state
     absent = tuple(sorted(states.keys() - values.keys()))
     reset = None
     if restarted:
@@ -124,10 +126,6 @@ def rebase(
         reset=reset,
         forgotten=tuple(sorted(set(states) - set(values))),
     )
-
-
-def _moved(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
-    return any(name in states and delta for name, delta in deltas.items())
 
 
 @lru_cache(_REMEMBERED)
@@ -183,10 +181,9 @@ def bucket_totals(
     return totals
 
 
-def _of_one_clock(state: CounterState, process_start_ms: int | None) -> bool:
+def _of_one_clock(start_ms: int | None, other_ms: int | None) -> bool:
     """Whether both starts are known, and by the same clock: our host's, or the page's own."""
-    start_ms = state.process_start_ms
-    return start_ms is not None and process_start_ms is not None and (start_ms < 0) == (process_start_ms < 0)
+    return start_ms is not None and other_ms is not None and (start_ms < 0) == (other_ms < 0)
 
 
 def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:

@@ -8,26 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
-from pertoken.agent.engine_rows import engine_id_of
-from pertoken.agent.identity import Identity
-from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.notify import notify
-from pertoken.agent.probes.proc import own_rss_bytes
-from pertoken.agent.processes import boot_ms
-from pertoken.agent.readings import Endpoint, ProbeReading
-from pertoken.agent.scrape import Limits
-from pertoken.agent.shipping import Shipping
-from pertoken.agent.ticks import lists_processes, tick_time
-from pertoken.agent.upkeep import Upkeep
-from pertoken.agent.watch import Watch, cpu_time_ms
+from pertoken.agent.recorder import Recorder
+from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
@@ -35,10 +25,8 @@ from pertoken.store.aside import set_aside
 from pertoken.store.create import create
 from pertoken.store.open import REVISIONS, explained, revision, writing
 from pertoken.store.place import AgentLock, Place, place
-from pertoken.store.rollup import MINUTE
-from pertoken.store.rows import CounterState, Event
+from pertoken.store.rows import Event
 from pertoken.store.server import shipping_server
-from pertoken.store.write import Writer
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -49,9 +37,6 @@ LOOK_S = 30
 """Time between two looks for inference servers."""
 CHECK_AFTER_S = 5
 """From the start to the first check of what is stored."""
-ROLL_UP_S = 30
-"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
-
 NEW_S = 60.0
 """A database that is damaged sooner after its making is not replaced again."""
 
@@ -75,8 +60,8 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
         while True:
             started = time.monotonic()
             try:
-                _migrate(where)
-                Agent(where, settings, first, drivers, told).run(with_parent)
+                migrate(where)
+                _Daemon(Recorder(where, first, drivers, told), where, settings).run(with_parent)
                 return
             except CorruptStore as error:
                 if told and time.monotonic() - started < NEW_S:
@@ -88,8 +73,11 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
         lock.release()
 
 
-def _migrate(where: Place) -> None:
-    """Make the telemetry, or bring it to our schema in a short-lived process: Alembic never stays in this one."""
+def migrate(where: Place) -> None:
+    """Make the telemetry, or bring it to our schema in a short-lived process: Alembic never stays in this one.
+
+    Raises StoreError.
+    """
     if not where.exists("telemetry"):
         create(where)
         return
@@ -106,319 +94,115 @@ def _migrate(where: Place) -> None:
         raise StoreError(done.stderr.strip() or f"{where}: its schema could not be upgraded")
 
 
-class Agent:
-    """One agent on one folder. Ticks, roll-ups and the connection belong to the scheduler's thread."""
+class _Daemon:
+    """Ticks in the thread that runs it, between them what was asked for; a scheduler has looks and checks beside it."""
 
-    def __init__(
-        self,
-        where: Place,
-        settings: Callable[[], Settings],
-        first: Settings,
-        drivers: Drivers,
-        told: tuple[Event, ...] = (),
-    ) -> None:
-        self._where, self._reread, self._settings = where, settings, first
-        self._stop = threading.Event()
-        self._drivers = drivers
-        self._writer = Writer(where, None if first.store_max_mb is None else int(first.store_max_mb * 1e6))
-        self._identity = Identity(first.agent_cloud_metadata)
-        self._shipping = self._new_shipping(first)
-        self._upkeep = Upkeep(where, self._writer, first, told)
-        self._damage: CorruptStore | None = None
+    def __init__(self, recorder: Recorder, where: Place, reread: Callable[[], Settings]) -> None:
+        self._recorder, self._where, self._reread = recorder, where, reread
+        self._asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        """To be done between two ticks. Signals may put something here, whatever they interrupt."""
         self._asked_to_end = False
-        self._watch = self._new_watch(first)
-        self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
-        self._last_ts: int | None = None
-        self._listed_ts: int | None = None
-        self._seen: tuple[Endpoint, ...] = ()
-        self._cpu_ms = self._own_cpu_ms()
-        self._tick_ms = 0
-        self._rolled_ts = 0
-        self._faults: dict[str, int] = {}
+        self._ending = threading.Event()
 
     @cached_property
-    def _scheduler(self) -> "BackgroundScheduler":
-        # Imported once the first tick is stored. Ticks run in the scheduler's own thread: handing each to another one
-        # costs more than reading eight GPUs does.
-        from apscheduler.executors.debug import DebugExecutor
+    def _beside(self) -> "BackgroundScheduler":
+        """Runs what may take long. Imported once the first tick is stored."""
         from apscheduler.executors.pool import ThreadPoolExecutor
         from apscheduler.schedulers.background import BackgroundScheduler
 
         return BackgroundScheduler(
-            executors={"store": DebugExecutor(), "look": ThreadPoolExecutor(1), "check": ThreadPoolExecutor(1)},
+            executors={"look": ThreadPoolExecutor(1), "check": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
 
     def run(self, with_parent: bool) -> None:
-        """Lay the baseline, tick until told to stop, and leave a folder that others can read."""
-        again, release = threading.Event(), threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._ask_to_end())
-        signal.signal(signal.SIGHUP, lambda *_: again.set())
-        signal.signal(signal.SIGUSR1, lambda *_: release.set())
+        """Tick until told to stop. Raises CorruptStore if the database is damaged before."""
+        asked_by: dict[int, Callable[[], None]] = {
+            signal.SIGTERM: self._end,
+            signal.SIGINT: self._end,
+            signal.SIGHUP: lambda: self._asked.put(self._apply),
+            signal.SIGUSR1: lambda: self._asked.put(self._recorder.release),
+        }
+        for number, ask in asked_by.items():
+            signal.signal(number, lambda *_, ask=ask: ask())
         if with_parent:
-            when_parent_ends(self._ask_to_end)
+            when_parent_ends(self._end)
+        damaged = False
         try:
-            self._watch.look()
-            self._identity.look()
-            self._begin()
+            self._recorder.begin()
             _tell("READY=1", f"STATUS=recording in {self._where}")
-            self._tick_at_once()
             self._schedule()
-            self._scheduler.start()
+            self._beside.start()
             gc.collect()
             gc.freeze()  # the collector need not walk all that was loaded, again and again
-            log.info("recording in %s every %d s", self._where, self._settings.agent_interval)
-            while not self._stop.wait(1.0):
-                if self._shipping is not None:
-                    self._shipping.poll()
-                if release.is_set():
-                    release.clear()
-                    self._scheduler.add_job(self._release, executor="store")
-                if again.is_set():
-                    again.clear()
-                    self._apply(self._reread)
+            log.info("recording in %s every %d s", self._where, self._recorder.settings.agent_interval)
+            self._tick_on()
+        except CorruptStore:
+            damaged = True
+            if not self._asked_to_end:  # else it is found by whoever records next
+                raise
         finally:
             _tell("STOPPING=1")
-            if self._scheduler.running:
-                self._scheduler.shutdown(wait=True)
-            if self._shipping is not None:
-                self._shipping.close()
-            self._watch.close()
-            self._drivers.close()
-            self._end()
-        if self._damage is not None and not self._asked_to_end:
-            raise self._damage
+            self._ending.set()
+            if self._beside.running:
+                self._beside.shutdown(wait=True)
+            self._recorder.end(damaged)
 
-    def _ask_to_end(self) -> None:
-        self._asked_to_end = True
-        self._stop.set()
-
-    def _end(self) -> None:
-        if self._damage is not None:
-            self._writer.abandon()
-            return
-        try:
-            self._upkeep.roll_up(hours=True)
-            self._writer.close()
-            log.info("stopped, with the last tick stored")
-        except CorruptStore as error:
-            self._writer.abandon()
-            self._damage = error
-
-    def _new_watch(self, settings: Settings) -> Watch:
-        limits = Limits.of(settings)
-        return Watch(settings.agent_engines, settings.agent_discover, limits)
-
-    def _new_shipping(self, settings: Settings) -> Shipping | None:
-        """Shipping as set, and marks from now on where there is a server. Only while nothing else writes."""
-        server = shipping_server(settings)
-        self._writer.ship(server is not None, raw=settings.ship_raw)
-        if server is None or self._where.folder is None:
-            return None
-        log.info("shipping to %s every %g s", server, settings.ship_every)
-        return Shipping(self._where.folder, server, settings.ship_every)
+    def _tick_on(self) -> None:
+        """A tick at each multiple of the interval; one that is late is made at once, ones that were missed are not."""
+        due_ts = next_tick(time.time(), self._recorder.settings.agent_interval)
+        while not self._asked_to_end:
+            left_s = due_ts - time.time()
+            if 0 < left_s <= self._recorder.settings.agent_interval:
+                with suppress(Empty):
+                    self._asked.get(timeout=left_s)()
+                continue
+            if left_s <= 0:
+                self._recorder.tick()
+                _tell("WATCHDOG=1")
+            # Else the clock was set back, or the interval was shortened.
+            due_ts, before_ts = next_tick(time.time(), self._recorder.settings.agent_interval), due_ts
+            if due_ts <= before_ts:
+                self._schedule()
 
     def _schedule(self) -> None:
-        interval = self._settings.agent_interval
-        start = datetime.fromtimestamp((time.time() // interval + 1) * interval, UTC)
-        add = self._scheduler.add_job
-        add(
-            self._tick,
-            "interval",
-            seconds=interval,
-            start_date=start,
-            id="tick",
-            executor="store",
-            replace_existing=True,
-        )
-        later = datetime.now(UTC) + timedelta(seconds=LOOK_S)
-        add(self._look, "interval", seconds=LOOK_S, start_date=later, id="look", executor="look", replace_existing=True)
-        if self._scheduler.get_job("check") is None:
-            pause, soon = self._settings.store_check_every, datetime.now(UTC) + timedelta(seconds=CHECK_AFTER_S)
-            add(self._check, "interval", seconds=pause, start_date=soon, id="check", executor="check")
+        """Looks and checks as set, counted from now: the scheduler waits for times of the wall clock as it is."""
+        check_s = self._recorder.settings.store_check_every
+        for work, first_s, pause_s in ((self._look, LOOK_S, LOOK_S), (self._check, CHECK_AFTER_S, check_s)):
+            name, first = work.__name__.strip("_"), datetime.now(UTC) + timedelta(seconds=first_s)
+            self._beside.add_job(
+                work, "interval", seconds=pause_s, start_date=first, id=name, executor=name, replace_existing=True
+            )
 
-    def _apply(self, reread: Callable[[], Settings]) -> None:
+    def _end(self) -> None:
+        self._asked_to_end = True
+        self._asked.put(lambda: None)  # so that it is seen now
+
+    def _apply(self) -> None:
         """Take new settings; wrong ones are told and the old ones stay."""
         try:
-            settings = reread()
+            settings = self._reread()
             shipping_server(settings)
         except PertokenError as error:
             log.error("settings not taken: %s", error)
             return
-        watch, self._watch = self._watch, self._new_watch(settings)
-        if settings.agent_cloud_metadata != self._settings.agent_cloud_metadata:
-            self._identity = Identity(settings.agent_cloud_metadata)
-        self._settings = self._upkeep.settings = settings
-        self._watch.look()
-        self._identity.look()
-        self._drivers.resume()
-        watch.close()
+        self._recorder.apply(settings)
         self._schedule()
-        self._scheduler.add_job(self._reship, executor="store")
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
-    def _begin(self) -> None:
-        """The baseline: what is there, and counters never seen before."""
-        probe, events = self._probe(processes=True)
-        host_id = host_id_of(probe)
-        self._last_ts = self._writer.before.last_ts(host_id)
-        now_ms = _wall_ms()
-        states: dict[int, dict[str, CounterState]] = {}
-        shift_ms = self._boot_shift_ms(probe, host_id)
-        for state in self._writer.before.counters():
-            start_ms = state.process_start_ms
-            if start_ms is not None and start_ms > 0:  # by our clock, not by a page's own
-                start_ms += shift_ms
-            states.setdefault(state.owner_id, {})[state.series] = replace(state, process_start_ms=start_ms)
-        away_ms = 0
-        if self._last_ts is not None:
-            away_ms = max(0, min(now_ms - self._last_ts * 1000, now_ms - probe.host.boot_ms))
-        self._memory = Memory(
-            watching_since_ms=self._last_ts * 1000 if self._last_ts is not None else now_ms,
-            boot_ms=boot_ms(),
-            begun={key: start_ms + shift_ms for key, start_ms in self._writer.before.begun(host_id).items()},
-            away_ms=away_ms,
-            counters=states,
-            known_owners=self._writer.before.known_owners(host_id),
-            epochs={epoch.deployment_id: epoch for epoch in self._writer.before.open_epochs(host_id)},
-            capabilities={(each.owner_id, each.metric): each for each in self._writer.before.capabilities()},
-        )
-        readings = self._readings(probe, events)
-        moment = self._moment(max(now_ms // 1000, (self._last_ts or 0)))
-        tick, memory = assemble(self._memory, readings, moment, cost=None)
-        self._writer.commit(tick)
-        self._memory, self._listed_ts = memory, moment.ts
-
-    def _boot_shift_ms(self, probe: ProbeReading, host_id: int) -> int:
-        """What to add to stored starts of processes: on the same boot they differ only by how it was told."""
-        boot_id, before_ms = self._writer.before.boot(host_id)
-        same = boot_id is not None and boot_id == probe.host.boot_id
-        return boot_ms() - before_ms if same and before_ms is not None else 0
-
-    def _tick_at_once(self) -> None:
-        """A first tick that need not wait for its second, unless that has a row already."""
-        if not tick_time(time.time(), self._settings.agent_interval, self._last_ts).clock_behind:
-            self._tick()
-
-    def _tick(self) -> None:
-        """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost."""
-        started = time.monotonic()
-        try:
-            when = tick_time(time.time(), self._settings.agent_interval, self._last_ts)
-            listing = (
-                lists_processes(when.ts, self._listed_ts, self._settings.agent_interval) or self._engines_changed()
-            )
-            probe, events = self._probe(processes=listing)
-            if listing:
-                self._listed_ts = when.ts
-            if when.clock_behind:
-                events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
-            shipping = self._shipping
-            if shipping is not None:
-                events += shipping.events()
-            readings = self._readings(probe, events)
-            cpu_ms = self._own_cpu_ms()
-            cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
-            tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
-            self._upkeep.commit(tick)
-            self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
-            if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
-                minute_over = when.ts // MINUTE != self._rolled_ts // MINUTE
-                self._upkeep.roll_up(hours=minute_over)
-                if shipping is not None:
-                    shipping.settle(self._writer)
-                    if minute_over:
-                        shipping.bound(self._writer, self._settings.ship_spool_marks)
-                self._rolled_ts = when.ts
-            self._upkeep.after(when.ts)
-            self._well("tick")
-        except CorruptStore as error:
-            self._damaged(error)
-        except PertokenError as error:
-            self._fault("tick", str(error))
-        except Exception:
-            log.exception("a tick failed")
-        finally:
-            _tell("WATCHDOG=1")
-            self._tick_ms = round((time.monotonic() - started) * 1000)
-
-    def _reship(self) -> None:
-        """Ship as set by now: a new password or certificate counts too."""
-        try:
-            before, self._shipping = self._shipping, None
-            if before is not None:
-                before.close()
-            self._shipping = self._new_shipping(self._settings)
-        except PertokenError as error:
-            log.error("nothing is shipped: %s", error)
+    def _look(self) -> None:
+        self._recorder.look()
 
     def _check(self) -> None:
         try:
-            damage = self._upkeep.check(self._stop)
-            if damage is not None:
-                self._damaged(CorruptStore(f"{self._where}: {damage}"))
-        except Exception:
-            log.exception("checking what is stored failed")
+            self._recorder.check(self._ending)
+        except CorruptStore as error:
+            self._asked.put(partial(_raise, error))
 
-    def _damaged(self, error: CorruptStore) -> None:
-        """End; `run` sets the database aside and begins a new one."""
-        self._damage = self._damage or error
-        self._stop.set()
 
-    def _release(self) -> None:
-        self._drivers.release()
-        log.info("the drivers are let go for 10 minutes, or until SIGHUP")
-
-    def _look(self) -> None:
-        try:
-            self._watch.look()
-            self._identity.look()
-        except Exception:
-            log.exception("looking for inference servers failed")
-
-    def _probe(self, *, processes: bool) -> tuple[ProbeReading, tuple[Event, ...]]:
-        if self._drivers.probes != self._settings.agent_probes:
-            self._drivers.close()
-            self._drivers = Drivers(self._settings.agent_probes)
-        reading, events = self._drivers.read(processes, deadline_s=max(0.8 * self._settings.agent_interval, 5.0))
-        for event in events:
-            log.warning("%s", event.message)
-        return reading, events
-
-    def _engines_changed(self) -> bool:
-        seen = self._watch.endpoints
-        changed, self._seen = seen != self._seen, seen
-        return changed
-
-    def _readings(self, probe: ProbeReading, events: tuple[Event, ...]) -> Readings:
-        engines = self._watch.read()
-        host_id = host_id_of(probe)
-        # Only several engines on the CPUs have to be told apart by their CPU time.
-        times = (
-            {engine_id_of(host_id, each): cpu_time_ms(each.endpoint) for each in engines} if len(engines) > 1 else {}
-        )
-        known = {key: ms for key, ms in times.items() if ms is not None}
-        gaps = (*self._watch.gaps, *self._identity.gaps)
-        return Readings(probe, engines, known, gaps, events, self._identity.known)
-
-    def _moment(self, ts: int) -> Moment:
-        return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self._settings.agent_interval)
-
-    def _own_cpu_ms(self) -> int:
-        return int(time.process_time() * 1000)
-
-    def _fault(self, what: str, message: str) -> None:
-        n = self._faults.get(what, 0) + 1
-        self._faults[what] = n
-        if n == 1:
-            log.error("%s: %s", what, message)
-
-    def _well(self, what: str) -> None:
-        n = self._faults.pop(what, 0)
-        if n:
-            log.info("%s: works again after %d faults", what, n)
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _tell(*states: str) -> None:
@@ -426,7 +210,3 @@ def _tell(*states: str) -> None:
         notify(*states)
     except OSError as error:
         log.warning("the service manager does not listen: %s", error)
-
-
-def _wall_ms() -> int:
-    return round(time.time() * 1000)

@@ -1,6 +1,7 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, Ho
 
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""
+_IDENTITY = tuple(each.name for each in fields(HostIdentity))
 SAME_BOOT_MS = 5000
 """Boot times this close are one boot: they are told as now minus uptime, and clocks are slewed."""
 
@@ -60,7 +62,7 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
         memory_bytes=host.memory_bytes,
         agent_version=version,
         interval_s=moment.interval_s,
-        **asdict(identity),
+        **{name: getattr(identity, name) for name in _IDENTITY},
     )
 
 
@@ -85,13 +87,18 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
 
 
 def device_step(
-    memory: Memory, reading: DeviceReading, host_id: int, boot_ms: int, moment: Moment, baseline: bool
+    memory: Memory,
+    before: DeviceReading | None,
+    reading: DeviceReading,
+    host_id: int,
+    boot_ms: int,
+    moment: Moment,
+    baseline: bool,
 ) -> DeviceStep:
     """What changed for one device since its row before. Its energy counter lives as long as the boot."""
     row = _device_row(host_id, *identity_of(reading))
     device_id = row.device_id
     span = memory.span(device_id, moment)
-    before = _before(memory, reading.uuid)
     state = memory.counters.get(device_id, {}).get(ENERGY)
     used = _energy(before, reading, state, span, boot_ms, moment)
     sample = DeviceSample(
@@ -130,22 +137,22 @@ def device_step(
         events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
     events += metric_events(before, reading, device_id)
     # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
-    take = reading.energy_mj is not None and not (baseline and state)
+    meter = reading.energy_mj
+    stands = state is not None and (baseline or (state.value, state.process_start_ms) == (meter, boot_ms))
     return DeviceStep(
         row,
         reading,
         sample,
-        states=(CounterState(device_id, ENERGY, reading.energy_mj or 0, boot_ms, moment.ts),) if take else (),
+        states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, boot_ms, moment.ts),),
         gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
         events=tuple(events),
     )
 
 
-def vanished(memory: Memory, probe: ProbeReading) -> tuple[DeviceReading, ...]:
+def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
     """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
-    listed = {device.uuid for device in probe.devices}
-    before = memory.probe.devices if memory.probe else ()
-    return tuple(unread(device, "the driver no longer lists it") for device in before if device.uuid not in listed)
+    gone = before.keys() - {device.uuid for device in probe.devices}
+    return tuple(unread(device, "the driver no longer lists it") for uuid, device in before.items() if uuid in gone)
 
 
 @lru_cache(512)
@@ -176,11 +183,6 @@ def _energy(
     last = LastMeter(state.value, before.power_mw if before else None)
     counter = energy_step(last, now, elapsed_ms)
     return EnergyStep(counter.counter_mj, integral.integral_mj, counter.note)
-
-
-def _before(memory: Memory, uuid: str) -> DeviceReading | None:
-    devices = memory.probe.devices if memory.probe else ()
-    return next((device for device in devices if device.uuid == uuid), None)
 
 
 def _more(before: int | None, now: int | None) -> int | None:

@@ -25,7 +25,7 @@ def follow(
     """
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
-    known = json.loads(previous.knobs)
+    known, told = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
     changed = (
         any(known[name] != knobs[name] for name in known.keys() & knobs.keys())
         or (restarted and bool(known.keys() - knobs.keys()))
@@ -34,12 +34,11 @@ def follow(
     )
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
-    return replace(
-        previous,
-        knobs=canonical({**known, **knobs}),
-        engine_version=previous.engine_version or engine_version,
-        device_ids=previous.device_ids or device_ids,
-    )
+    version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
+    if not known.keys() >= told.keys() or (version, devices) != (previous.engine_version, previous.device_ids):
+        text = canonical({**known, **told})
+        return replace(previous, knobs=text, engine_version=version, device_ids=devices)
+    return previous
 
 
 def _begin(

@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,6 +17,7 @@ import psutil
 from pertoken.agent.published import Forward, docker_ports, forwarded, rootless_ports
 
 _PROC = Path("/proc")
+_CLOCK_TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +100,33 @@ def start_ms(pid: int) -> int | None:
     return None if stat is None else _started_ms(stat)
 
 
-def _read(pid: int, name: str) -> bytes:
-    """A file of a process, whole; at each look there are some hundred, and a file object for each is slow."""
-    fd = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+def _parts(pid: int, name: str) -> Iterator[bytes]:
+    """A file of a process, as it is read: for each of some hundred at a look, a file object is slow."""
+    fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        text = b""
         while part := os.read(fd, 65_536):
-            text += part
-        return text
+            yield part
     finally:
         os.close(fd)
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of a process from its state on, None if it is gone. Source: proc_pid_stat(5), fields 3 and up."""
+    """Fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to 22."""
     try:
-        return _read(pid, "stat").rpartition(b")")[2].split()
-    except OSError:
+        # The first read has all of it.
+        return next(_parts(pid, "stat")).rpartition(b")")[2].split(maxsplit=20)
+    except (OSError, StopIteration):
         return None
 
 
 def _started_ms(stat: list[bytes]) -> int:
-    return round(1000 * (_boot_s() + int(stat[19]) / os.sysconf("SC_CLK_TCK")))
+    return round(1000 * (_boot_s() + int(stat[19]) / _CLOCK_TICKS_S))
 
 
 def _argv(pid: int) -> tuple[str, ...]:
     """Command line; empty if there is none. A process that titles itself may have put spaces between the words."""
     try:
-        text = os.fsdecode(_read(pid, "cmdline"))
+        text = os.fsdecode(b"".join(_parts(pid, "cmdline")))
     except OSError:
         return ()
     words = text.removesuffix("\0").split("\0")

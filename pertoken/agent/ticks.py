@@ -24,6 +24,11 @@ def tick_time(now: float, interval_s: int, last_ts: int | None) -> TickTime:
     return TickTime(aligned, (aligned - last_ts - 1) // interval_s, False)
 
 
+def next_tick(now: float, interval_s: int) -> int:
+    """When the next tick after `now` is due: the wall clock's next multiple of the interval."""
+    return (int(now) // interval_s + 1) * interval_s
+
+
 PROCESS_LIST_S = 10
 """Least time between two process lists, the one slow call of a driver..."""
 PROCESS_LIST_TICKS = 4

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import chain
 
 import psutil
@@ -30,6 +31,8 @@ class Watch:
         """Ports that let us wait -> when to ask them again."""
         self._endpoints: tuple[Endpoint, ...] = ()
         self._readers: dict[str, EngineReader] = {}
+        self._well: frozenset[str] = frozenset()
+        """Base URLs of which all could be read the last time."""
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="engine")
         self.gaps: tuple[Gap, ...] = ()
 
@@ -42,25 +45,31 @@ class Watch:
         """Find the servers there are now. One that does not answer but whose process lives is kept."""
         found: dict[str, Endpoint] = {}
         gaps: list[Gap] = []
+        processes = cache(host_processes)
+
+        def add(endpoint: Endpoint) -> None:
+            # The same server may be found under several names of this host: it is read once.
+            if not any(endpoint.pid and _process(endpoint) == _process(each) for each in found.values()):
+                found.setdefault(endpoint.base_url, endpoint)
+
         if self._find:
-            seen = discover(host_processes(), self._ask, self._endpoints)
+            seen = discover(processes(), self._ask, self._endpoints)
             found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
             gaps += seen.gaps
+        known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
         for url in self._urls:
             if url in found:
                 continue
+            if url in known and url in self._well and _goes_on(known[url]):
+                add(known[url])
+                continue
             try:
-                named = detect(url, self._limits)
+                add(detect(url, self._limits, processes))
             except ScrapeError as error:
                 gaps.append(Gap(f"engine {url}", "failing", error.message, REMEDIES.get(error.kind)))
-                continue
-            # The same server may be found by its process under another name of this host: it is read once.
-            if not any(named.pid and _process(named) == _process(each) for each in found.values()):
-                found[url] = named
         for endpoint in self._endpoints:
-            known = endpoint.base_url in self._urls and endpoint.pid is None
-            if endpoint.base_url not in found and (known or _lives(endpoint)):
-                found[endpoint.base_url] = endpoint
+            if endpoint.base_url in self._urls if endpoint.pid is None else _goes_on(endpoint):
+                add(endpoint)
         self.gaps = tuple(gaps)
         self._endpoints = tuple(found.values())
         return self._endpoints
@@ -82,9 +91,12 @@ class Watch:
             same = reader is not None and _process(reader.endpoint) == _process(endpoint)
             readers[endpoint.base_url] = reader if reader and same else EngineReader(endpoint, self._limits)
         self._readers = readers
-        if len(readers) == 1:
-            return next(iter(readers.values())).read()
-        return tuple(chain.from_iterable(self._pool.map(EngineReader.read, readers.values())))
+        # One alone is read here: handing it to another thread costs a tenth of reading it.
+        told = list((map if len(readers) == 1 else self._pool.map)(EngineReader.read, readers.values()))
+        self._well = frozenset(
+            url for url, each in zip(readers, told, strict=True) if not any(reading.fault for reading in each)
+        )
+        return tuple(chain.from_iterable(told))
 
     def close(self) -> None:
         """Let go of the reading threads."""
@@ -107,5 +119,6 @@ def _process(endpoint: Endpoint) -> tuple[str, int | None, int | None]:
     return endpoint.kind, endpoint.pid, endpoint.process_start_ms
 
 
-def _lives(endpoint: Endpoint) -> bool:
-    return endpoint.pid is not None and start_ms(endpoint.pid) == endpoint.process_start_ms
+def _goes_on(endpoint: Endpoint) -> bool:
+    """Whether its process lives, if it is one of this host that can be seen."""
+    return endpoint.pid is None or start_ms(endpoint.pid) == endpoint.process_start_ms

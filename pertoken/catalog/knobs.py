@@ -3,6 +3,7 @@
 The facts are in `knobs.toml`; discovery and the advisor read the same table.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ class Knob:
     unless_flags: tuple[str, ...] = ()
     unless_model: str | None = None
     per: str | None = None
+    member: str | None = None
     manual: str | None = None
     note: str | None = None
 
@@ -315,6 +317,16 @@ def _part(text: str) -> float | None:
     return float(text) if re.fullmatch(r"0?\.[0-9]+|[01](\.[0-9]*)?", text) and 0 < float(text) <= 1 else None
 
 
+def _member(name: str | None, text: str) -> int | None:
+    """A whole number of a JSON object, or the number itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    value = value.get(name) if isinstance(value, dict) else value
+    return _whole(str(value)) if type(value) is int else None
+
+
 _VARIABLES: Mapping[str, Callable[[str], object]] = {
     "int": _whole,
     "float": _part,
@@ -325,6 +337,7 @@ _READERS: Mapping[str, Callable[[Knob, str], object]] = {
     "count": lambda row, text: _count(text),
     "float": lambda row, text: _part(text),
     "word": lambda row, text: row.words.get(text),
+    "json": lambda row, text: _member(row.member, text),
 }
 
 
@@ -345,7 +358,7 @@ def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
     if row.type == "bool":
         flags = row.flags if value else row.off_flags
         return ((flags[0], ""),) if flags else () if row.default is value else None
-    if not row.flags or row.per is not None:
+    if not row.flags or row.per is not None or row.type == "json":
         return None
     if row.type == "word":
         if value not in row.write:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.load import Arrivals, Lengths, from_buckets, typical
+from pertoken.forecast.served import acceptance
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
@@ -67,6 +68,7 @@ def demand(seen: Evidence) -> Demand:
             running=running.mean,
             waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
+            acceptance=_acceptance(seen),
         ),
         busy=share,
         busy_tok_s=rate.mean,
@@ -90,7 +92,8 @@ class Asked:
 
 
 def arrivals(seen: Evidence) -> Asked:
-    """How often requests come at the p95 of generated tokens/s, and how long prompts and answers are.
+    """How often requests come at the p95 of generated tokens/s (the mean of a host that is mostly idle), and how long
+    prompts and answers are.
 
     Lengths come from the engine's histograms; where it has none, from its counts of tokens and requests, spread as in
     a published conversation trace. Raises NotMeasured where it counts neither.
@@ -100,7 +103,7 @@ def arrivals(seen: Evidence) -> Asked:
     spread = "spread as in a published conversation trace (its engine tells no histogram)"
     named = (("prompts", prompt, prompt_origin), ("answers", generated, origin))
     return Asked(
-        Arrivals(seen.generated_tok_s.p95 / generated.mean, prompt, generated),
+        Arrivals(max(seen.generated_tok_s.p95, seen.generated_tok_s.mean) / generated.mean, prompt, generated),
         worst([prompt_origin, origin, seen.generated_tok_s.provenance]),
         tuple(
             f"{name} of {lengths.mean:.0f} tokens on average, {spread}"
@@ -108,6 +111,14 @@ def arrivals(seen: Evidence) -> Asked:
             if its is Provenance.ASSUMED
         ),
     )
+
+
+def _acceptance(seen: Evidence) -> float | None:
+    """Of drafted tokens, from what its engine counts of drafts; None where it counts none."""
+    rate, length = (_above_0(seen, f"spec_acceptance_{name}", 1) for name in ("rate", "length"))
+    if rate is None or length is None:
+        return None
+    return acceptance(length, max(1.0, (length - 1) / rate))
 
 
 def _lengths(seen: Evidence, name: str, tokens_per_s: str, shape: Lengths) -> tuple[Lengths, Provenance]:

@@ -8,7 +8,7 @@ limit requests wait in order; the wait of an M/M/c queue is scaled by (1 + cv²)
 an array with one row per candidate.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ STATES = 48
 SPREAD = 6.0
 """Standard deviations of the number of requests that are covered."""
 BISECTIONS = 44
+MOST_UTILIZED = 1 - 1e-9
+"""Utilization from which a load counts as above the capacity: rounding decides no nearer."""
+LEVELS = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.87, 0.95, 1.0])
+"""Parts the speeds of a step over the states of the batch are divided into: finer where a 95th percentile lies."""
 CELLS = 24
 """Parts the share of steps with a prefill is divided into."""
 
@@ -72,7 +76,7 @@ class UnderLoad:
     @property
     def saturated(self) -> NDArray[np.bool_]:
         """Whether the load exceeds the capacity."""
-        return self.utilization >= 1
+        return self.utilization >= MOST_UTILIZED
 
 
 def under_load(
@@ -88,16 +92,18 @@ def under_load(
     limit = np.maximum(service.limit, 1.0)
     chain = _Chain(service, generated, limit)
     capacity = chain.finished_per_s(limit[:, None])[:, 0]
-    stable = rate < capacity * (1 - 1e-9)
+    stable = rate / capacity < MOST_UTILIZED
     states = chain.states(np.where(stable, rate, 0.5 * capacity), capacity)
     waits = np.where(stable, states.full, 1.0)
     running = np.where(stable, states.running, limit)
     spare = np.maximum(capacity - rate, 1e-9 * capacity)
     wait_s = (1 + chain.held_cv2()) / 2 / spare
-    queue = _prefills(service, np.minimum(rate, capacity), service.step_s(np.maximum(running, 1.0)[:, None])[:, 0])
+    queue = _prefills(
+        service, np.minimum(rate, capacity), service.step_s(np.maximum(running, 1.0)[:, None])[:, 0], waits
+    )
     ttft = _ttft(service, queue, waits, wait_s, shares)
     here = np.where(stable[:, None], states.there, limit[:, None])
-    tpot = _tpot(service, queue, _States(here, states.weight, states.full, running), generated, shares)
+    tpot = _tpot(service, queue, replace(states, there=here, running=running), generated, shares)
     return UnderLoad(
         capacity,
         rate / capacity,
@@ -191,13 +197,17 @@ class _Prefills:
     """Shape (n,): prefill seconds in a step that has any."""
     busy: Array
     """Shape (n,): share of time, and of arrivals that find it so, with a prompt in work."""
+    followed: Array
+    """Shape (n,): share of prompts after which the next is there already."""
     busy_steps: Array
     """Shape (n,): share of steps."""
     run: Array
     """Shape (n,): steps until busy or calm is forgotten."""
+    stall: Array
+    """Shape (n,): the chunk that, as often as gives the same mean, varies as the unequal ones do: E[c²] / E[c]."""
 
 
-def _prefills(service: Service, rate: Array, step: Array) -> _Prefills:
+def _prefills(service: Service, rate: Array, step: Array, waits: Array) -> _Prefills:
     mean = service.prefill_s.mean(axis=1)
     alone = rate * mean
     lone_chunk = mean / service.prefill_steps.mean(axis=1)
@@ -205,9 +215,20 @@ def _prefills(service: Service, rate: Array, step: Array) -> _Prefills:
     chunk = np.maximum(lone_chunk + np.clip(alone, 0, 1) * (full_chunk - lone_chunk), 1e-12)
     busy = np.clip(alone * (1 + step / chunk), 1e-9, 0.98)
     busy_rate, calm_rate = busy / (step + chunk), (1 - busy) / step
-    in_a_row = service.prefill_steps.mean(axis=1) / (1 - busy)
+    # Those who waited for a place come one by one as places become free, not at random.
+    followed = busy * (1 - waits)
+    in_a_row = service.prefill_steps.mean(axis=1) / (1 - followed)
     between = np.maximum(1 / (rate * step), 1.0)
-    return _Prefills(step, chunk, busy, busy_rate / (busy_rate + calm_rate), 1 / (1 / in_a_row + 1 / between))
+    unequal = (service.prefill_s**2 / service.prefill_steps).sum(axis=1) / service.prefill_s.sum(axis=1)
+    return _Prefills(
+        step,
+        chunk,
+        busy,
+        followed,
+        busy_rate / (busy_rate + calm_rate),
+        1 / (1 / in_a_row + 1 / between),
+        np.maximum(unequal, chunk),
+    )
 
 
 def _ttft(service: Service, queue: _Prefills, waits: Array, wait_s: Array, shares: tuple[float, ...]) -> Array:
@@ -246,32 +267,46 @@ def _tpot(service: Service, queue: _Prefills, states: _States, generated: Length
     shrinks both variances by that of a process that forgets exponentially: the batch within a mean residence, the
     prefill queue within `run` steps. The share of its steps that carry a prefill is Beta distributed.
     """
-    seen = states.weight * states.there + 1e-300
-    seen = seen / seen.sum(axis=1, keepdims=True)
     step = service.step_s(np.maximum(states.there, 1.0))
-    mean = (seen * step).sum(axis=1)
-    variance = np.maximum((seen * (step - mean[:, None]) ** 2).sum(axis=1), 0.0)
+    # By tokens, not by time: a state of slow steps lasts longer but gives no more of them.
+    seen = states.weight * states.there / step + 1e-300
+    seen = seen / seen.sum(axis=1, keepdims=True)
+    level = _levels(step, seen)
+    likely = np.diff(LEVELS)
+    mean = level @ likely
     steps = np.maximum(generated.tokens - 1, 1.0)
-    sd = np.sqrt(variance[:, None] * _averaged(steps / np.maximum(generated.mean - 1, 1.0)))
-    points, weights = np.polynomial.hermite_e.hermegauss(3)
-    base = np.maximum(mean[:, None, None] + sd[:, :, None] * points, 0.2 * mean[:, None, None])
+    shrunk = np.sqrt(_averaged(steps / np.maximum(generated.mean - 1, 1.0)))
+    base = mean[:, None, None] + shrunk[None, :, None] * (level - mean[:, None])[:, None, :]
 
     lives = steps[None, :] / queue.run[:, None]
     settling = -np.expm1(-lives) / lives
-    middle = queue.busy_steps[:, None] + (queue.busy - queue.busy_steps)[:, None] * settling
+    middle = queue.busy_steps[:, None] + np.maximum(queue.followed - queue.busy_steps, 0.0)[:, None] * settling
+    middle = middle * (queue.chunk / queue.stall)[:, None]
     spread = np.clip(np.maximum(_averaged(lives), 1 / steps[None, :]), 1e-6, 1 - 1e-6)
     cells, share = _beta(np.clip(middle, 1e-6, 1 - 1e-6), 1 / spread - 1)
-    seconds = base[:, :, :, None] + (queue.chunk[:, None, None] * cells)[:, :, None, :]
-    weight = (weights / weights.sum())[None, None, :, None] * share[:, :, None, :] / len(steps)
-    seconds, weight = (
-        seconds.reshape(len(seconds), -1),
-        np.broadcast_to(weight, seconds.shape).reshape(len(seconds), -1),
-    )
+    # The longer a step takes, the more prompts come in it.
+    stalled = (queue.stall[:, None, None] * cells)[:, :, None, :] * (base / mean[:, None, None])[:, :, :, None]
+    seconds = base[:, :, :, None] + stalled
+    weight = share[:, :, None, :] * likely[:, None] / len(steps)
+    seconds, weight = (each.reshape(len(each), -1) for each in (seconds, weight))
     order = np.argsort(seconds, axis=1)
     passed = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
     rising = np.take_along_axis(seconds, order, axis=1)
     places = [np.minimum((passed < wanted).sum(axis=1), seconds.shape[1] - 1) for wanted in shares]
     return np.stack([rising[np.arange(len(rising)), place] for place in places], axis=1)
+
+
+def _levels(values: Array, weight: Array) -> Array:
+    """Weighted values, rising, as the mean of each part of `LEVELS`, shape (n, parts)."""
+    order = np.argsort(values, axis=1)
+    rising = np.take_along_axis(values, order, axis=1)
+    passed = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
+    inside = np.diff(
+        np.minimum(np.concatenate([np.zeros((len(values), 1)), passed], axis=1)[:, :, None], LEVELS), axis=1
+    )
+    share = np.diff(inside, axis=2)
+    found: Array = (share * rising[:, :, None]).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
+    return found
 
 
 def _averaged(lives: Array) -> Array:

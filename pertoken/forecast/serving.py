@@ -130,7 +130,7 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     """
     candidate = resolve([deployment], [load], market)
     known = calibration or Calibration()
-    assumptions = _assumptions(deployment)
+    assumptions = _assumptions(deployment, candidate)
     refusal = _refusal(deployment, candidate, market)
     if refusal is not None:
         return Forecast(0.0, refusal=refusal, assumptions=assumptions)
@@ -225,7 +225,7 @@ def compare(
     The interval is the error measured for changes of these kinds. A second `opinion` is blended in where it has one.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    kinds = _known_kinds(now, to, market)
+    kinds = _known_kinds(now, to, load, market)
     known = calibration or Calibration()
     here, there = resolve([now], [load], market), resolve([to], [load], market)
     after = forecast(to, load, market, known)
@@ -237,7 +237,7 @@ def compare(
     log_ratio = float(attenuation(kinds) * found.log_ratio[0])
     said = Ratio(log_ratio, float(half_width(kinds, found.log_sd)[0]) / Z_80)
     heard = None
-    if opinion is not None:
+    if opinion is not None and not kinds & _UNKNOWN_TO_TABLES:
         points = [operating_point(each, load, float(at[0])) for each, at in zip((now, to), running, strict=True)]
         seen = float(found.before.tok_s[0]) if known.measured else None
         heard = opinion.log_ratio(*points)
@@ -256,8 +256,13 @@ _KINDS = {
     "max_num_seqs": "raise_batch",
     "gpu_memory_utilization": "raise_batch",
     "max_model_len": "raise_batch",
+    "max_num_batched_tokens": "chunked_prefill",
+    "enable_prefix_caching": "prefix_cache",
+    "num_speculative_tokens": "speculative",
 }
 _NO_EFFECT = frozenset({"purchase"})
+_UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "prefix_cache", "speculative"})
+"""What kernel tables are not asked about, so that they would say that nothing changes."""
 _QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
 
@@ -271,12 +276,21 @@ def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def _known_kinds(now: Deployment, to: Deployment, market: Market) -> frozenset[str]:
+def _known_kinds(now: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
     changes = now.changes_to(to)
     accelerator = market.accelerator(to.accelerator)
     if "kv_dtype" in changes and to.kv_dtype == "fp8" and accelerator and not has_fp8_cache(accelerator.arch):
         raise Abstained(
             f"{accelerator.name} has no FP8 units: measured, a cache in FP8 ran at 0.1 to 0.7 of the speed there"
+        )
+    if "enable_prefix_caching" in changes and not now.enable_prefix_caching:
+        raise Abstained(
+            "which share of prompts repeats is not measured while the prefix cache is off: switch it on for some hours"
+        )
+    if "num_speculative_tokens" in changes and (load.acceptance is None or not now.num_speculative_tokens):
+        raise Abstained(
+            "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
+            "metrics that count drafts"
         )
     unknown = [knob for knob in changes if knob not in _KINDS and knob not in _NO_EFFECT and knob != "weight_dtype"]
     if unknown:
@@ -338,8 +352,10 @@ def _refusal(deployment: Deployment, candidate: Candidates, market: Market) -> s
     return None
 
 
-def _assumptions(deployment: Deployment) -> tuple[str, ...]:
+def _assumptions(deployment: Deployment, candidate: Candidates) -> tuple[str, ...]:
     said = []
+    if deployment.kv_dtype is None and candidate.kv_bytes[0] < 2:
+        said.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if deployment.gpu_memory_utilization is None:
         said.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
     if deployment.max_num_seqs is None:

@@ -103,7 +103,8 @@ def seconds(c: Candidates, running: Array) -> Array:
 
     out[:, at["step"]] = OVERHEAD_S["step"] * c.pp
     out[:, at["layers"]] = OVERHEAD_S["layers"] * c.n_layers
-    out[:, at["sequences"]] = OVERHEAD_S["sequences"] * batch * c.dp
+    # Drafted tokens are verified and sampled one by one, so what speculation gains vanishes in a large batch.
+    out[:, at["sequences"]] = OVERHEAD_S["sequences"] * tokens * c.dp
     out[:, at["requests"]] = OVERHEAD_S["requests"] * requests * c.dp
     ranks = expert_ranks
     inside = np.minimum(ranks, c.devices_per_host)

@@ -1,8 +1,10 @@
 """Deterministic 64-bit ids, so that an agent that is offline makes the same ids as the centre."""
 
+from functools import lru_cache
 from hashlib import blake2b
 
 
+@lru_cache(4096)
 def stable_id(*parts: str | int) -> int:
     """A signed 64-bit id of a natural key: the same parts in the same order give the same id everywhere.
 

@@ -202,6 +202,22 @@ def test_two_engines_on_the_cpu_share_it_by_their_cpu_time() -> None:
     assert held == {900_000: Provenance.COUNTER, 100_000: Provenance.COUNTER}
 
 
+def test_an_engine_restarted_beside_another_on_the_cpu_stays_in_its_epoch() -> None:
+    knobs: dict[str, object] = {"split_mode": "layer"}
+    beside = Endpoint("llama.cpp", "http://127.0.0.1:8081", "process", 8081, 300, START_MS - 5_000, (300,))
+    again = replace(ENDPOINT, pid=400, process_start_ms=START_MS + 15_000, pids=(400,))
+    before = (engine(9, knobs=knobs), engine(1, endpoint=beside))
+    after = (engine(4, endpoint=again, knobs=knobs), engine(2, endpoint=beside))
+    ids = [row.engine_id for row in run(Readings(probe(), before))[0].engines]
+    ticks = run(
+        Readings(probe(), before, {ids[0]: 8_000, ids[1]: 1_000}),
+        Readings(probe(), before, {ids[0]: 9_000, ids[1]: 1_500}),
+        Readings(probe(), after, {ids[0]: 100, ids[1]: 2_000}),
+    )
+    assert "engine_restarted" in {event.kind for event in ticks[2].events}
+    assert [tick.epochs for tick in ticks[1:]] == [(), ()]
+
+
 def test_energy_is_counted_and_a_reset_is_null_and_told() -> None:
     ticks = run(
         Readings(probe(gpu(0, energy_mj=10**9))),

@@ -163,7 +163,9 @@ def test_a_server_named_by_any_of_the_ways_to_it_is_read_once(urls: list[str], f
         patch.setattr("pertoken.agent.watch.answers", lambda url, limits: pytest.fail(f"{url} was asked"))
         patch.setattr(
             "pertoken.agent.watch.detect",
-            lambda url, limits: locate(Endpoint("vllm", url, "setting", int(url.rpartition(":")[2])), IN_DOCKER),
+            lambda url, limits, processes: locate(
+                Endpoint("vllm", url, "setting", int(url.rpartition(":")[2])), IN_DOCKER
+            ),
         )
         watch = Watch(urls, find, Limits())
         found = watch.look()

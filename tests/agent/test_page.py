@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pertoken.agent.page import PageError, Parser, parse
 
 LINES = (
-    *("# HELP a 1", "# EOF", "", " ", "a 1", "a 2", "a 1 1700000000", "a 1 1700000001", "b 1", "c 1", "c 2", "c"),
+    *("# HELP a 1", "# EOF", "", " ", "a 1", "a 2", "a 1 1700000000", "a 1 1700000001", "b 1", "c 1", "c 2", "c", "a "),
     *('a{x="1"} 1', 'a{x="1"} 2', 'a{x="1"} 2 # {} 1', 'a{x="1"}2', 'b{x="1} 1', 'c{x="1"} NaN', "b +Inf", "b 1_0"),
 )
 """Lines of pages that follow each other: well-formed and not, wanted and not, with timestamps and exemplars."""
@@ -100,6 +100,7 @@ def test_buckets_are_told_apart_whatever_their_order_and_spelling() -> None:
         (b'h_bucket{le="1"} 4\n', "no \\+Inf bucket"),
         (b'h_bucket{le="1"} 4\nh_bucket{le="+Inf"} 3\n', "cumulative counts fall"),
         (b'h_bucket{le="1"} 4\nh_bucket{le="1.0"} 3\nh_bucket{le="+Inf"} 4\n', "two counts for le=1.0"),
+        (b'h_bucket{le="+Inf"} 4\nh_bucket{le="Inf"} 3\n', "two counts for le=inf"),
         (b'h_bucket{le="NaN"} 4\n', "without a numeric le"),
         (b"h_bucket 4\n", "without a numeric le"),
     ],

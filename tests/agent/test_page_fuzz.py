@@ -99,7 +99,7 @@ def test_a_line_made_to_be_slow_costs_no_more_than_its_length() -> None:
 
 FAULTS = {
     "numbers are not checked": ("_PLAIN_NUMBER", lambda text: True),
-    "a count may be anything": ("_count", lambda name, value: int(value) if abs(value) < 1e300 else -1),
+    "a count may be anything": ("_counts", lambda name, values: [int(x) if abs(x) < 1e300 else -1 for x in values]),
     "labels are not checked": ("_labels", lambda braces: ()),
     "a cut page is taken for whole": ("parse", lambda body, wanted, **more: page.parse(body + b"\n", wanted, **more)),
 }

@@ -3,6 +3,7 @@
 import pytest
 
 from pertoken.agent.processes import Address, HostProcesses, Process
+from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import ASK_AGAIN_S, Watch
 
@@ -30,3 +31,49 @@ def test_a_port_that_lets_us_wait_holds_up_one_look_and_not_the_next(monkeypatch
     watch.look()
     watch.close()
     assert asked[4:] == [silent, quick]
+
+
+def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_when_it_can_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, asked, start_ms = "http://127.0.0.1:8000", [], [5000]
+    fault: list[str | None] = [None]
+
+    def detect(url: str, limits: Limits, processes: object) -> Endpoint:
+        asked.append(url)
+        return Endpoint("vllm", url, "setting", 8000, pid=20, process_start_ms=start_ms[0])
+
+    monkeypatch.setattr("pertoken.agent.watch.detect", detect)
+    monkeypatch.setattr("pertoken.agent.watch.start_ms", lambda pid: start_ms[0])
+    monkeypatch.setattr(
+        "pertoken.agent.watch.EngineReader.read", lambda reader: (EngineReading(reader.endpoint, fault=fault[0]),)
+    )
+    watch = Watch((url,), False, Limits())
+
+    def asked_by_a_look() -> int:
+        before = len(asked)
+        watch.look()
+        watch.read()
+        return len(asked) - before
+
+    assert [asked_by_a_look() for _ in range(3)] == [1, 0, 0]
+    start_ms[0] = 6000
+    assert [asked_by_a_look() for _ in range(2)] == [1, 0]
+    assert watch.endpoints[0].process_start_ms == 6000
+    fault[0] = "it answers 404"
+    assert [asked_by_a_look() for _ in range(3)] == [0, 1, 1]
+    watch.close()
+
+
+def test_a_server_found_by_its_process_after_it_was_named_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = Process(20, 1, ("vllm", "serve", "m", "--port", "8000"), 5000, (Address("127.0.0.1", 8000),))
+    seen = [HostProcesses({}), HostProcesses({20: serve})]
+    monkeypatch.setattr("pertoken.agent.watch.host_processes", lambda: seen[0])
+    monkeypatch.setattr("pertoken.agent.watch.start_ms", lambda pid: 5000)
+    named = Endpoint("vllm", "http://localhost:8000", "setting", 8000, pid=20, process_start_ms=5000)
+    monkeypatch.setattr("pertoken.agent.watch.detect", lambda url, limits, processes: named)
+    watch = Watch((named.base_url,), True, Limits())
+    assert [each.found_by for each in watch.look()] == ["setting"]
+    del seen[0]
+    assert [each.found_by for each in watch.look()] == ["process"]
+    watch.close()

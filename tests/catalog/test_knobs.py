@@ -25,10 +25,11 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
     assert all(row.source and row.as_of for row in table().knobs)
     assert all(row.source and row.as_of for row in table().arguments)
     for knob in table().knobs:
-        assert knob.type in ("int", "count", "float", "bool", "word")
+        assert knob.type in ("int", "count", "float", "bool", "word", "json")
         assert knob.flags or knob.off_flags or knob.manual
         assert (knob.type == "word") == bool(knob.words)
         assert knob.type != "bool" or knob.default is not None
+        assert (knob.type == "json") == bool(knob.member) and (knob.type != "json" or knob.manual)
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -44,6 +45,30 @@ def test_what_is_written_is_read_back() -> None:
             for value in (True,) * bool(row.flags) + (False,) * bool(row.off_flags):
                 written = commands(row.engine, {row.knob: (None, value)}).apply[0]
                 assert read_argv(row.engine, written.split()[1:]) == {row.knob: value}
+
+
+@pytest.mark.parametrize(
+    ("flag", "drafted"),
+    [
+        ('--speculative-config={"method": "ngram", "num_speculative_tokens": 3}', 3),
+        ("--speculative-config.num_speculative_tokens=5", 5),
+        ('--speculative-config={"method": "suffix"}', None),
+        ('--speculative-config={"num_speculative_tokens": "3"}', None),
+        ("--speculative-config={", None),
+        ("--speculative-config=[3]", None),
+        ("--speculative-config=true", None),
+    ],
+)
+def test_drafted_tokens_are_read_out_of_a_json_argument(flag: str, drafted: int | None) -> None:
+    known = {} if drafted is None else {"num_speculative_tokens": drafted}
+    assert read_argv("vllm", (*VLLM, flag)) == known
+
+
+def test_a_member_of_a_json_argument_is_changed_by_hand() -> None:
+    change = commands("vllm", {"num_speculative_tokens": (3, 0)})
+    assert change == Commands(
+        manual=("set num_speculative_tokens of --speculative-config from 3 to 0; for 0 remove the flag",)
+    )
 
 
 def test_vllm_flags_are_read_in_every_spelling() -> None:

@@ -70,7 +70,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
         deadline = time.monotonic() + seconds
         # Each deed at least once, in an order that the seed decides; then whatever comes.
         due = draw.sample(DEEDS, len(DEEDS))
-        while time.monotonic() < deadline or due:
+        while time.monotonic() < deadline or (due and time.monotonic() < deadline + DEADLINE_S):
             time.sleep(draw.uniform(0.3, 1.2) if not due else max(0.1, seconds / (3 * len(DEEDS))))
             deed = due.pop() if due else draw.choice(DEEDS)
             if deed == "kill agent":
@@ -81,7 +81,8 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
                 found = _shippers(recorder.pid)
                 for pid in found:
                     os.kill(pid, signal.SIGKILL)
-                if not found:
+                if not found:  # it is just starting
+                    due += [deed] if deed not in deeds else []
                     continue
             else:
                 _restart(server, signal.SIGQUIT if deed == "stop immediately" else signal.SIGINT)

@@ -64,3 +64,17 @@ def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is
 def test_an_engine_that_counts_no_requests_and_tells_no_lengths_is_asked_for_them() -> None:
     with pytest.raises(NotMeasured, match="prompt_len was not measured: needs an engine that counts requests"):
         arrivals(evidence(generated_tok_s=40, prompt_tok_s=160))
+
+
+def test_counted_drafts_tell_the_chance_of_a_drafted_token() -> None:
+    """Four drafted, of which 1.4 are accepted: a + a² + a³ + a⁴ = 1.4."""
+    known = {name: series.mean for name, series in low_batch().items()}
+    found = demand(evidence(**known, spec_acceptance_rate=0.35, spec_acceptance_length=2.4)).load.acceptance
+    assert found is not None and sum(found**n for n in (1, 2, 3, 4)) == pytest.approx(1.4)
+    assert demand(low_batch()).load.acceptance is None
+
+
+def test_a_host_that_is_idle_in_most_minutes_still_has_arrivals() -> None:
+    rare = Series(mean=2, p50=0, p95=0, max=300, n=1440, provenance=Provenance.COUNTER)
+    found = arrivals(Evidence(dict(low_batch().items()) | {"generated_tok_s": rare}))
+    assert found.arrivals.requests_per_s == pytest.approx(2 / 400, rel=0.01)

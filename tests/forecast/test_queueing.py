@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.forecast.load import Array, Lengths, fixed, typical
-from pertoken.forecast.queueing import Service, UnderLoad, under_load
+from pertoken.forecast.queueing import MOST_UTILIZED, Service, UnderLoad, under_load
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
 CHUNK = 2048
@@ -136,3 +136,36 @@ def test_any_load_gives_numbers_that_rise_with_it(
     assert found.running[0] <= found.running[1] * (1 + 1e-6) <= max(limit, 1.0) * (1 + 1e-5)
     assert found.tok_s[0] <= found.tok_s[1] * (1 + 1e-9)
     assert (found.ttft_s[:, 0] <= found.ttft_s[:, 1] * (1 + 1e-9)).all()
+    assert (found.saturated == (found.utilization >= MOST_UTILIZED)).all()
+    assert (np.isfinite(found.ttft_s).all(axis=1) == ~found.saturated).all()
+    for late in found.ttft_s.T:
+        assert late[0] <= late[1] * (1 + 1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    limit=st.integers(1, 512),
+    more=st.floats(1.05, 8.0),
+    utilization=st.floats(0.01, 0.97),
+    grows=st.floats(0.0, 2.0),
+    per_prompt_s=st.floats(1e-4, 0.2),
+    kind=st.sampled_from(["conversation", "code"]),
+)
+def test_more_slots_never_make_the_first_token_later(
+    limit: int, more: float, utilization: float, grows: float, per_prompt_s: float, kind: str
+) -> None:
+    prompt, generated = typical(kind)
+    limits = np.array([float(limit), float(np.ceil(limit * more))])
+    running = np.geomspace(1, max(limits[1], 2.0), 12)
+    its = Service(
+        np.repeat(running[None], 2, axis=0),
+        np.repeat((0.01 * (1 + grows * running / running[-1]))[None], 2, axis=0),
+        np.repeat((per_prompt_s * prompt.tokens / prompt.mean)[None], 2, axis=0),
+        np.ones((2, len(prompt.tokens))),
+        limits,
+    )
+    rate = utilization * under_load(its, np.full(2, 1e-9), generated).capacity_per_s[0]
+    found = under_load(its, np.full(2, rate), generated)
+    assert not found.saturated.any()
+    assert (found.ttft_s[1] <= found.ttft_s[0] * 1.02).all()
+    assert found.waiting[1] <= found.waiting[0] + 1e-9

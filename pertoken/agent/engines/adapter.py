@@ -2,17 +2,15 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pertoken.agent.page import Labels, Page
 from pertoken.agent.readings import Gap, HistogramReading
 
-_T = TypeVar("_T")
 _M = TypeVar("_M", bound="Metric")
 Ask = Callable[[str], object]
 """GETs a path of the engine and returns the JSON; None for any status but 200. Raises ScrapeError otherwise."""
@@ -86,6 +84,16 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
+class _Words:
+    """Which series of a page our words are made of: each metric that is there with its name, and of each of our
+    series those of the page that are copies of it."""
+
+    counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
+    gauges: tuple[tuple[Gauge, str, Mapping[str, Sequence[Labels]]], ...]
+    histograms: tuple[tuple[Metric, str, Mapping[str, Sequence[Labels]]], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
     """One engine, as a table."""
 
@@ -143,27 +151,32 @@ class Adapter:
 
         Raises PageError for values a counter or a histogram cannot have.
         """
-        counters = {
-            metric.word + _braces(labels, metric.reason): 0 if set(metric.elsewhere) & set(labels) else value
-            for metric, name in _present(page, self.counters)
-            for labels, value in self._series(metric, page.counter(name, metric.unit)).items()
-        }
-        gauges = {
-            metric.word: metric.combine(list(series.values()))
-            for metric, name in _present(page, self.gauges)
-            if (series := self._series(metric, page.gauge(name)))
-        }
-        histograms = {
-            metric.word + _braces(labels): HistogramReading(*buckets)
-            for metric, name in _present(page, self.histograms, "_bucket")
-            for labels, buckets in self._series(metric, page.histogram(name), key=lambda each: sum(each[1])).items()
-        }
+        words = page.layout.once(self, lambda: self._words(page))
+        counters: dict[str, int] = {}
+        for metric, name, series in words.counters:
+            counts = page.counter(name, metric.unit)
+            for key, copies in series.items():
+                counters[key] = max((counts[each] for each in copies), default=0)
+        gauges: dict[str, float] = {}
+        for gauge, name, series in words.gauges:
+            values = page.gauge(name)
+            told = [max(found) for each in series.values() if (found := [values[one] for one in each if one in values])]
+            if told:
+                gauges[gauge.word] = gauge.combine(told)
+        histograms: dict[str, HistogramReading] = {}
+        for _, name, series in words.histograms:
+            buckets = page.histogram(name)
+            for key, copies in series.items():
+                histograms[key] = HistogramReading(*max((buckets[each] for each in copies), key=_observations))
         if self.absent_is_zero and (counters or gauges):
             counters |= dict.fromkeys(self._not_yet(page, counters), 0)
         return Values(counters, gauges, histograms)
 
     def models(self, page: Page) -> tuple[str, ...]:
         """Names of the models that the page's series are of."""
+        return page.layout.once((self, "models"), lambda: self._models(page))
+
+    def _models(self, page: Page) -> tuple[str, ...]:
         told = {
             text(dict(labels).get(self.model_label or ""))
             for metric, name in self._named()
@@ -187,14 +200,36 @@ class Adapter:
             if not finished or (word == "cached_tokens" and "prompt_tokens" in on_page):
                 yield word
 
-    def _series(
-        self, metric: Metric, found: Mapping[Labels, _T], key: Callable[[_T], Any] = lambda value: value
-    ) -> dict[Labels, _T]:
-        series: dict[Labels, _T] = {}
-        for labels, value in found.items():
+    def _words(self, page: Page) -> _Words:
+        return _Words(
+            counters=tuple(
+                (metric, name, self._copies(metric, page.samples[name], metric.reason, metric.elsewhere))
+                for metric, name in _present(page, self.counters)
+            ),
+            gauges=tuple(
+                (metric, name, self._copies(metric, page.samples[name])) for metric, name in _present(page, self.gauges)
+            ),
+            histograms=tuple(
+                (metric, name, self._copies(metric, page.histogram(name)))
+                for metric, name in _present(page, self.histograms, "_bucket")
+            ),
+        )
+
+    def _copies(
+        self,
+        metric: Metric,
+        found: Iterable[Labels],
+        reason: str | None = None,
+        elsewhere: tuple[tuple[str, str], ...] = (),
+    ) -> dict[str, list[Labels]]:
+        """The series of a metric by ours, which nothing tells apart but `copies`; none where another counts it."""
+        series: dict[str, list[Labels]] = {}
+        for labels in found:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
-                series[own] = max(series.get(own, value), value, key=key)
+                copies = series.setdefault(metric.word + _braces(own, reason), [])
+                if not set(elsewhere) & set(own):
+                    copies.append(labels)
         return series
 
 
@@ -256,7 +291,10 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
             yield metric, name
 
 
-@lru_cache(8192)
+def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:
+    return sum(histogram[1])
+
+
 def _braces(labels: Labels, reason: str | None = None) -> str:
     own = sorted(("reason" if name == reason else name, value) for name, value in labels)
     pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in own)

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
@@ -126,13 +127,7 @@ class EngineReader:
     def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
         never = (self._adapter.no_tokens,) if self._adapter.no_tokens else ()
         unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
-        return (*never, *unread, *self._late)
-
-    @property
-    def _late(self) -> tuple[Gap, ...]:
-        reason = "counted when a request ends: exact over a window but for those still running at its two ends"
-        counted = self._adapter.at_finish & {each.word for each in self._adapter.counters}
-        return tuple(Gap(word, "late", reason) for word in sorted(counted))
+        return (*never, *unread, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
         """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
@@ -205,6 +200,13 @@ class EngineReader:
             )
             for model in self._identities or (None,)
         )
+
+
+@cache
+def _late(adapter: Adapter) -> tuple[Gap, ...]:
+    reason = "counted when a request ends: exact over a window but for those still running at its two ends"
+    counted = adapter.at_finish & {each.word for each in adapter.counters}
+    return tuple(Gap(word, "late", reason) for word in sorted(counted))
 
 
 def _started_ms(page: Page) -> int | None:

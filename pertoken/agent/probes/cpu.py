@@ -15,7 +15,7 @@ from pertoken.agent.energy import energy_step
 from pertoken.agent.probes import proc
 from pertoken.agent.probes.backoff import Backoff, Clock
 from pertoken.agent.probes.rapl import read_packages
-from pertoken.agent.probes.resctrl import read_traffic
+from pertoken.agent.probes.resctrl import NO_COUNTER, counts_traffic, read_traffic
 from pertoken.agent.readings import DeviceReading, Gap, HostReading, reading_of
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
@@ -36,7 +36,7 @@ class CpuProbe:
         self._boot_ms = round(psutil.boot_time()) * 1000
         about = self._cpuinfo()
         self._cpu_name = about.get("model name") or None
-        self._flags = about.get("flags", "")
+        self._counts_traffic = counts_traffic(about.get("flags", ""))
         self._vendor = _VENDORS.get(about.get("vendor_id", ""), "unknown")
         self._machine_id = self._first_text(*_MACHINE_ID)
         self._boot_id = self._first_text("proc/sys/kernel/random/boot_id")
@@ -45,6 +45,7 @@ class CpuProbe:
         self._times: tuple[int, int] | None = None
         self._before: tuple[float, DeviceReading] | None = None
         self._no_energy: Gap | None = None
+        self._no_power: tuple[Gap, ...] = ()
         self._energy_backoff = Backoff(clock)
         key = f"{self._machine_id or self._name} cpu"
         self._device_known = DeviceReading(
@@ -57,8 +58,8 @@ class CpuProbe:
     def read(self) -> tuple[HostReading, DeviceReading]:
         """Both at one instant."""
         memory_bytes, available_bytes = proc.memory_bytes()
-        traffic = read_traffic(self._root / "sys", self._flags)
-        unknown = traffic if isinstance(traffic, Gap) else None
+        traffic = read_traffic(self._root / "sys") if self._counts_traffic else NO_COUNTER
+        unknown = (traffic,) if isinstance(traffic, Gap) else ()
         received_bytes, sent_bytes = proc.network_bytes()
         host = HostReading(
             name=self._name,
@@ -76,10 +77,9 @@ class CpuProbe:
             network_tx_bytes=sent_bytes,
             memory_traffic_bytes=None if isinstance(traffic, Gap) else traffic,
         )
-        device = self._device(host)
-        return host, replace(device, gaps=(*device.gaps, unknown)) if unknown else device
+        return host, self._device(host, unknown)
 
-    def _device(self, host: HostReading) -> DeviceReading:
+    def _device(self, host: HostReading, unknown: tuple[Gap, ...]) -> DeviceReading:
         values: dict[str, Any] = {
             "memory_bytes": host.memory_bytes,
             "util_1e4": host.cpu_util_1e4,
@@ -88,8 +88,9 @@ class CpuProbe:
         energy, now_s = self._energy(), self._clock()
         if isinstance(energy, Gap):
             self._before = None
-            return reading_of(self._device_known, **values, gaps=(energy, replace(energy, metric="power_mw")))
-        device = reading_of(self._device_known, **values, energy_mj=energy[0], energy_wraps_mj=energy[1])
+            return reading_of(self._device_known, **values, gaps=(energy, *self._no_power, *unknown))
+        values |= {"energy_mj": energy[0], "energy_wraps_mj": energy[1], "gaps": unknown}
+        device = reading_of(self._device_known, **values)
         if self._before is not None:
             elapsed_ms = round((now_s - self._before[0]) * 1000)
             used_mj = energy_step(self._before[1], device, elapsed_ms).counter_mj
@@ -104,7 +105,7 @@ class CpuProbe:
         found = read_packages(self._root / "sys")
         if isinstance(found, Gap):
             self._energy_backoff.failed()
-            self._no_energy = found
+            self._no_energy, self._no_power = found, (replace(found, metric="power_mw"),)
         else:
             self._no_energy, self._energy_backoff = None, Backoff(self._clock)
         return found

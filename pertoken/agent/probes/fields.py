@@ -111,8 +111,8 @@ def read_fields(
 def _values(
     nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
 ) -> tuple[dict[str, Any], dict[str, Gap]]:
-    refused = {field: fault for field in fields if (fault := nvml.refusal(uuid, field))}
-    gaps = {field.metric: fault.gap(field.metric) for field, fault in refused.items()}
+    refused = nvml.refusals(uuid)
+    gaps = {field.metric: refused[field].gap(field.metric) for field in fields if field in refused}
     values: dict[str, Any] = {}
     asked = tuple(field for field in fields if field not in refused)
     if not asked:

@@ -95,7 +95,7 @@ class Gpm:
                 nvml.refuse(self._owner, _SUPPORT, _OLDER)
                 raise NvmlFault(_OLDER)
             self._samples = nvml.ask(self._owner, _ALLOC), nvml.ask(self._owner, _ALLOC)
-        elif refusal := nvml.refusal(self._owner, _SUPPORT):
+        elif refusal := nvml.refusals(self._owner).get(_SUPPORT):
             raise NvmlFault(refusal)
         window_s = now_s - self._taken_s if self._taken_s is not None else None
         if window_s is not None and window_s < SHORTEST_S:

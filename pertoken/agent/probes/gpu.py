@@ -177,7 +177,8 @@ class Gpu:
         values, gaps = _values(source, uuid, self.handle, TICK)
         asked = fields.ALL if slow else fields.TICK
         told, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
-        values, gaps = values | told, gaps | hidden
+        values |= told
+        gaps |= hidden
         if not values:
             raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {gaps['power_mw'].reason}"))
         if slow:
@@ -188,10 +189,12 @@ class Gpu:
             gaps.setdefault(metric, gap)
         if not self._in_slices:
             told, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
-            values, gaps = values | told, gaps | hidden
+            values |= told
+            gaps |= hidden
         if processes:
             held, hidden = self._processes(uuid, self.handle)
-            values, gaps = values | held, gaps | hidden
+            values |= held
+            gaps |= hidden
         gaps = {gap.metric: gap for gap in self.known.gaps} | gaps
         reading = reading_of(self.known, **values, gaps=tuple(gaps.values()))
         return (reading, *(self._read_slice(each, processes) for each in self._slices.values()))
@@ -279,10 +282,12 @@ class Gpu:
         source, uuid = self._source, each.known.uuid
         values, gaps = _values(source, uuid, each.handle, _SLICE_TICK)
         told, hidden = each.gpm.read(source.nvml, self.handle, source.clock())
-        values, gaps = values | told, gaps | hidden
+        values |= told
+        gaps |= hidden
         if processes:
             held, hidden = self._processes(uuid, each.handle)
-            values, gaps = values | held, gaps | hidden
+            values |= held
+            gaps |= hidden
         gaps = {gap.metric: gap for gap in each.known.gaps} | gaps
         return reading_of(each.known, **values, gaps=tuple(gaps.values()))
 

@@ -3,7 +3,8 @@
 Error semantics: nvml.h 12.9 and nvidia-ml-py 13.615.
 """
 
-from collections.abc import Callable, Hashable
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -121,14 +122,14 @@ class Nvml:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._refused: dict[tuple[str, Hashable], Fault] = {}
+        self._refused: defaultdict[str, dict[Hashable, Fault]] = defaultdict(dict)
 
     def ask(self, owner: str, call: Call, *before: Any) -> Any:
         """The converted answer of `call` with `before` (a handle) and its own arguments.
 
         Raises NvmlFault; without asking, if `owner` (a device's UUID) refused this call for good before.
         """
-        if known := self.refusal(owner, call):
+        if known := self._refused[owner].get(call):
             raise NvmlFault(known)
         try:
             function = getattr(pynvml, call.function) if isinstance(call.function, str) else call.function
@@ -156,13 +157,13 @@ class Nvml:
                 refusals.append(error)
         raise next((each for each in refusals if each.fault.status != "missing"), refusals[-1])
 
-    def refusal(self, owner: str, what: Hashable) -> Fault | None:
-        """Why `owner` never gives this call, or this part of a call's answer; None if it may."""
-        return self._refused.get((owner, what))
+    def refusals(self, owner: str) -> Mapping[Hashable, Fault]:
+        """Calls, and parts of their answers, that `owner` never gives, with the reason."""
+        return self._refused[owner]
 
     def refuse(self, owner: str, what: Hashable, fault: Fault) -> None:
         """Remember that `owner` never gives it."""
-        self._refused[owner, what] = fault
+        self._refused[owner][what] = fault
 
     def forget(self) -> None:
         """Forget all refusals: another driver may answer."""

@@ -6,7 +6,6 @@ dev, proc_pid_statm(5).
 
 import os
 import re
-from pathlib import Path
 
 import psutil
 
@@ -34,7 +33,7 @@ def cpu_ticks() -> tuple[int, int]:
 def network_bytes() -> tuple[int, int]:
     """Bytes received and sent by all interfaces but the loopback."""
     received = sent = 0
-    for line in Path("/proc/net/dev").read_bytes().splitlines()[2:]:
+    for line in _whole("/proc/net/dev").splitlines()[2:]:
         name, _, counters = line.partition(b":")
         words = counters.split()
         if name.strip() != b"lo" and len(words) > 8:
@@ -45,6 +44,14 @@ def network_bytes() -> tuple[int, int]:
 def own_rss_bytes() -> int:
     """Resident memory of this process."""
     return int(_start("/proc/self/statm", 256).split(maxsplit=2)[1]) * _PAGE_BYTES
+
+
+def _whole(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(fd, 65_536), b""))
+    finally:
+        os.close(fd)
 
 
 def _start(path: str, most: int) -> bytes:

@@ -10,7 +10,7 @@ from pertoken.agent.readings import Gap
 
 METRIC = "memory_traffic_bytes"
 _FLAG = "cqm_mbm_total"
-_NO_COUNTER = Gap(METRIC, "unsupported", "this CPU shows no counter of memory traffic (no cqm_mbm_total)")
+NO_COUNTER = Gap(METRIC, "unsupported", "this CPU shows no counter of memory traffic (no cqm_mbm_total)")
 _NOT_MOUNTED = Gap(
     METRIC,
     "missing",
@@ -25,13 +25,13 @@ _DENIED = Gap(
 )
 
 
-def read_traffic(sys: Path, cpu_flags: str) -> int | Gap:
-    """Bytes read from and written to memory so far, all domains together; or why that is not known.
+def counts_traffic(cpu_flags: str) -> bool:
+    """Whether the CPUs count it at all; `cpu_flags` is the line `flags` of /proc/cpuinfo."""
+    return _FLAG in cpu_flags.split()
 
-    `cpu_flags` is the line `flags` of /proc/cpuinfo.
-    """
-    if _FLAG not in cpu_flags.split():
-        return _NO_COUNTER
+
+def read_traffic(sys: Path) -> int | Gap:
+    """Bytes read from and written to memory so far, all domains together; or why that is not known."""
     counters = sorted((sys / "fs/resctrl/mon_data").glob("mon_L3_*/mbm_total_bytes"))
     if not counters:
         return _NOT_MOUNTED

@@ -1,0 +1,222 @@
+"""What the agent does: read everything on this host, make rows of it, store them; tick by tick."""
+
+import logging
+import threading
+import time
+
+from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.baseline import taken_over
+from pertoken.agent.device_rows import host_id_of
+from pertoken.agent.drivers import Drivers
+from pertoken.agent.engine_rows import engine_id_of
+from pertoken.agent.identity import Identity
+from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.probes.proc import own_rss_bytes
+from pertoken.agent.processes import boot_ms
+from pertoken.agent.readings import Endpoint, ProbeReading
+from pertoken.agent.scrape import Limits
+from pertoken.agent.shipping import Shipping
+from pertoken.agent.ticks import lists_processes, tick_time
+from pertoken.agent.upkeep import Upkeep
+from pertoken.agent.watch import Watch, cpu_time_ms
+from pertoken.config import Settings
+from pertoken.errors import CorruptStore, PertokenError
+from pertoken.store.place import Place
+from pertoken.store.rollup import MINUTE
+from pertoken.store.rows import Event
+from pertoken.store.server import shipping_server
+from pertoken.store.write import Writer
+
+log = logging.getLogger("pertoken.agent")
+ROLL_UP_S = 10
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
+
+
+class Recorder:
+    """Records one host in one folder. For one thread; `look` and `check` have each a thread of their own."""
+
+    def __init__(self, where: Place, settings: Settings, drivers: Drivers, told: tuple[Event, ...] = ()) -> None:
+        """`told` are events of before. Raises StoreError if the folder cannot be written."""
+        self.settings = settings
+        self._where, self._drivers = where, drivers
+        self._writer = Writer(where, None if settings.store_max_mb is None else int(settings.store_max_mb * 1e6))
+        self._identity = Identity(settings.agent_cloud_metadata)
+        self._watch = _watch(settings)
+        self._upkeep = Upkeep(where, self._writer, settings, told)
+        self._shipping = self._new_shipping()
+        self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
+        self._last_ts: int | None = None
+        self._listed_ts: int | None = None
+        self._seen: tuple[Endpoint, ...] = ()
+        self._cpu_ms = _own_cpu_ms()
+        self._tick_ms = 0
+        self._rolled_ts = 0
+        self._faults = 0
+
+    # -- the one thread --------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Lay the baseline: what is there, and counters never seen before. Raises StoreError."""
+        self.look()
+        probe = self._probe(processes=True)
+        now_ms = _wall_ms()
+        self._memory, self._last_ts = taken_over(self._writer.before, probe[0], now_ms)
+        moment = self._moment(max(now_ms // 1000, self._last_ts or 0))
+        tick, memory = assemble(self._memory, self._readings(*probe), moment, cost=None)
+        self._writer.commit(tick)
+        self._memory, self._listed_ts = memory, moment.ts
+        if not tick_time(time.time(), self.settings.agent_interval, self._last_ts).clock_behind:
+            self.tick()  # it need not wait for its second, unless that has a row already
+
+    def tick(self) -> None:
+        """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost.
+
+        Raises CorruptStore if the database is damaged.
+        """
+        started = time.monotonic()
+        try:
+            self._tick()
+            if self._faults:
+                log.info("tick: works again after %d faults", self._faults)
+            self._faults = 0
+        except CorruptStore:
+            raise
+        except PertokenError as error:
+            self._faults += 1
+            if self._faults == 1:
+                log.error("tick: %s", error)
+        except Exception:
+            log.exception("a tick failed")
+        finally:
+            self._tick_ms = round((time.monotonic() - started) * 1000)
+
+    def apply(self, settings: Settings) -> None:
+        """Take new settings. A new password or certificate of the server counts too."""
+        before, self._watch = self._watch, _watch(settings)
+        before.close()
+        if settings.agent_cloud_metadata != self.settings.agent_cloud_metadata:
+            self._identity = Identity(settings.agent_cloud_metadata)
+        self.settings = self._upkeep.settings = settings
+        self.look()
+        self._drivers.resume()
+        if self._shipping is not None:
+            self._shipping.close()
+        try:
+            self._shipping = self._new_shipping()
+        except PertokenError as error:
+            self._shipping = None
+            log.error("nothing is shipped: %s", error)
+
+    def release(self) -> None:
+        """Let go of the drivers for a while."""
+        self._drivers.release()
+        log.info("the drivers are let go for 10 minutes, or until SIGHUP")
+
+    def end(self, damaged: bool) -> None:
+        """Leave a folder that others can read; a damaged database is not touched again."""
+        if self._shipping is not None:
+            self._shipping.close()
+        self._watch.close()
+        self._drivers.close()
+        try:
+            if not damaged:
+                self._upkeep.roll_up(hours=True)
+                self._writer.close()
+                log.info("stopped, with the last tick stored")
+        except CorruptStore as error:  # whoever records next finds it
+            log.error("%s", error)
+            damaged = True
+        if damaged:
+            self._writer.abandon()
+
+    # -- threads of their own --------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Look for inference servers, and for what machine this is. May take seconds."""
+        self._watch.look()
+        self._identity.look()
+
+    def check(self, stop: threading.Event) -> None:
+        """Check all that is stored, or until `stop`. Raises CorruptStore if the database must not be written on."""
+        damage = self._upkeep.check(stop)
+        if damage is not None:
+            raise CorruptStore(f"{self._where}: {damage}")
+
+    # -- a tick ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        interval_s, shipping = self.settings.agent_interval, self._shipping
+        when = tick_time(time.time(), interval_s, self._last_ts)
+        listing = lists_processes(when.ts, self._listed_ts, interval_s) or self._engines_changed()
+        probe, events = self._probe(processes=listing)
+        if listing:
+            self._listed_ts = when.ts
+        if when.clock_behind:
+            events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
+        if shipping is not None:
+            shipping.poll()
+            events += shipping.events()
+        readings = self._readings(probe, events)
+        cpu_ms = _own_cpu_ms()
+        cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
+        tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
+        self._upkeep.commit(tick)
+        self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
+        if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
+            minute_over = when.ts // MINUTE != self._rolled_ts // MINUTE
+            self._upkeep.roll_up(hours=minute_over)
+            if shipping is not None:
+                shipping.settle(self._writer)
+                if minute_over:
+                    shipping.bound(self._writer, self.settings.ship_spool_marks)
+            self._rolled_ts = when.ts
+        self._upkeep.after(when.ts)
+
+    def _probe(self, *, processes: bool) -> tuple[ProbeReading, tuple[Event, ...]]:
+        if self._drivers.probes != self.settings.agent_probes:
+            self._drivers.close()
+            self._drivers = Drivers(self.settings.agent_probes)
+        reading, events = self._drivers.read(processes, deadline_s=max(0.8 * self.settings.agent_interval, 5.0))
+        for event in events:
+            log.warning("%s", event.message)
+        return reading, events
+
+    def _engines_changed(self) -> bool:
+        seen = self._watch.endpoints
+        changed, self._seen = seen != self._seen, seen
+        return changed
+
+    def _readings(self, probe: ProbeReading, events: tuple[Event, ...]) -> Readings:
+        engines = self._watch.read()
+        host_id = host_id_of(probe)
+        # Only several engines on the CPUs have to be told apart by their CPU time.
+        times = (
+            {engine_id_of(host_id, each): cpu_time_ms(each.endpoint) for each in engines} if len(engines) > 1 else {}
+        )
+        known = {key: ms for key, ms in times.items() if ms is not None}
+        gaps = (*self._watch.gaps, *self._identity.gaps)
+        return Readings(probe, engines, known, gaps, events, self._identity.known)
+
+    def _moment(self, ts: int) -> Moment:
+        return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self.settings.agent_interval)
+
+    def _new_shipping(self) -> Shipping | None:
+        """Shipping as set, and marks from now on where there is a server."""
+        server = shipping_server(self.settings)
+        self._writer.ship(server is not None, raw=self.settings.ship_raw)
+        if server is None or self._where.folder is None:
+            return None
+        log.info("shipping to %s every %g s", server, self.settings.ship_every)
+        return Shipping(self._where.folder, server, self.settings.ship_every)
+
+
+def _watch(settings: Settings) -> Watch:
+    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings))
+
+
+def _own_cpu_ms() -> int:
+    return int(time.process_time() * 1000)
+
+
+def _wall_ms() -> int:
+    return round(time.time() * 1000)

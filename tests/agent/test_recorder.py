@@ -1,0 +1,89 @@
+"""Ticks one after the other into a real folder, with devices and a clock by script."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import ColumnElement, func, select
+
+from pertoken.agent import recorder
+from pertoken.agent.recorder import Recorder
+from pertoken.config import load
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import place
+from pertoken.store.rollup import MINUTE
+from tests.agent.values import probe
+from tests.values import laid
+
+
+class Drivers:
+    """Devices that always answer the same."""
+
+    probes: tuple[str, ...] = ("nvidia", "amd", "gaudi")
+
+    def read(self, processes: bool, deadline_s: float) -> Any:
+        return probe(), ()
+
+    def resume(self) -> None:
+        pass
+
+    release = close = resume
+
+
+class Clock:
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+
+    def time(self) -> float:
+        return self.now_s
+
+    monotonic = time
+
+    def process_time(self) -> float:
+        return 0.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(1_800_000_000.0)
+    monkeypatch.setattr(recorder, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Recorder]:
+    where = laid(tmp_path)
+    settings = load(None, {}, db=str(tmp_path), agent_interval="1s", agent_discover=False, agent_cloud_metadata=False)
+    agent = Recorder(where, settings, Drivers())  # type: ignore[arg-type]
+    agent.begin()
+    yield agent
+    agent.end(damaged=False)
+
+
+def total(where: Path, column: ColumnElement[int]) -> int:
+    with open_store(place(str(where))).read() as connection:
+        return connection.execute(select(func.sum(column))).scalar() or 0
+
+
+def test_roll_ups_are_never_ten_seconds_behind_the_ticks(agent: Recorder, clock: Clock, tmp_path: Path) -> None:
+    for _ in range(65):
+        clock.now_s += 1
+        agent.tick()
+        rolled_ms = total(tmp_path, t.host_rollup[MINUTE].c.observed_ms)
+        assert total(tmp_path, t.host_sample.c.observed_ms) - rolled_ms < 10_000
+
+
+def test_settings_that_are_reread_count_from_the_next_tick_on(agent: Recorder, clock: Clock, tmp_path: Path) -> None:
+    clock.now_s += 1
+    agent.tick()
+    agent.apply(replace(agent.settings, agent_interval=5))
+    clock.now_s += 5
+    agent.tick()
+    with open_store(place(str(tmp_path))).read() as connection:
+        assert connection.execute(select(t.host.c.interval_s)).scalar() == 5
+        last = connection.execute(select(t.host_sample).order_by(t.host_sample.c.ts.desc())).first()
+    assert last is not None
+    assert last.duration_ms == 5000

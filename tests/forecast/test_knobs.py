@@ -1,0 +1,92 @@
+"""Speculative decoding, the prefix cache and chunked prefill as knobs that the forecast answers to."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pertoken.catalog.market import load_market
+from pertoken.deployment import Deployment
+from pertoken.forecast.opinion import OperatingPoint, Said
+from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
+from pertoken.forecast.serving import Change, compare
+
+MARKET = load_market()
+CHAT = Load(generated_tok_s=40, prompt_len=1000, generated_len=250, running=2, cached_share=0.5, acceptance=0.7)
+
+
+def deployment(**knobs: object) -> Deployment:
+    model = MARKET.model("Llama-3.1-8B")
+    assert model is not None
+    known = {"enable_prefix_caching": True, "num_speculative_tokens": 4, "max_num_batched_tokens": 8192}
+    return Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype="bf16").but(**{**known, **knobs})
+
+
+def ratio(change: dict[str, object], load: Load = CHAT, now: Deployment | None = None) -> float:
+    here = now or deployment()
+    found = compare(here, here.but(**change), load, MARKET)
+    assert isinstance(found, Change)
+    return found.ratio[1]
+
+
+def test_what_drafts_gain_vanishes_as_the_batch_grows() -> None:
+    """A drafted token is a row more in every product: free while weights are read, not where products are the limit."""
+    alone, some, many = (1 / ratio({"num_speculative_tokens": 0}, replace(CHAT, running=n)) for n in (1, 64, 256))
+    assert alone > 1.25
+    assert alone > some > many
+    assert many < 1.1
+
+
+def test_drafts_that_are_rarely_accepted_cost_more_than_they_give() -> None:
+    assert ratio({"num_speculative_tokens": 0}, replace(CHAT, acceptance=0.1, running=64)) > 1
+
+
+def test_a_longer_draft_gives_less_with_each_token() -> None:
+    shorter, longer = (ratio({"num_speculative_tokens": n}) for n in (3, 8))
+    assert shorter < 1.1 and longer < 1.3
+
+
+def test_without_the_prefix_cache_repeated_prompts_are_computed_again() -> None:
+    assert ratio({"enable_prefix_caching": False}, replace(CHAT, prompt_len=8000, running=32)) < 0.9
+    assert ratio({"enable_prefix_caching": False}, replace(CHAT, cached_share=0.0)) == pytest.approx(1)
+
+
+def test_the_size_of_a_chunk_leaves_the_rate_and_moves_latency_only() -> None:
+    assert ratio({"max_num_batched_tokens": 2048}) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("now", "change", "load", "reason"),
+    [
+        ({"enable_prefix_caching": False}, {"enable_prefix_caching": True}, CHAT, "while the prefix cache is off"),
+        ({"enable_prefix_caching": None}, {"enable_prefix_caching": True}, CHAT, "while the prefix cache is off"),
+        ({}, {"num_speculative_tokens": 2}, replace(CHAT, acceptance=None), "let the engine draft for some hours"),
+        ({"num_speculative_tokens": 0}, {"num_speculative_tokens": 2}, CHAT, "let the engine draft for some hours"),
+        ({"num_speculative_tokens": None}, {"num_speculative_tokens": 2}, CHAT, "let the engine draft for some hours"),
+    ],
+)
+def test_what_telemetry_cannot_tell_yet_is_unpriced_with_the_way_to_learn_it(
+    now: dict[str, object], change: dict[str, object], load: Load, reason: str
+) -> None:
+    with pytest.raises(Abstained, match=reason):
+        ratio(change, load, deployment(**now))
+
+
+def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
+    class Nobody:
+        def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> Said:
+            raise AssertionError("asked")
+
+    now = deployment()
+    for change in ({"num_speculative_tokens": 0}, {"enable_prefix_caching": False}, {"max_num_batched_tokens": 512}):
+        found = compare(now, now.but(**change), CHAT, MARKET, opinion=Nobody())
+        assert isinstance(found, Change) and found.heard is None
+
+
+@settings(deadline=None)
+@given(st.floats(0.0, 1.0), st.integers(1, 16))
+def test_the_length_of_an_accepted_draft_tells_its_chance(chance: float, drafted: int) -> None:
+    length = accepted_len(chance, drafted)
+    assert 1 <= length <= drafted + 1
+    assert accepted_len(acceptance(length, drafted), drafted) == pytest.approx(length, abs=1e-6)
