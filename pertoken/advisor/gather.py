@@ -17,8 +17,9 @@ from pertoken.costs.report import price_book
 from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart, Model
 from pertoken.evidence import SERIES, Evidence, Series
 from pertoken.provenance import Provenance
-from pertoken.store import read
+from pertoken.store import read, sums
 from pertoken.store.open import Store
+from pertoken.store.segments import Segment, segments
 from pertoken.units import HOUR_MS, SHARE
 
 
@@ -50,13 +51,13 @@ class _Gatherer:
 
     def __init__(self, connection: Connection, market: Market, prices: PriceBook, start: int, now_ts: int) -> None:
         self.market, self.prices, self.now = market, prices, now_ts
-        minutes = read.Segment(60, start // 60 * 60, now_ts + 60)
+        minutes = Segment(60, start // 60 * 60, now_ts + 60)
         self.devices = read.devices(connection, start)
         self.rows = {row.device_id: row for row in self.devices}
         epochs = read.epochs(connection, start)
         led = ranks.heads(epochs)
         self.epochs = {row.deployment_id: row for row in epochs if row.epoch_id not in led}
-        self.epoch_devices = ranks.devices(read.epoch_devices(connection), epochs, led)
+        self.epoch_devices = ranks.devices(read.epoch_devices(connection, start), epochs, led)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
         self.host_minutes = _by(read.host_buckets(connection, minutes), "host_id")
         self.share_minutes = read.share_buckets(connection, minutes)
@@ -66,11 +67,10 @@ class _Gatherer:
         for row in read.engine_counter_buckets(connection, minutes):
             self.counts[row.epoch_id][row.ts][row.metric] = row.delta
         self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
-        for segment in read.segments(start, now_ts):
-            for row in read.histograms(connection, segment):
-                bounds = tuple(float(bound) for bound in row.upper_bounds.split(",") if bound)
-                counts = self.histograms[row.epoch_id, row.metric].setdefault(bounds, [0] * (len(bounds) + 1))
-                counts[row.bucket] += row.total
+        for row in sums.histograms(connection, segments(start, now_ts)):
+            bounds = tuple(float(bound) for bound in row.upper_bounds.split(",") if bound)
+            counts = self.histograms[row.epoch_id, row.metric].setdefault(bounds, [0] * (len(bounds) + 1))
+            counts[row.bucket] += row.total
         self.missing = read.missing(connection)
 
     def gathered(self) -> Gathered:

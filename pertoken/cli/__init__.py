@@ -8,6 +8,7 @@ from pertoken import __version__
 from pertoken.cli.advise import advise
 from pertoken.cli.agent import agent
 from pertoken.cli.config import config
+from pertoken.cli.costs import costs
 from pertoken.cli.db import db
 from pertoken.cli.doctor import doctor
 from pertoken.cli.export import export, restore
@@ -40,5 +41,5 @@ def main() -> None:
     """
 
 
-for _command in (up, agent, top, advise, prices, doctor, db, export, restore, config):
+for _command in (up, agent, top, advise, costs, prices, doctor, db, export, restore, config):
     main.add_command(_command)

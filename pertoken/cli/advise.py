@@ -132,4 +132,6 @@ def _json(report: FleetReport, found: tuple[Recommendation, ...], settings: Sett
     from dataclasses import asdict
 
     advice = [asdict(each) for each in found]
-    return json.dumps({"fleet": asdict(report), "since_s": settings.advisor_since, "recommendations": advice}, indent=2)
+    return json.dumps(
+        {"fleet": asdict(report.whole()), "since_s": settings.advisor_since, "recommendations": advice}, indent=2
+    )

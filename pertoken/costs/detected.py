@@ -1,13 +1,14 @@
 """List prices of the instances the hosts turned out to be: what is shown until somebody sets the price really paid."""
 
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
+from typing import Any
 
 from pertoken.catalog.market import Market, Offer
 from pertoken.costs.prices import Price
-from pertoken.store.read import Rows
 
 
-def detected_prices(devices: Rows, market: Market, today: date) -> dict[str, tuple[Price, ...]]:
+def detected_prices(devices: Iterable[Any], market: Market, today: date) -> dict[str, tuple[Price, ...]]:
     """Prices of a device-hour by device UUID, for devices of an instance that the catalog lists.
 
     Each is in force from the day it was listed on, so that a newer one in a later catalog changes no past costs.
@@ -15,16 +16,22 @@ def detected_prices(devices: Rows, market: Market, today: date) -> dict[str, tup
     CPUs have none of their own. An unknown region or purchase is not guessed.
     """
     found = {}
+    known: dict[tuple[str, ...], list[Offer]] = {}
     for row in devices:
-        accelerator = market.accelerator(row.name) if row.kind == "gpu" else None
-        if accelerator is None or None in (row.cloud, row.instance_type, row.region, row.purchase):
+        instance = row.name, row.purchase, row.cloud, row.instance_type, row.region
+        if row.kind != "gpu" or None in instance:
             continue
-        wanted = row.cloud, row.instance_type, row.region
-        offers = market.offers(accelerator.name, row.purchase)
-        listed = [each for each in offers if (each.provider, each.instance_type, each.region) == wanted]
-        if listed:
-            found[row.uuid] = tuple(_price(row.uuid, offer, market, today) for offer in listed)
+        if instance not in known:
+            known[instance] = _listed(market, *instance)
+        if known[instance]:
+            found[row.uuid] = tuple(_price(row.uuid, offer, market, today) for offer in known[instance])
     return found
+
+
+def _listed(market: Market, name: str, purchase: str, *where: str) -> list[Offer]:
+    accelerator = market.accelerator(name)
+    offers = market.offers(accelerator.name, purchase) if accelerator else ()
+    return [each for each in offers if (each.provider, each.instance_type, each.region) == where]
 
 
 def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:

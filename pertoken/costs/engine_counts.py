@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from pertoken.catalog.market import Accelerator, load_market
-from pertoken.store import read
+from pertoken.catalog.market import Accelerator, Market
+from pertoken.store import sums
+from pertoken.store.segments import Segments
 
 Counts = Mapping[str, int]
 """Growth by metric of `engine_counter`; a metric that did not grow is absent."""
@@ -40,12 +41,11 @@ class EngineCounts:
     """Time its weights were not loaded (sleep mode)."""
 
 
-def by_epoch(connection: Connection, segments: Iterable[read.Segment]) -> Mapping[int, Counts]:
-    """Growth of every further counter over all segments, by epoch."""
-    found: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for segment in segments:
-        for row in read.engine_counter_totals(connection, segment):
-            found[row.epoch_id][row.metric] += row.delta
+def by_epoch(connection: Connection, segments: Segments) -> Mapping[int, Counts]:
+    """Growth of every further counter over segments, by epoch."""
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for row in sums.engine_counter_totals(connection, segments):
+        found[row.epoch_id][row.metric] = row.delta
     return found
 
 
@@ -56,12 +56,15 @@ def engine_counts(
     busy_ms: int | None,
     knobs: Mapping[str, object],
     device_names: Collection[str],
+    market: Market,
 ) -> EngineCounts:
     """What the counters of all `epochs` of a deployment tell together, and those of the `present` one of its GPUs.
 
     `busy_ms`, `knobs` and `device_names` are those of the present epoch.
     """
-    accelerator = load_market().accelerator(next(iter(device_names))) if len(set(device_names)) == 1 else None
+    estimated = "gflop_per_gpu" in present or "read_mb_per_gpu" in present
+    alike = estimated and len(set(device_names)) == 1
+    accelerator = market.accelerator(next(iter(device_names))) if alike else None
     counts: dict[str, int] = defaultdict(int)
     for each in epochs:
         for metric, delta in each.items():

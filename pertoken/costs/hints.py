@@ -1,23 +1,28 @@
 """What a person should start, set or switch on next, in whole sentences, most useful first."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, HostLine, MissingMetric
+from pertoken.costs.lines import DeviceLine, HostLine, MissingMetric
 from pertoken.units import format_duration
 
 
 def hints(
     hosts: Sequence[HostLine],
-    devices: Sequence[DeviceLine],
-    deployments: Sequence[DeploymentLine],
+    devices: Sequence[tuple[DeviceLine, bool]],
+    deployments: Sequence[tuple[str, str | None]],
     missing: Sequence[MissingMetric],
 ) -> tuple[str, ...]:
-    """Hints for a fleet as it stands; none when there is nothing to do."""
+    """Hints for a fleet as it stands; none when there is nothing to do.
+
+    `devices` are those that are paid for, each with whether it serves (one of each kind will do); `deployments` the
+    models served, each with why it cannot be read.
+    """
     found: list[str] = []
     if not hosts:
         found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
     for host in hosts:
-        if host.age_s is None or host.age_s > STALE_TICKS * host.interval_s:
+        if host.stale:
             age = "nothing yet" if host.age_s is None else f"nothing for {format_duration(host.age_s)}"
             found.append(f"The agent on {host.name} has stored {age}: is it running? Start it with `pertoken agent`.")
     if hosts and not deployments:
@@ -25,13 +30,9 @@ def hints(
             "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
             "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`."
         )
-    for line in deployments:
-        if line.fault:
-            found.append(f"{line.model} cannot be read: {line.fault}")
-    needed = {name for line in deployments for name in line.devices}
-    for device in devices:
-        label = f"{device.name} #{device.slot}" if device.slot is not None else device.name
-        if device.nano_usd_per_hour is None and not device.part_of and (device.kind == "gpu" or label in needed):
+    found += [f"{model} cannot be read: {fault}" for model, fault in deployments if fault]
+    for device, serves in devices:
+        if device.nano_usd_per_hour is None and (device.kind == "gpu" or serves):
             selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'
             found.append(
                 f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
@@ -42,30 +43,33 @@ def hints(
                 f"Nobody set a price for {device.name}: dollars are by the {device.listed_price}. What you really pay: "
                 f'`pertoken prices set DOLLARS --for "{device.name}"`.'
             )
-    found += _gap_hints(devices, deployments, missing)
+    found += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
     return tuple(dict.fromkeys(found))
 
 
-def _gap_hints(
-    devices: Sequence[DeviceLine], deployments: Sequence[DeploymentLine], missing: Sequence[MissingMetric]
-) -> list[str]:
+def worth_a_hint(gap: Any) -> bool:
+    """Whether something that cannot be read may be in a hint: a person could switch it on, or it is a whole driver."""
+    return gap.metric in _VENDORS or (gap.status in ("denied", "missing", "failing") and bool(gap.remedy))
+
+
+def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> list[str]:
     """One sentence for each reason why something cannot be read that a person could switch on."""
     metrics: dict[tuple[str, str, str], list[str]] = {}
     drivers: list[str] = []
     for gap in missing:
-        if gap.metric == "engines" and deployments:
+        if gap.metric == "engines" and serving:
             continue  # some were found; what else may be hidden is for `doctor`
         if gap.remedy == "wait":
             continue
         if gap.metric in _VENDORS:
             drivers.append(gap.reason)
-        elif gap.status in ("denied", "missing", "failing") and gap.remedy and gap.metric != "metrics_page":
+        elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
             metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(_NAMES.get(gap.metric, gap.metric))
     found = [
         f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."
         for (owner, reason, remedy), names in metrics.items()
     ]
-    if drivers and not any(device.kind == "gpu" for device in devices):
+    if drivers and not gpus:
         found.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` says how to switch one on.")
     return found
 

@@ -1,27 +1,29 @@
-"""What a million tokens cost, model by model and hour by hour, in a few milliseconds: summed where it is stored."""
+"""What a million tokens cost, model by model and hour by hour: summed where it is stored, in two statements."""
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.ranks import FOLLOWING
-from pertoken.store import read
+from pertoken.costs.report import price_book
+from pertoken.store import read, sums
 from pertoken.store.open import Store
 from pertoken.store.rollup import HOUR
-from pertoken.store.telemetry import OTHER
+from pertoken.store.segments import stretches
 from pertoken.units import HOUR_MS, MTOK
 
 _HOUR_NS = HOUR_MS * 1_000_000
+Key = tuple[str, int]
+"""A served model and the start of an hour."""
 
 
-@dataclass(slots=True)
-class ModelHour:
+class ModelHour(NamedTuple):
     """One model in one hour. Tokens are prompt (cached included) and generated; None: not all of it is known."""
 
-    nano_usd: int | None = 0
-    tokens: int | None = 0
+    nano_usd: int | None
+    tokens: int | None
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -31,52 +33,68 @@ class ModelHour:
         return divide(self.nano_usd * MTOK, self.tokens)
 
 
-def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[tuple[str, int], ModelHour]:
+@dataclass(frozen=True, slots=True)
+class ModelHours:
+    """One model over whole hours of the clock, the last of which is under way."""
+
+    model: str
+    start_ts: int
+    hours: tuple[ModelHour | None, ...]
+    """Oldest first; None: nothing was recorded of it."""
+
+    @property
+    def together(self) -> ModelHour:
+        """All hours of which dollars and tokens are both known."""
+        known = [each for each in self.hours if each and each.nano_usd is not None and each.tokens is not None]
+        return ModelHour(
+            sum(each.nano_usd or 0 for each in known) if known else None,
+            sum(each.tokens or 0 for each in known) if known else None,
+        )
+
+
+def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
+    """Every model served in the last so many hours of the clock, the one under way included, dearest first.
+
+    Raises StoreError.
+    """
+    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    found = model_hours(store, start, now_ts, price_book(store, now_ts))
+    slots = range(start, now_ts, HOUR)
+    models = (
+        ModelHours(model, start, tuple(found.get((model, ts)) for ts in slots)) for model in {m for m, _ in found}
+    )
+    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), each.model)))
+
+
+def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[Key, ModelHour]:
     """By served model and start of the hour, over [start, end): what its deployments held and served.
 
     Device time is multiplied by its price and rounded once for a model's hour, so that it may differ from the bill,
-    which is split to the nano-dollar device by device, by less than one nano-dollar for each device and bucket.
+    which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
     Raises StoreError.
     """
-    held: defaultdict[tuple[str, int], int] = defaultdict(int)
-    unpriced: set[tuple[str, int]] = set()
-    found: defaultdict[tuple[str, int], ModelHour] = defaultdict(ModelHour)
+    held: defaultdict[Key, int] = defaultdict(int)
+    unpriced: set[Key] = set()
+    tokens: dict[Key, int | None] = {}
     with store.read() as connection:
-        epochs = read.models(connection)
-        model_of = {row.epoch_id: row.served_model for row in epochs}
-        # Ranks that follow hold devices, and their head counts their tokens.
-        counting = [row.epoch_id for row in epochs if not row.base_url.startswith(FOLLOWING)]
-        devices = {row.device_id: Priced(row.kind, row.name, row.uuid) for row in read.payers(connection)}
-        for segment in _at_one_price(read.segments(start, end, prices.changes()), prices):
-            by_price: defaultdict[int | None, list[int]] = defaultdict(list)
-            for device_id, device in devices.items():
-                price = prices.at(device, segment.start)
-                by_price[None if price is None else price.nano_usd_per_device_hour].append(device_id)
-            for nano_usd_per_hour, device_ids in by_price.items():
-                for epoch_id, ts, held_ns in read.held_by_bucket(connection, segment, device_ids):
-                    if epoch_id == OTHER or epoch_id not in model_of:
-                        continue
-                    key = model_of[epoch_id], ts // HOUR * HOUR
-                    if nano_usd_per_hour is None:
-                        unpriced.add(key)
-                    else:
-                        held[key] += held_ns * nano_usd_per_hour
-            for epoch_id, ts, prompt, generated in read.tokens_by_bucket(connection, segment, counting):
-                hour = found[model_of[epoch_id], ts // HOUR * HOUR]
-                known = hour.tokens is not None and prompt is not None and generated is not None
-                hour.tokens = hour.tokens + prompt + generated if known else None
-    for key, product in held.items():
-        found[key].nano_usd = divide(product, _HOUR_NS)
-    for key in unpriced:
-        found[key].nano_usd = None
-    return dict(found)
-
-
-def _at_one_price(segments: tuple[read.Segment, ...], prices: PriceBook) -> list[read.Segment]:
-    """The same stretches, cut wherever a price changes (to the minute, as buckets are priced by their start)."""
-    parts = []
-    for each in segments:
-        inside = {-(-ts // each.seconds) * each.seconds for ts in prices.changes() if each.start < ts < each.end}
-        cuts = sorted({each.start, each.end, *(ts for ts in inside if ts < each.end)})
-        parts += [read.Segment(each.seconds, a, b) for a, b in pairwise(cuts)]
-    return parts
+        under_way = read.whole_hour(connection, end)
+        apart = bool(prices.detected) or read.named(connection, prices.selectors)
+        for stretch in stretches(start, end, prices.changes(), under_way=under_way):
+            known: dict[Priced, int | None] = {}
+            for model, ts, kind, name, uuid, held_ns in sums.held_by_hour(connection, stretch, apart):
+                device = Priced(kind, name, uuid)
+                if device not in known:
+                    price = prices.at(device, stretch[0].start)
+                    known[device] = None if price is None else price.nano_usd_per_device_hour
+                nano_usd_per_hour = known[device]
+                if nano_usd_per_hour is None:
+                    unpriced.add((model, ts))
+                else:
+                    held[model, ts] += held_ns * nano_usd_per_hour
+            for model, ts, prompt, generated, unknown in sums.tokens_by_hour(connection, stretch, FOLLOWING):
+                before = tokens.get((model, ts), 0)
+                tokens[model, ts] = None if unknown or before is None else before + prompt + generated
+    return {
+        key: ModelHour(None if key in unpriced else divide(held[key], _HOUR_NS), tokens.get(key, 0))
+        for key in held.keys() | unpriced | tokens.keys()
+    }

@@ -1,10 +1,12 @@
 """Who pays for which device-hour: the identity of the bill, exact in integer nano-dollars.
 
-For every device and bucket: paid = sum over deployments of (busy + idle-while-reserved) + other + unallocated.
+For every device and all its time at one price:
+paid = sum over deployments of (busy + idle-while-reserved) + other + unallocated.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pertoken.store.telemetry import OTHER
 from pertoken.units import HOUR_MS
@@ -12,22 +14,25 @@ from pertoken.units import HOUR_MS
 _NS_PER_MS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTime:
-    """One device over one bucket: how long it was there, and who held it for how long (nanoseconds)."""
+class Share(NamedTuple):
+    """How long an epoch held a device (nanoseconds of the whole device), and of that while it was busy."""
 
-    device_id: int
-    ts: int
+    epoch_id: int
+    """`OTHER` is foreign work."""
+    held_ns: int
+    busy_ns: int
+
+
+class DeviceTime(NamedTuple):
+    """One device over some time: how long it was there, and who held it. Devices that did the same are equal."""
+
     duration_ms: int
-    held_ns: Mapping[int, int] = field(default_factory=dict)
-    """By epoch id; `OTHER` is foreign work."""
-    busy_ns: Mapping[int, int] = field(default_factory=dict)
-    """Of the held time, while the epoch was busy."""
+    shares: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The dollars of one device and bucket, nano-USD."""
+    """The dollars of one device over some time, nano-USD."""
 
     paid: int
     busy: Mapping[int, int]
@@ -37,13 +42,14 @@ class Allocation:
 
 
 def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
-    """Split what a device cost in a bucket among its holders. Parts are integers that sum exactly to `paid`."""
+    """Split what a device cost among its holders. Parts are integers that sum exactly to `paid`."""
     paid = divide(time.duration_ms * nano_usd_per_hour, HOUR_MS)
-    epochs = [epoch for epoch in time.held_ns if epoch != OTHER]
-    busy = [min(time.busy_ns.get(epoch, 0), time.held_ns[epoch]) for epoch in epochs]
-    idle = [time.held_ns[epoch] - used for epoch, used in zip(epochs, busy, strict=True)]
-    other = time.held_ns.get(OTHER, 0)
-    free = max(0, time.duration_ms * _NS_PER_MS - sum(busy) - sum(idle) - other)
+    epochs = [share.epoch_id for share in time.shares if share.epoch_id != OTHER]
+    busy = [min(share.busy_ns, share.held_ns) for share in time.shares if share.epoch_id != OTHER]
+    held = [share.held_ns for share in time.shares if share.epoch_id != OTHER]
+    idle = [whole - used for whole, used in zip(held, busy, strict=True)]
+    other = sum(share.held_ns for share in time.shares if share.epoch_id == OTHER)
+    free = max(0, time.duration_ms * _NS_PER_MS - sum(held) - other)
     parts = apportion(paid, [*busy, *idle, other, free])
     n = len(epochs)
     return Allocation(

@@ -1,11 +1,44 @@
 """What the screens and the summary show of a fleet: plain values, already reconciled. None is unknown."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, overload
 
 from pertoken.costs.engine_counts import EngineCounts
 
 STALE_TICKS = 3
 """Ticks without a row after which something is called stale."""
+
+
+T = TypeVar("T")
+
+
+class Lines(Sequence[T], Generic[T]):
+    """Lines that are made of their rows when somebody looks: a fleet has thousands, and a screen shows a page."""
+
+    def __init__(self, rows: Sequence[Any], line: Callable[[Any], T]) -> None:
+        self._rows, self._line = rows, line
+        self._made: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        n = range(len(self))[at]
+        if n not in self._made:
+            self._made[n] = self._line(self._rows[n])
+        return self._made[n]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +87,11 @@ class HostLine:
     interval_s: int
     memory_traffic_bytes_s: float | None = None
     """Read from and written to memory by its CPUs."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether nothing was heard of it for longer than its ticks explain."""
+        return self.age_s is None or self.age_s > STALE_TICKS * self.interval_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +192,28 @@ class FleetReport:
     source: str
     """The database that was opened, with no password in it."""
     hosts: tuple[HostLine, ...]
-    devices: tuple[DeviceLine, ...]
-    deployments: tuple[DeploymentLine, ...]
+    devices: Sequence[DeviceLine]
+    deployments: Sequence[DeploymentLine]
     bill: Bill | None
     """Over the priced devices; None where no price is known."""
+    nano_usd_per_hour: int | None
+    """Of all devices with a price, now; a MIG device is paid for with its GPU."""
+    unpriced_n: int
+    """Devices without a price that matters: accelerators, and CPUs that serve a model."""
     unpriced_devices: tuple[str, ...]
     nano_usd_per_mtok: int | None
     """Of all deployments with a price and tokens together."""
     generated_tok_s_now: float | None
     power_w: float | None
-    missing: tuple[MissingMetric, ...]
+    incomplete: bool
+    """Whether tokens of a deployment with a price went unseen."""
+    missing: Sequence[MissingMetric]
     events: tuple[EventLine, ...]
     hints: tuple[str, ...]
     """What to start, set or switch on next, most useful first; whole sentences."""
+
+    def whole(self) -> "FleetReport":
+        """The same with all its lines made, to be written down."""
+        return replace(
+            self, devices=tuple(self.devices), deployments=tuple(self.deployments), missing=tuple(self.missing)
+        )

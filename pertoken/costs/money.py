@@ -1,16 +1,17 @@
 """The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
 from pertoken.costs import ranks
-from pertoken.costs.ledger import Allocation, DeviceTime, allocate
+from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
 from pertoken.costs.lines import Bill
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.store import read
+from pertoken.store import read, sums
+from pertoken.store.segments import Segments
 
 
 @dataclass(slots=True)
@@ -27,16 +28,16 @@ class Money:
     unpriced_epochs: set[int] = field(default_factory=set)
     priced: bool = False
 
-    def add(self, part: Allocation) -> None:
-        """Take one device's bucket in."""
+    def add(self, part: Allocation, devices: int) -> None:
+        """Take in what each of so many devices cost."""
         self.priced = True
-        self.paid += part.paid
-        self.busy += sum(part.busy.values())
-        self.idle += sum(part.idle.values())
-        self.other += part.other
-        self.unallocated += part.unallocated
+        self.paid += part.paid * devices
+        self.busy += sum(part.busy.values()) * devices
+        self.idle += sum(part.idle.values()) * devices
+        self.other += part.other * devices
+        self.unallocated += part.unallocated * devices
         for epoch, nano in [*part.busy.items(), *part.idle.items()]:
-            self.by_epoch[epoch] += nano
+            self.by_epoch[epoch] += nano * devices
 
     def bill(self) -> Bill | None:
         """The sums; None where no device had a price."""
@@ -45,37 +46,48 @@ class Money:
 
 def allocations(
     connection: Connection,
-    segments: tuple[read.Segment, ...],
+    stretches: Sequence[Segments],
     devices: Mapping[int, Priced],
     prices: PriceBook,
     led: Mapping[int, int],
     of_epoch: Mapping[int, int],
 ) -> Money:
-    """The bill of all devices over some segments, and what of it each epoch carries.
+    """The bill of all devices over some stretches, and what of it each epoch carries.
 
-    `led`: epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
+    Each stretch is at one price and one bill for each device: its buckets are added up before they are priced. `led`:
+    epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
     """
     money = Money()
-    for segment in segments:  # within one, no price changes
-        held: dict[int, dict[int, int]] = defaultdict(dict)
-        busy: dict[int, dict[int, int]] = defaultdict(dict)
-        for device_id, epoch_id, held_ns, busy_ns in read.share_time(connection, segment):
-            held[device_id][epoch_id] = held_ns
-            busy[device_id][epoch_id] = 0 if epoch_id in led else busy_ns
-        if led:
-            heads = ranks.busy_shares(read.deployment_buckets(connection, segment), of_epoch)
-            for row in read.share_buckets(connection, segment):
-                if row.epoch_id in led:
-                    busy[row.device_id][row.epoch_id] += ranks.busy_ns(row, led, heads)
-        for device_id, duration_ms in read.device_time(connection, segment):
+    for stretch in stretches:
+        following = _following(connection, stretch, led, of_epoch) if led else {}
+        held: dict[int, list[Share]] = defaultdict(list)
+        for device_id, epoch_id, held_ns, busy_ns in sums.share_time(connection, stretch):
+            held[device_id].append(Share(epoch_id, held_ns, following.get((device_id, epoch_id), busy_ns)))
+        alike: Counter[tuple[DeviceTime, int]] = Counter()  # as the GPUs of one deployment are
+        for device_id, duration_ms in sums.device_time(connection, stretch):
             device = devices.get(device_id)
             if device is None or device.parent_id is not None:
                 continue  # a MIG device is paid for with its GPU
-            price = prices.at(device, segment.start)
+            price = prices.at(device, stretch[0].start)
             if price is None:
                 money.unpriced_devices.add(device_id)
-                money.unpriced_epochs.update(held[device_id])
+                money.unpriced_epochs.update(epoch_id for epoch_id, _, _ in held.get(device_id, ()))
                 continue
-            time = DeviceTime(device_id, segment.start, duration_ms, held[device_id], busy[device_id])
-            money.add(allocate(time, price.nano_usd_per_device_hour))
+            time = DeviceTime(duration_ms, tuple(sorted(held.get(device_id, ()))))
+            alike[time, price.nano_usd_per_device_hour] += 1
+        for (time, nano_usd_per_hour), n in alike.items():
+            money.add(allocate(time, nano_usd_per_hour), n)
     return money
+
+
+def _following(
+    connection: Connection, stretch: Segments, led: Mapping[int, int], of_epoch: Mapping[int, int]
+) -> Mapping[tuple[int, int], int]:
+    """(device_id, epoch_id) -> busy_ns of ranks that follow, which are busy while their head is, bucket by bucket."""
+    leading = [epoch for epoch, deployment in of_epoch.items() if deployment in led.values()]
+    found: dict[tuple[int, int], int] = defaultdict(int)
+    for segment in stretch:
+        heads = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), of_epoch)
+        for row in read.share_buckets(connection, segment, tuple(led)):
+            found[row.device_id, row.epoch_id] += ranks.busy_ns(row, led, heads)
+    return found

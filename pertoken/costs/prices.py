@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,7 @@ class Price:
     """A list price of the instance detected: nobody set it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(NamedTuple):
     """What a price is looked up for."""
 
     kind: str
@@ -42,9 +42,21 @@ class PriceBook:
             uuid: tuple(sorted(each, key=lambda price: price.from_ts)) for uuid, each in (detected or {}).items()
         }
         self.prices = tuple(sorted(prices, key=lambda price: (price.from_ts, price.set_ts)))
+        self.selectors = {price.selector.lower() for price in self.prices}
+        self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
+
+    def alone(self, device: Priced) -> bool:
+        """Whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
+        return device.uuid in self.detected or device.uuid.lower() in self.selectors
 
     def at(self, device: Priced, ts: int) -> Price | None:
         """The price of a device at an instant; None if nobody set one and none is listed."""
+        key = device.kind, device.name, device.uuid if self.alone(device) else "", ts
+        if key not in self._looked_up:  # a fleet has thousands of devices of a few names
+            self._looked_up[key] = self._find(device, ts)
+        return self._looked_up[key]
+
+    def _find(self, device: Priced, ts: int) -> Price | None:
         best: tuple[int, Price] | None = None
         for price in self.prices:
             rank = _rank(price.selector, device)

@@ -6,6 +6,7 @@ meets there with the same model; with none, or several, they stay by themselves:
 
 import ipaddress
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,13 +41,17 @@ def devices(
 ) -> dict[int, tuple[int, ...]]:
     """Devices of each epoch, with those of the ranks that follow it while it lasts."""
     rows = list(epochs)
+    followers: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        if row.epoch_id in led:
+            followers[led[row.epoch_id]].append(row)
     return {
         row.epoch_id: (
             *held.get(row.epoch_id, ()),
             *(
                 device
-                for other in rows
-                if led.get(other.epoch_id) == row.deployment_id and _overlap(other, row)
+                for other in followers.get(row.deployment_id, ())
+                if _overlap(other, row)
                 for device in held.get(other.epoch_id, ())
             ),
         )
@@ -79,7 +84,7 @@ def _follows(row: Any) -> bool:
 
 def _meeting(row: Any) -> str | None:
     """Where the ranks of an epoch meet, if hosts can meet there."""
-    address = json.loads(row.knobs).get("rendezvous")
+    address = json.loads(row.knobs).get("rendezvous") if "rendezvous" in row.knobs else None
     if not isinstance(address, str):
         return None
     return None if any(map(_loopback, (address, address.rpartition(":")[0].strip("[]")))) else address

@@ -1,6 +1,7 @@
 """Opening a database: readers never write, telemetry has one writer, and a newer schema is refused."""
 
 import sqlite3
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004"), "advice": ("0001",),
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _INSUFFICIENT_PRIVILEGE = "42501"
-_UNQUALIFIED = {"schema_translate_map": {"telemetry": None, "advice": None}}
+UNQUALIFIED: dict[str, Any] = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
 def reading(place: Place, group: str) -> Engine:
@@ -47,7 +48,7 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
             connection.execute("PRAGMA synchronous=FULL")
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=_UNQUALIFIED)
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=UNQUALIFIED)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -65,14 +66,35 @@ def _quoted(path: str) -> str:
 def _postgres(place: Place, *, read_only: bool) -> Engine:
     if place.url is None:
         raise ValueError(f"{place} is not a server")
+    pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if read_only else {"poolclass": NullPool}
     try:
         # PgBouncer in transaction mode hands the next transaction to another session: nothing is prepared there.
-        engine = create_engine(
-            place.url, hide_parameters=True, poolclass=NullPool, connect_args={"prepare_threshold": None}
-        )
+        engine = create_engine(place.url, hide_parameters=True, connect_args={"prepare_threshold": None}, **pool)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
-    return engine.execution_options(postgresql_readonly=True) if read_only else engine
+    return _snapshots(engine) if read_only else engine
+
+
+_PLANS = {
+    # Answers are sums of some ten thousand rows: quicker than compiling a plan, or starting workers for it, ...
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+    # ... which lie in the newest pages, of which a screen reads the same again and again.
+    "random_page_cost": "1",
+    "work_mem": "16MB",
+}
+
+
+def _snapshots(engine: Engine) -> Engine:
+    """Read-only transactions that each see one moment, over a connection that is kept."""
+    weakref.finalize(engine, engine.pool.dispose)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # In the transaction, as PgBouncer hands the next one to another session.
+        connection.exec_driver_sql("; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _PLANS.items()))
+
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 @contextmanager
@@ -161,14 +183,14 @@ def open_store(place: Place) -> Store:
     telemetry = reading(place, "telemetry")
     with explained(place):
         check_revision(revision(telemetry, "telemetry"), "telemetry", place)
-    return Store(place, telemetry, open_advice(place))
+    return Store(place, telemetry, open_advice(place, telemetry if place.url else None))
 
 
-def open_advice(place: Place) -> Engine | None:
-    """An engine reading the advice of a place; None where none was ever written."""
+def open_advice(place: Place, engine: Engine | None = None) -> Engine | None:
+    """An engine (that one, where it reads a server) reading the advice of a place; None where none was ever written."""
     if not place.exists("advice"):
         return None
-    engine = reading(place, "advice")
+    engine = reading(place, "advice") if engine is None else engine
     with explained(place):
         found = revision(engine, "advice")
         if found is None:

@@ -12,12 +12,13 @@ from textual.screen import Screen
 
 from pertoken.tui.keys import KEYS, WINDOWS_S
 from pertoken.tui.pages.fleet_page import FleetPage
+from pertoken.tui.pages.hours_page import HoursPage
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.savings_page import SavingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.sheet import Section, Sheet
-from pertoken.tui.source import Reading, Source, View, read
+from pertoken.tui.source import Read, Reading, Source, View, read
 from pertoken.units import format_duration
 
 _FROZEN = "The figures are frozen: press p to go on, then change the window."
@@ -52,6 +53,7 @@ class PertokenApp(App[None]):
         """Open the fleet and start reading."""
         self.add_mode("fleet", lambda: FleetPage(self.view, "Fleet", windowed=True))
         self.add_mode("savings", lambda: SavingsPage(self.view, "Savings", windowed=False))
+        self.add_mode("hours", lambda: HoursPage(self.view, "Hours", windowed=False))
         self.switch_mode("fleet")
         self.set_interval(self._refresh_s, self._tick)
         self._read()
@@ -69,10 +71,15 @@ class PertokenApp(App[None]):
         if self._waiting:
             return
         self._waiting = True
-        Thread(target=self._ask, args=(self._window_s, self._reading), name="reading", daemon=True).start()
+        Thread(
+            target=self._ask,
+            args=(self._window_s, self._reading, self.current_mode == "hours"),
+            name="reading",
+            daemon=True,
+        ).start()
 
-    def _ask(self, window_s: int, last: Reading) -> None:
-        reading = read(self._source, window_s, self._now, last)
+    def _ask(self, window_s: int, last: Reading, hours: bool) -> None:
+        reading = read(self._source, window_s, self._now, last, hours=hours)
         with suppress(RuntimeError):  # the loop has ended: nobody looks any more
             self.post_message(self.Answered(reading, window_s))
 
@@ -86,6 +93,8 @@ class PertokenApp(App[None]):
             return
         self._reading = event.reading
         self._renew()
+        if self.current_mode == "hours" and event.reading.hours == Read():
+            self._read()  # the page was opened meanwhile
 
     def _renew(self) -> None:
         # An answer may come while the app ends, when there is no screen left.
@@ -118,6 +127,11 @@ class PertokenApp(App[None]):
 
     async def _do_savings(self) -> None:
         await self._go("savings")
+
+    async def _do_hours(self) -> None:
+        await self._go("hours")
+        if not self._paused:
+            self._read()
 
     async def _go(self, mode: str) -> None:
         while len(self.screen_stack) > 1:

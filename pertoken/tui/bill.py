@@ -1,7 +1,6 @@
 """The bill of a window in words, and as a bar."""
 
 from pertoken.costs.lines import Bill, FleetReport
-from pertoken.tui.fleet_columns import label
 from pertoken.tui.words import usd_parts
 from pertoken.units import format_duration
 
@@ -29,14 +28,6 @@ def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:
     for i in order[: width - sum(cells)]:
         cells[i] += 1
     return tuple(cells)
-
-
-def unpriced(report: FleetReport) -> int:
-    """How many devices lack a price that matters: accelerators, and CPUs that serve a model."""
-    serving = {name for line in report.deployments for name in line.devices}
-    return sum(
-        line.nano_usd_per_hour is None and (line.kind != "cpu" or label(line) in serving) for line in report.devices
-    )
 
 
 def _amounts(bill: Bill) -> tuple[int, int, int, int]:

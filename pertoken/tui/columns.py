@@ -70,14 +70,14 @@ def cut(text: str, width: int, column: Column[L]) -> str:
     return " " * (width - length) + text if column.order else text + " " * (width - length)
 
 
-def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> list[L]:
+def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> Sequence[L]:
     """Lines sorted by the column named `by`: numbers from the largest, text from A, unknown last.
 
     `turned` reverses all but the unknown; without `by` the order is kept.
     """
     column = next((each for each in columns if each.name == by), None)
     if column is None:
-        return list(lines)
+        return lines
     if column.order is None:
         return sorted(lines, key=lambda line: column.text(line).casefold(), reverse=turned)
     order = column.order
@@ -86,11 +86,11 @@ def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, t
     return [line for _, line in known] + [line for line in lines if order(line) is None]
 
 
-def matching(lines: Sequence[L], columns: Sequence[Column[L]], words: str) -> list[L]:
+def matching(lines: Sequence[L], columns: Sequence[Column[L]], words: str) -> Sequence[L]:
     """Lines whose cells hold every word, in any case; columns that are too narrow to be shown count as well."""
     wanted = words.casefold().split()
     if not wanted:
-        return list(lines)
+        return lines
 
     def text(line: L) -> str:
         return " ".join(column.text(line) for column in columns).casefold()

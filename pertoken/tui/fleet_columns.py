@@ -29,7 +29,6 @@ def usd_per_mtok(line: DeploymentLine) -> str:
 def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
     """Deployments; state and coverage only show up where they are worth a word."""
     window = format_duration(report.window_s)
-    many_hosts = len({host.name for host in report.hosts} | {line.host for line in report.deployments}) > 1
     columns: tuple[Column[DeploymentLine], ...] = (
         Column("model", lambda line: literal(line.model), 0, least=14, keep_end=True),
         Column("state", lambda line: _state(report, line), 2),
@@ -44,12 +43,11 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
         Column("devices", _devices, 10, least=24, keep_end=True),
         Column("seen", lambda line: percent(line.coverage) if line.coverage < 0.95 else "", 11),
     )
-    return columns if many_hosts else tuple(column for column in columns if column.name != "host")
+    return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
 def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
     """Devices."""
-    many_hosts = len({line.host for line in report.devices}) > 1
     columns: tuple[Column[DeviceLine], ...] = (
         Column("device", lambda line: literal(label(line)), 0, least=14, keep_end=True),
         Column("state", lambda line: _age(report, line), 2),
@@ -60,7 +58,7 @@ def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
         Column("held by", _held, 5, least=10, keep_end=True),
         Column("host", lambda line: literal(line.host), 7, least=6),
     )
-    return columns if many_hosts else tuple(column for column in columns if column.name != "host")
+    return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
 def host_columns(report: FleetReport) -> tuple[Column[HostLine], ...]:

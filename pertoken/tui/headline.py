@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from pertoken.costs.lines import FleetReport
-from pertoken.tui.bill import unpriced
 from pertoken.tui.words import UNKNOWN
 from pertoken.units import format_count, format_duration, format_usd
 
@@ -25,9 +24,8 @@ class Figure:
 def figures(report: FleetReport) -> tuple[Figure, ...]:
     """Dollars per Mtok over the window; tokens per second, watts and dollars per hour now."""
     window = format_duration(report.window_s)
-    priced = [line.nano_usd_per_hour for line in report.devices if line.nano_usd_per_hour is not None]
-    per_hour = format_usd(sum(priced)) if priced else UNKNOWN
-    without = unpriced(report)
+    per_hour = format_usd(report.nano_usd_per_hour)
+    without = report.unpriced_n
     power = UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}"
     no_mtok = "$/Mtok: no price" if report.bill is None else "$/Mtok: no tokens"
     return (

@@ -25,6 +25,7 @@ class Key:
 KEYS = (
     Key("1", "1", "fleet", "Show the fleet", "What runs now, and what its tokens cost.", "Fleet"),
     Key("2", "2", "savings", "Show savings", "What could be cheaper, and what could not be evaluated.", "Savings"),
+    Key("h", "h", "hours", "Show the hours", "What a million tokens cost, by model and hour of the last day."),
     Key("enter", "enter", "open", "Open the selected row", "Everything known of the row, reasons included.", "Open"),
     Key("escape", "esc", "back", "Go back", "Close details or help, or drop the filter."),
     Key("tab", "tab", "next", "Go to the next table", "The next table of the screen, or the next tab."),

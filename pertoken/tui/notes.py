@@ -12,7 +12,7 @@ from pertoken.tui.words import ago, literal, usd_range
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:
     """What the marks in the table of deployments mean; none without a mark."""
     star = "* Some tokens went unseen (an engine restarted): $/Mtok is an upper bound."
-    return (star,) if any(line.incomplete and line.nano_usd_per_mtok for line in report.deployments) else ()
+    return (star,) if report.incomplete else ()
 
 
 def event_line(report: FleetReport, event: EventLine) -> str:

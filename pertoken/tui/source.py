@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.hourly import ModelHours
 from pertoken.costs.lines import FleetReport
 from pertoken.errors import PertokenError
 
@@ -20,6 +21,10 @@ class Source(Protocol):
 
     def advice(self) -> tuple[Recommendation, ...]:
         """All that rules said in their last run."""
+        ...
+
+    def hours(self) -> tuple[ModelHours, ...]:
+        """What a million tokens cost, by model and hour of the last day."""
         ...
 
     def describe(self) -> str:
@@ -43,6 +48,7 @@ class Reading:
     place: Read[str] = field(default_factory=Read)
     fleet: Read[FleetReport] = field(default_factory=Read)
     advice: Read[tuple[Recommendation, ...]] = field(default_factory=Read)
+    hours: Read[tuple[ModelHours, ...]] = field(default_factory=Read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +61,14 @@ class View:
     now_ts: float
 
 
-def read(source: Source, window_s: int, now: Callable[[], float], last: Reading) -> Reading:
-    """Read everything once. What cannot be read keeps its last value, with the error."""
+def read(source: Source, window_s: int, now: Callable[[], float], last: Reading, *, hours: bool = False) -> Reading:
+    """Read everything once, hours only where they are looked at. What cannot be read keeps its last value, with the
+    error."""
     return Reading(
         place=_attempt(source.describe, now, last.place),
         fleet=_attempt(lambda: source.fleet(window_s), now, last.fleet),
         advice=_attempt(source.advice, now, last.advice),
+        hours=_attempt(source.hours, now, last.hours) if hours else last.hours,
     )
 
 

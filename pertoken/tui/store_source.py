@@ -4,10 +4,12 @@ import time
 
 from pertoken.advisor.book import standing
 from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.hourly import ModelHours, hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.store.open import Store, open_store
 from pertoken.store.place import Place
+from pertoken.tui.hours import HOURS
 
 
 class StoreSource:
@@ -24,6 +26,10 @@ class StoreSource:
     def fleet(self, window_s: int) -> FleetReport:
         """The fleet over the last `window_s` seconds. Raises StoreError."""
         return fleet_report(self._opened(), window_s, int(time.time()))
+
+    def hours(self) -> tuple[ModelHours, ...]:
+        """The last 24 hours, model by model. Raises StoreError."""
+        return hourly(self._opened(), HOURS, int(time.time()))
 
     def advice(self) -> tuple[Recommendation, ...]:
         """All advice as it stands. Raises StoreError."""

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.hourly import ModelHours
 from pertoken.costs.lines import FleetReport
 from pertoken.tui.advice_columns import OPEN_COLUMNS, not_evaluated, open_advice
 from pertoken.tui.bill import bill_sentence
 from pertoken.tui.columns import GAP, Column, L, cut, fit
 from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.headline import figures
+from pertoken.tui.hours import NOTE, hour_columns
 from pertoken.tui.notes import advice_note, event_line, fleet_notes, totals
 from pertoken.tui.words import literal, literal_lines
 from pertoken.units import format_duration
@@ -33,6 +35,13 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation]) -> s
         [event_line(report, event) for event in report.events[:3]],
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def hours_summary(models: Sequence[ModelHours]) -> str:
+    """What a million tokens cost by model and hour, as text of at most 118 cells a line."""
+    if not models:
+        return "No model was served in this time.\n"
+    return "\n".join((*_table("$ per Mtok", models, hour_columns()), NOTE)) + "\n"
 
 
 def _silence(each: Recommendation) -> str:

@@ -79,3 +79,4 @@ def test_the_gpu_alone_is_paid_for_and_its_power_counted_once(tmp_path: Path) ->
     assert prices["gpu"] == 7 * NANO_USD and prices["mig"] in (2_999_997_000, 999_999_000)
     assert {device.part_of for device in report.devices if device.kind == "mig"} == {f"{PARENT.name} #0"}
     assert report.unpriced_devices == ("AMD EPYC",)
+    assert report.nano_usd_per_hour == 7 * NANO_USD  # its slices are paid for with the GPU, not once more

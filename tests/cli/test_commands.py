@@ -38,6 +38,20 @@ def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_f
     assert "since ever" in text and "contract" in text
 
 
+def test_costs_are_told_by_model_and_hour_as_text_json_and_csv(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=120, end_ts=NOW // 3600 * 3600)
+    text = run("costs", "--hours", "3", "--db", str(folder)).output
+    assert "$/Mtok by hour" in text and f"{LOW_BATCH_70B.model[-10:]}  $19.11" in text
+    lines = json.loads(run("costs", "--hours", "3", "--db", str(folder), "--json").stdout)
+    assert [line["usd_per_mtok"] for line in lines] == [pytest.approx(2 * 6.88 / (3600 * 200) * 1e6, abs=1e-6)] * 2
+    assert [line["usd"] for line in lines] == [13.76] * 2
+    header, *rows = run("costs", "--hours", "3", "--db", str(folder), "--csv").output.splitlines()
+    assert header == "model,hour,usd,tokens,usd_per_mtok"
+    assert [row.split(",")[2:4] for row in rows] == [["13.76", str(3600 * 200)]] * 2
+    assert run("costs", "--hours", "0", "--db", str(folder)).exit_code == 2
+
+
 def test_a_price_before_anything_was_recorded_is_kept_for_what_comes(tmp_path: Path) -> None:
     done = run("prices", "set", "0.50", "--for", "cpu", "--db", str(tmp_path / "new"))
     assert done.exit_code == 0

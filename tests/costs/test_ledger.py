@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.ledger import DeviceTime, allocate, apportion, divide
+from pertoken.costs.ledger import DeviceTime, Share, allocate, apportion, divide
 from pertoken.store.telemetry import OTHER
 
 
 def test_an_hour_of_a_device_held_half_idle_is_split_in_halves() -> None:
     hour = 3_600_000
-    time = DeviceTime(1, 0, hour, held_ns={7: hour * 10**6}, busy_ns={7: hour * 10**6 // 2})
+    time = DeviceTime(hour, (Share(7, hour * 10**6, hour * 10**6 // 2),))
     part = allocate(time, 2_000_000_000)
     assert (part.paid, part.busy, part.idle, part.other, part.unallocated) == (
         2_000_000_000,
@@ -22,8 +22,8 @@ def test_an_hour_of_a_device_held_half_idle_is_split_in_halves() -> None:
 
 
 def test_a_device_nobody_holds_is_unallocated_and_foreign_work_is_other() -> None:
-    assert allocate(DeviceTime(1, 0, 60_000), 3_600_000).unallocated == 60_000
-    part = allocate(DeviceTime(1, 0, 60_000, held_ns={OTHER: 30_000 * 10**6}), 3_600_000)
+    assert allocate(DeviceTime(60_000), 3_600_000).unallocated == 60_000
+    part = allocate(DeviceTime(60_000, (Share(OTHER, 30_000 * 10**6, 0),)), 3_600_000)
     assert (part.other, part.unallocated) == (30_000, 30_000)
 
 
@@ -42,8 +42,8 @@ def test_paid_is_exactly_the_sum_of_its_parts_in_every_bucket(
     ms, holders = bucket
     whole = sum(share for share, _ in holders.values()) or 1
     held = {epoch: ms * 1_000_000 * share // max(whole, 1_000_000) for epoch, (share, _) in holders.items()}
-    busy = {epoch: int(held[epoch] * part) for epoch, (_, part) in holders.items()}
-    part = allocate(DeviceTime(1, 0, ms, held, busy), price)
+    shares = tuple(Share(epoch, ns, int(ns * holders[epoch][1])) for epoch, ns in held.items())
+    part = allocate(DeviceTime(ms, shares), price)
     assert part.paid == sum(part.busy.values()) + sum(part.idle.values()) + part.other + part.unallocated
     assert part.paid == divide(ms * price, 3_600_000)
     assert min([*part.busy.values(), *part.idle.values(), part.other, part.unallocated]) >= 0

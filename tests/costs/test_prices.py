@@ -23,3 +23,12 @@ def test_no_price_is_unknown_and_never_zero() -> None:
 def test_of_two_prices_from_the_same_instant_the_one_set_later_counts() -> None:
     book = PriceBook([Price("cpu", 2, 0, set_ts=20), Price("cpu", 1, 0, set_ts=10)])
     assert book.at(CPU, 0) == Price("cpu", 2, 0, set_ts=20)
+
+
+def test_a_device_with_a_price_of_its_own_does_not_share_it_with_others_of_its_name() -> None:
+    twin = H100._replace(uuid="GPU-2")
+    book = PriceBook([Price("H100", 2, 0), Price("gpu-1", 4, 0)])
+    assert [book.at(each, 0) for each in (twin, H100, twin)] == [book.prices[0], book.prices[1], book.prices[0]]
+    listed = Price("GPU-2", 5, 0, listed=True)
+    book = PriceBook([], {"GPU-2": [listed]})
+    assert [book.at(each, 0) for each in (H100, twin, H100)] == [None, listed, None]

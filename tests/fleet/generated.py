@@ -102,8 +102,10 @@ def _rollups(connection: Connection, fleet: Fleet, seconds: int, start: int) -> 
         ),
     ):
         columns = [_value(table, column.name, special, gauge, ms, samples) for column in table.columns]
+        names = ", ".join(column.name for column in table.columns)
         connection.exec_driver_sql(
-            f"INSERT INTO {table.fullname} SELECT {', '.join(columns)} FROM {times}, {source} ON CONFLICT DO NOTHING"
+            f"INSERT INTO {table.fullname} ({names}) SELECT {', '.join(columns)} FROM {times}, {source} "
+            "ON CONFLICT DO NOTHING"
         )
 
 

@@ -30,6 +30,7 @@ from pertoken.store.rows import (
     HistogramSample,
     Tick,
 )
+from pertoken.store.segments import Segment
 from pertoken.store.tick import bucket
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
@@ -137,7 +138,7 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
     assert rows == dict(counted)
     with open_store(place(str(folder / "shuffled"))).read() as connection:
         for seconds in (60, 3600):
-            segment = read.Segment(seconds, 0, 10_800)
+            segment = Segment(seconds, 0, 10_800)
             found: Counter[int] = Counter()
             for row in read.share_buckets(connection, segment):
                 found[row.ts] += row.held_ns

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.store.read import Segment, segments
+from pertoken.store.segments import Segment, segments, stretches
 
 
 def test_whole_hours_are_read_as_hours_and_the_edges_by_the_minute() -> None:
@@ -15,19 +15,29 @@ def test_whole_hours_are_read_as_hours_and_the_edges_by_the_minute() -> None:
 
 
 def test_an_hour_in_which_a_price_changed_is_read_by_the_minute() -> None:
-    assert segments(0, 10_800, fine=[5400]) == (
-        Segment(3600, 0, 3600),
-        Segment(60, 3600, 5400),
-        Segment(60, 5400, 7200),
-        Segment(3600, 7200, 10_800),
+    assert stretches(0, 10_800, [5400]) == (
+        (Segment(3600, 0, 3600), Segment(60, 3600, 5400)),
+        (Segment(60, 5400, 7200), Segment(3600, 7200, 10_800)),
     )
 
 
-@given(st.integers(0, 10**6), st.integers(1, 10**6), st.lists(st.integers(0, 2 * 10**6), max_size=3))
-def test_segments_cover_the_window_once(start: int, length: int, fine: list[int]) -> None:
-    found = segments(start, start + length, fine)
+def test_the_hour_under_way_is_read_whole_where_it_is_kept_up_to_date() -> None:
+    assert segments(3000, 8000, under_way=True) == (Segment(60, 3000, 3600), Segment(3600, 3600, 10_800))
+    assert segments(7300, 8000, under_way=True) == (Segment(60, 7300 // 60 * 60, 8040),)
+    assert stretches(0, 5000, [3000], under_way=True) == (
+        (Segment(60, 0, 3000),),
+        (Segment(60, 3000, 3600), Segment(3600, 3600, 7200)),
+    )
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.lists(st.integers(0, 2 * 10**6), max_size=3), st.booleans())
+def test_stretches_cover_the_window_once(start: int, length: int, changes: list[int], under_way: bool) -> None:
+    pieces = stretches(start, start + length, changes, under_way=under_way)
+    found = [each for piece in pieces for each in piece]
     assert found[0].start == start // 60 * 60
     assert found[-1].end >= start + length
     assert all(before.end == after.start for before, after in pairwise(found))
-    assert not any(each.start < -(-ts // 60) * 60 < each.end for each in found for ts in fine)
     assert all(each.start % each.seconds == 0 and each.end % each.seconds == 0 for each in found)
+    cuts = {-(-ts // 60) * 60 for ts in changes}
+    assert not any(piece[0].start < cut < min(piece[-1].end, start + length) for piece in pieces for cut in cuts)
+    assert len(pieces) == 1 + len({piece[0].start for piece in pieces} & cuts - {found[0].start})

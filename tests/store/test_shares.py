@@ -1,5 +1,6 @@
 """A device that is held whole needs no row of its own: what is read is the same as if it had one."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,22 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.provenance import Provenance
-from pertoken.store import read
+from pertoken.store import read, sums
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import Place
-from pertoken.store.rows import DeploymentSample, DeviceRow, DeviceShare, EpochRow
+from pertoken.store.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
+from pertoken.store.segments import Segment
 from pertoken.store.write import Writer
 from pertoken.units import SHARE
 from tests.values import HOST, laid, tick
 
 EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5, 6))
 DEVICES = tuple(DeviceRow(each, HOST, "gpu", f"GPU-{each}", "nvidia", "H100") for each in (4, 5, 6))
+SERVING: Any = {
+    "engines": (EngineRow(2, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),
+    "deployments": (DeploymentRow(1, 2, HOST, "m"),),
+}
 SERVED = DeploymentSample(11, 10, 10_000, 10_000, True, busy_ms=8_000)
 
 
@@ -41,9 +47,9 @@ def stored(where: Place, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
         n = connection.execute(select(func.count()).select_from(t.device_share)).scalar_one()
         found = {}
         for seconds in (60, 3600):
-            segment = read.Segment(seconds, 0, 3600)
+            segment = Segment(seconds, 0, 3600)
             found[seconds] = sorted(tuple(row) for row in read.share_buckets(connection, segment))
-            summed = sorted(tuple(row) for row in read.share_time(connection, segment))
+            summed = sorted(tuple(row) for row in sums.share_time(connection, (segment,)))
             assert summed == [(row[0], row[2], *row[3:5]) for row in found[seconds]]
     assert found[60] == found[3600]
     return n, found[60]
@@ -96,15 +102,21 @@ def test_a_deployment_busy_for_longer_than_its_row_is_busy_for_all_of_it(where: 
 
 def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: Place) -> None:
     with Writer(where) as writer:
-        writer.commit(tick(10, SERVED, share(5), share(6), devices=DEVICES, epochs=(EPOCH,)))
+        writer.commit(tick(10, SERVED, share(5), share(6), devices=DEVICES, epochs=(EPOCH,), **SERVING))
         parts = (share(5, SHARE // 4, ts=20), share(6, ts=20))
         writer.commit(tick(20, replace(SERVED, ts=20), *parts))
         writer.roll_up()
     with open_store(where).read() as connection:
-        found = {row[0]: tuple(row[2:]) for row in read.share_time(connection, read.Segment(3600, 0, 3600))}
-        held = read.held_by_bucket(connection, read.Segment(60, 0, 3600), [5])
+        found = {row[0]: tuple(row[2:]) for row in sums.share_time(connection, (Segment(3600, 0, 3600),))}
+        together = [sums.held_by_hour(connection, (Segment(60, 0, 3600),), apart) for apart in (False, True)]
     assert found == {5: (12_500 * SHARE, 10_000 * SHARE), 6: (20_000 * SHARE, 16_000 * SHARE)}
-    assert [tuple(row) for row in held] == [(11, 0, 12_500 * SHARE)]
+    expected = [(12_500 + 20_000) * SHARE], [12_500 * SHARE, 20_000 * SHARE]
+    for rows, held in zip(together, expected, strict=True):
+        by_uuid: Counter[str] = Counter()
+        for model, hour, kind, name, uuid, ns in rows:
+            assert (model, hour, kind, name) == ("m", 0, "gpu", "H100")
+            by_uuid[uuid] += ns
+        assert sorted(by_uuid.values()) == held
 
 
 def test_devices_of_an_epoch_are_known_to_the_next_writer(where: Place) -> None:

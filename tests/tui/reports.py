@@ -6,6 +6,7 @@ from threading import Event
 
 from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
 from pertoken.costs.engine_counts import EngineCounts
+from pertoken.costs.hourly import ModelHour, ModelHours
 from pertoken.costs.lines import (
     Bill,
     DeploymentLine,
@@ -161,10 +162,13 @@ RICH = FleetReport(
     ),
     deployments=(CHAT, RESTARTED, SILENT),
     bill=Bill(paid=9_960_000_000, busy=4_631_400_001, idle=2_838_599_999, other=249_000_000, unallocated=2_241_000_000),
+    nano_usd_per_hour=9_960_000_000,
+    unpriced_n=1,
     unpriced_devices=(f"{H100} #1",),
     nano_usd_per_mtok=412_330_000,
     generated_tok_s_now=853.4,
     power_w=1096.0,
+    incomplete=True,
     missing=(
         MissingMetric(f"{H100} #0", "util", "unsupported", "the driver does not report it under MIG", None, 23),
         MissingMetric(
@@ -206,10 +210,13 @@ BARE = FleetReport(
     ),
     deployments=(),
     bill=None,
+    nano_usd_per_hour=None,
+    unpriced_n=0,
     unpriced_devices=("AMD EPYC 9354P 32-Core Processor",),
     nano_usd_per_mtok=None,
     generated_tok_s_now=None,
     power_w=None,
+    incomplete=False,
     missing=(
         MissingMetric(
             "AMD EPYC 9354P 32-Core Processor",
@@ -341,6 +348,20 @@ ADVICE = (
 SILENT_ADVICE = tuple(each for each in ADVICE if each.state is not State.OPEN)
 
 
+def _hours(model: str, *per_mtok: int | None) -> ModelHours:
+    """Hours at so many micro-dollars per Mtok, with a million tokens each; -1: no token; None: nothing recorded."""
+    hours = (None if p is None else ModelHour(max(p, 1) * 1000, 10**6 if p >= 0 else 0) for p in per_mtok)
+    return ModelHours(model, NOW // 3600 * 3600 - 23 * 3600, tuple(hours))
+
+
+DAY = (
+    _hours(CHAT.model, *(180_000 + 9_000 * (n * 7 % 13) for n in range(20)), None, None, -1, 230_440),
+    _hours(HOSTILE, *[None] * 20, 8_112_000, 7_950_000, 9_410_000, 8_020_000),
+    ModelHours("no-price", NOW // 3600 * 3600 - 23 * 3600, (*[None] * 22, *[ModelHour(None, 4_200)] * 2)),
+)
+"""What a million tokens cost, by model and hour: with gaps, an hour without a token, and a model without a price."""
+
+
 @dataclass
 class FixedSource:
     """Gives what it holds. `error` fails every call; `wait` holds every call until it is set."""
@@ -350,6 +371,8 @@ class FixedSource:
     error: Callable[[], Exception] | None = None
     wait: Event | None = None
     windows: list[int] = field(default_factory=list)
+    day: tuple[ModelHours, ...] = DAY
+    hours_asked: int = 0
 
     def _before(self) -> None:
         if self.wait is not None:
@@ -361,6 +384,11 @@ class FixedSource:
         self._before()
         self.windows.append(window_s)
         return replace(self.report, window_s=window_s)
+
+    def hours(self) -> tuple[ModelHours, ...]:
+        self._before()
+        self.hours_asked += 1
+        return self.day
 
     def advice(self) -> tuple[Recommendation, ...]:
         self._before()

@@ -7,8 +7,9 @@ from threading import Event
 
 from rich.text import Text
 
-from pertoken.tui.widgets.rows import Rows
-from tests.tui.reports import CHAT, NOW, RICH, FixedSource, locked
+from pertoken.costs.lines import DeviceLine, Lines
+from pertoken.tui.widgets.rows import PAGE, Rows
+from tests.tui.reports import CHAT, NOW, RICH, FixedSource, device, locked
 from tests.tui.screens import running, text_of, until, until_gone, until_shown
 
 
@@ -133,3 +134,37 @@ async def test_the_cursor_stays_on_its_row_when_rows_come_and_go() -> None:
 def test_the_plain_summary_needs_no_terminal_library() -> None:
     code = "import pertoken.tui.summary, pertoken.tui.keys, sys; sys.exit('textual' in sys.modules)"
     assert run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_table_of_a_thousand_lines_makes_the_rows_that_the_cursor_comes_to() -> None:
+    made: list[int] = []
+
+    def line(n: int) -> DeviceLine:
+        made.append(n)
+        return device(n, "gpu-a", n, ())
+
+    report = replace(RICH, deployments=(), devices=Lines(range(1000), line))
+    async with running(FixedSource(report), (80, 24)) as pilot:
+        table: Rows[DeviceLine] = pilot.app.screen.query_one("#devices", Rows)
+        await until_shown(pilot, "HBM3 #0")
+        assert (table.row_count, max(made)) == (PAGE, PAGE - 1)
+        await pilot.press("ctrl+end")
+        await until(pilot, lambda: table.row_count == 2 * PAGE, "a second page")
+        assert max(made) == 2 * PAGE - 1
+        await pilot.press("slash", *"#999")
+        await until_shown(pilot, "HBM3 #999")
+        assert table.row_count == 1
+
+
+async def test_hours_are_read_while_somebody_looks_at_them() -> None:
+    source = FixedSource()
+    async with running(source, refresh_s=0.05) as pilot:
+        asked = len(source.windows)
+        await until(pilot, lambda: len(source.windows) > asked + 1, "more readings")
+        assert source.hours_asked == 0
+        await pilot.press("h")
+        await until_shown(pilot, "by hour")
+        source.day = source.day[:1]
+        await until_gone(pilot, "no-price")
+        await pilot.press("1")
+        await until_shown(pilot, "TTFT p95")

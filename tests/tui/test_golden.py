@@ -18,6 +18,8 @@ SCREENS = [
     ("savings", ("2",), "Serve FP8"),
     ("not-evaluated", ("2", "tab"), "use-spot"),
     ("advice", ("2", "down", "enter"), "Why"),
+    ("hours", ("h",), "by hour"),
+    ("model-hours", ("h", "enter"), "nothing recorded"),
     ("keys", ("question_mark",), "Show the fleet"),
 ]
 

@@ -51,7 +51,7 @@ async def test_enter_opens_the_row_under_the_cursor_and_escape_goes_back_to_it()
 async def test_escape_at_the_top_says_why_it_does_nothing() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("escape")
-        assert await notices(pilot) == ["There is nothing to go back to: 1 and 2 change screens, q quits."]
+        assert await notices(pilot) == ["There is nothing to go back to: 1, 2 and h change screens, q quits."]
 
 
 async def test_tab_goes_to_the_next_table_and_its_rows_open() -> None:

@@ -71,7 +71,7 @@ class ListPage(Page):
         if action == "reverse" and (rows is None or not rows.is_sorted):
             return "Nothing is sorted yet: o sorts by the first column."
         if action == "back" and not self.query_one(FilterBox).display:
-            return "There is nothing to go back to: 1 and 2 change screens, q quits."
+            return "There is nothing to go back to: 1, 2 and h change screens, q quits."
         return super().cannot(action)
 
     def open(self) -> None:

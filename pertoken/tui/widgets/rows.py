@@ -13,6 +13,8 @@ from textual.widgets.data_table import RowDoesNotExist
 from pertoken.tui.columns import GAP, Column, L, arranged, cut, fit, matching
 
 _SCROLLBAR = 1
+PAGE = 100
+"""Rows that are made at first, and each time the cursor comes to the last one."""
 
 
 class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
@@ -32,8 +34,9 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._by: str | None = None
         self._turned = False
         self._layout: tuple[object, ...] = ()
-        self.matched: list[L] = []
-        """Lines that pass the filter, in the order shown."""
+        self.matched: Sequence[L] = ()
+        """Lines that pass the filter, in the order shown; the first `_most` of them have rows."""
+        self._most = PAGE
 
     @property
     def wanted_height(self) -> int:
@@ -52,7 +55,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def filter_by(self, words: str) -> None:
         """Keep the lines that hold every word."""
-        self._words = words
+        self._words, self._most = words, PAGE
         self._lay_out()
 
     def sort_next(self) -> None:
@@ -76,8 +79,14 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         """Fit the columns to the new width."""
         self._lay_out()
 
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Make more rows where the cursor has come to the last."""
+        if self._most <= event.cursor_row + 1 < len(self.matched):
+            self._most += PAGE
+            self._lay_out()
+
     def _cells(self) -> list[list[str]]:
-        return [[column.text(line) for column in self._kinds] for line in self.matched]
+        return [[column.text(line) for column in self._kinds] for line in self.matched[: self._most]]
 
     def _marked(self) -> list[Column[L]]:
         """The columns, an arrow at the one that is sorted by."""
@@ -94,12 +103,13 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.matched = arranged(matching(self._all, self._kinds, self._words), self._kinds, self._by, self._turned)
         if not self.size.width:
             return  # its first resize lays it out
-        widths, cells, keys = self._widths(), self._cells(), [str(self.key(line)) for line in self.matched]
+        shown = self.matched[: self._most]
+        widths, cells, keys = self._widths(), self._cells(), [str(self.key(line)) for line in shown]
         layout = (tuple(widths.items()), tuple(keys), self._by, self._turned)
         if layout != self._layout:
             self._rebuild(widths, keys)
             self._layout = layout
-        for line, key, texts in zip(self.matched, keys, cells, strict=True):
+        for line, key, texts in zip(shown, keys, cells, strict=True):
             style = "dim" if self._dim(line) else ""
             for i, width in widths.items():
                 cell = Text(cut(texts[i], width, self._kinds[i]), style)

@@ -1,0 +1,60 @@
+"""A host with a day of ticks, and with thirty: what its screens ask takes the same."""
+
+import sqlite3
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks.report import Row
+from pertoken.costs.hourly import hourly
+from pertoken.costs.report import fleet_report
+from pertoken.migrations import upgrade
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import place
+from pertoken.store.rollup import ROLLUPS
+
+DAY = 86_400
+TICKS = (*(each.samples.name for each in ROLLUPS), t.agent_sample.name)
+
+
+def copied(source: Path, folder: Path, days: int) -> Path:
+    """A copy of a database whose ticks of the newest day are there for so many days."""
+    where = place(str(folder))
+    upgrade(where, "advice")
+    with (
+        closing(sqlite3.connect(source)) as before,
+        closing(sqlite3.connect(where.file("telemetry"), isolation_level=None)) as here,
+    ):
+        before.backup(here)
+        for table in TICKS:
+            names = [row[1] for row in here.execute(f"PRAGMA table_info({table})")]
+            values = ", ".join(f"ts - {DAY} * n" if name == "ts" else name for name in names)
+            here.execute(
+                f"WITH RECURSIVE day(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM day WHERE n < {days - 1}) "
+                f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) SELECT {values} FROM {table}, day WHERE {days} > 1"
+            )
+    return folder
+
+
+def growth(source: Path, folder: Path, what: str, end: int, repeats: int) -> list[Row]:
+    """Of each question: how much longer it takes with thirty days of ticks than with one, asked in turns."""
+    stores = [open_store(place(str(copied(source, folder / f"{days}d", days)))) for days in (1, 30)]
+    asked: dict[str, Callable[[int], object]] = {
+        "fleet screen over 1 h": lambda i: fleet_report(stores[i], 3600, end).whole(),
+        "fleet screen over 24 h": lambda i: fleet_report(stores[i], DAY, end).whole(),
+        "hours screen": lambda i: hourly(stores[i], 24, end),
+    }
+    rows = []
+    for question, ask in asked.items():
+        took: tuple[list[float], list[float]] = [], []
+        for n in range(2 * (repeats + 1)):
+            began = time.perf_counter()
+            ask(n % 2)
+            took[n % 2].append(time.perf_counter() - began)
+        ratio = statistics.median(took[1][1:]) / statistics.median(took[0][1:])
+        how = f"{what}: 30 days of ticks over 1 day, medians of {repeats} interleaved pairs"
+        rows.append(Row("pertoken", f"{question}, growth with ticks", round(ratio, 2), "", how))
+    return rows

@@ -1,0 +1,66 @@
+"""`pertoken costs`: what a million tokens cost, by model and hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pertoken.cli.options import db_option, json_option, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.costs.hourly import ModelHours
+
+
+@click.command(short_help="Say what a million tokens cost, by model and hour.")
+@click.option("--hours", "n", type=click.IntRange(1, 8760), default=24, show_default=True, help="So many, to now.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of text: a line for each model and hour.")
+@json_option
+@db_option
+def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json: bool) -> None:
+    """Say what a million tokens cost each model, over hours of the clock (UTC), the one under way included.
+
+    All dollars of the devices that a model held, busy or idle, by its prompt (cached included) and generated tokens. An
+    hour without a price or without tokens has none; an hour in which nothing was recorded is left out.
+    """
+    import csv
+    import json
+    import sys
+    import time
+
+    from pertoken.costs.hourly import hourly
+    from pertoken.store.open import open_store
+    from pertoken.store.place import place
+
+    settings = settings_of(config_file, db=db)
+    found = hourly(open_store(place(settings.db, settings.advice)), n, int(time.time()))
+    if as_json:
+        click.echo(json.dumps(list(_lines(found)), indent=2))
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, ("model", "hour", "usd", "tokens", "usd_per_mtok"), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_lines(found))
+    else:
+        from pertoken.tui.summary import hours_summary
+
+        click.echo(hours_summary(found), nl=False)
+
+
+def _lines(found: Sequence[ModelHours]) -> Iterator[dict[str, Any]]:
+    """One for each model and hour; what is not known is None."""
+    from datetime import UTC, datetime
+
+    from pertoken.units import NANO_USD
+
+    for each in found:
+        for i, hour in enumerate(each.hours):
+            if hour is not None:
+                price = hour.nano_usd_per_mtok
+                yield {
+                    "model": each.model,
+                    "hour": datetime.fromtimestamp(each.start_ts + 3600 * i, UTC).strftime("%Y-%m-%dT%H:%MZ"),
+                    "usd": None if hour.nano_usd is None else hour.nano_usd / NANO_USD,
+                    "tokens": hour.tokens,
+                    "usd_per_mtok": None if price is None else price / NANO_USD,
+                }

@@ -1,0 +1,145 @@
+"""One deployment's line of a report."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pertoken.catalog.market import Market
+from pertoken.costs.engine_counts import engine_counts
+from pertoken.costs.figures import mean, per_mtok, rate, ratio
+from pertoken.costs.lines import DeploymentLine
+from pertoken.costs.quantiles import quantile
+from pertoken.costs.seen import Seen
+
+
+class Served(NamedTuple):
+    """What the tokens of a deployment cost over the window; None: not known."""
+
+    nano_usd: int | None
+    prompt_tokens: int | None
+    generated_tokens: int | None
+
+
+def served(seen: Seen, deployment_id: int) -> Served:
+    """Dollars and tokens of a deployment, as its line has them."""
+    totals = seen.totals(deployment_id)
+    return Served(
+        _nano_usd(seen, _holding(seen, deployment_id)), totals.get("prompt_tokens"), totals.get("generated_tokens")
+    )
+
+
+def fault(seen: Seen, engine_id: int) -> str | None:
+    """Why an engine cannot be read now, with what to do."""
+    gaps = seen.gaps_of.get(engine_id, ())
+    found = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
+    return ". ".join(filter(None, (found.reason, found.remedy))) if found else None
+
+
+def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
+    """The line of a deployment by the row of its present epoch."""
+    totals, recent = seen.totals(row.deployment_id), seen.recent(row.deployment_id)
+    own = [epoch.epoch_id for epoch in seen.own[row.deployment_id]]
+    holding = _holding(seen, row.deployment_id)
+    held = [device for device in seen.epoch_devices.get(row.epoch_id, ()) if device in seen.devices]
+    held.sort(key=seen.places.__getitem__)
+    nano, prompt, generated = served(seen, row.deployment_id)
+    tokens = prompt + generated if prompt is not None and generated is not None else None
+    since = max(seen.start, seen.own[row.deployment_id][0].start_ts)
+    lately = _held_lately(seen, holding)
+    return DeploymentLine(
+        deployment_id=row.deployment_id,
+        model=row.served_model,
+        engine=row.engine_kind,
+        host=row.host_name,
+        devices=tuple(seen.device_names[each] for each in held),
+        generated_tok_s_now=rate(recent, "generated_tokens"),
+        prompt_tok_s_now=rate(recent, "prompt_tokens"),
+        running_now=ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
+        waiting_now=ratio(recent.get("waiting_1e2_sum"), recent.get("waiting_1e2_n"), 1e2),
+        generated_tokens=generated,
+        prompt_tokens=prompt,
+        cached_tokens=totals.get("cached_tokens"),
+        busy=ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
+        power_w=_power_w(seen, lately),
+        nano_usd=nano,
+        nano_usd_per_mtok=per_mtok(nano, tokens),
+        nano_usd_per_generated_mtok=per_mtok(nano, generated),
+        nano_usd_per_hour=_per_hour(seen, lately),
+        ttft_p95_s=quantile(seen.histograms.get((row.deployment_id, "ttft_s"), {}), 0.95),
+        tpot_p50_s=quantile(seen.histograms.get((row.deployment_id, "tpot_s"), {}), 0.5),
+        spark=_spark(seen, own),
+        incomplete=bool(totals.get("incomplete_n")),
+        coverage=min(1.0, totals.get("observed_ms", 0) / 1000 / max(1, seen.now - since)),
+        age_s=seen.now - row.newest_ts,
+        fault=fault(seen, row.engine_id),
+        late=tuple(gap.metric for gap in seen.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
+        counts=engine_counts(
+            [seen.counts.get(each, {}) for each in own],
+            totals.get("preemptions"),
+            seen.counts.get(row.epoch_id, {}),
+            seen.busy_ms(row.epoch_id),
+            json.loads(row.knobs),
+            [seen.devices[each].name for each in held if seen.devices[each].parent_id is None],
+            market,
+        ),
+    )
+
+
+def _holding(seen: Seen, deployment_id: int) -> list[int]:
+    """Epochs that hold its devices: its own, and of ranks that follow."""
+    return [*(row.epoch_id for row in seen.own[deployment_id]), *seen.following.get(deployment_id, ())]
+
+
+def _nano_usd(seen: Seen, holding: Sequence[int]) -> int | None:
+    """Dollars of the window; None unless all that it held had a price."""
+    if not seen.money.unpriced_epochs.isdisjoint(holding):
+        return None
+    known = [seen.money.by_epoch[each] for each in holding if each in seen.money.by_epoch]
+    return sum(known) if known else None
+
+
+def _held_lately(seen: Seen, epochs: Sequence[int]) -> dict[int, float]:
+    """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
+    held: dict[int, float] = defaultdict(float)
+    for device_id, _, held_ns, _ in (each for epoch in epochs for each in seen.held_by_epoch.get(epoch, ())):
+        device, priced = seen.recent_devices.get(device_id), seen.priced.get(device_id)
+        if device is not None and device.duration_ms and priced is not None and priced.parent_id is None:
+            held[device_id] += held_ns / 1e6 / device.duration_ms
+    return held
+
+
+def _power_w(seen: Seen, held: dict[int, float]) -> float | None:
+    """Watts of its devices now, by its share of them; None unless all of them are read."""
+    watts = 0.0
+    for device_id, share in held.items():
+        power = mean(seen.recent_devices[device_id], "power_mw", 1e3)
+        if power is None:
+            return None
+        watts += power * share
+    return watts if held else None
+
+
+def _per_hour(seen: Seen, held: dict[int, float]) -> int | None:
+    nano = 0.0
+    for device_id, share in held.items():
+        price = seen.price(device_id)
+        if price is None:
+            return None
+        nano += price.nano_usd_per_device_hour * share
+    return round(nano) if held else None
+
+
+def _spark(seen: Seen, epochs: Sequence[int]) -> tuple[float | None, ...]:
+    first = seen.start // seen.slice_s * seen.slice_s
+    n = -(-(seen.now - first) // seen.slice_s)
+    tokens: list[int | None] = [None] * n
+    time = [0] * n
+    for _, ts, generated, duration_ms in (each for epoch in epochs for each in seen.slices.get(epoch, ())):
+        i = (ts - first) // seen.slice_s
+        if 0 <= i < n and generated is not None:
+            tokens[i] = (tokens[i] or 0) + generated
+            time[i] += duration_ms
+    return tuple(
+        count * 1000 / ms if count is not None and ms else None for count, ms in zip(tokens, time, strict=True)
+    )

@@ -1,0 +1,45 @@
+"""Hours: what a million tokens cost, by model and hour of the last day."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from pertoken.costs.hourly import ModelHours
+from pertoken.tui.hours import NOTE, hour_columns, hours_sheet
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.sheet import Sheet
+from pertoken.tui.source import Read, View
+from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.stack import Stack
+
+_NONE = "No model was served in the last 24 hours: the fleet (1) says what is there now."
+
+
+class HoursPage(ListPage):
+    """A table of models; `enter` opens one hour by hour."""
+
+    def lists(self) -> ComposeResult:
+        """What the hours are, and the table."""
+        yield Static(id="hours-note", markup=False)
+        with Stack():
+            yield Rows[ModelHours](lambda line: line.model, "models")
+
+    def part(self, view: View) -> Read[Any]:
+        """This page shows hours."""
+        return view.reading.hours
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """The models."""
+        return view.reading.hours.value or ()
+
+    def details(self, line: Any, view: View) -> Sheet:
+        """One model's hours."""
+        return hours_sheet(line)
+
+    def fill(self, view: View) -> None:
+        """Show the hours."""
+        lines = self.lines_of("models", view)
+        self.query_one("#hours-note", Static).update(NOTE if lines else _NONE)
+        self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)

@@ -1,0 +1,65 @@
+"""No question that a screen asks reads all of what grows: each finds its rows by their owner and their time."""
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from sqlalchemy import event
+
+from pertoken.advisor.gather import gather
+from pertoken.catalog.market import load_market
+from pertoken.costs.hourly import hourly
+from pertoken.costs.report import fleet_report
+from pertoken.store.open import Store, open_store
+from pertoken.store.place import Place
+from pertoken.store.read import device_history, first_and_last
+from pertoken.store.rollup import ROLLUPS
+from pertoken.store.telemetry import agent_sample
+from tests.scenario import LOW_BATCH_70B, seed
+
+END = 1_790_000_400
+GROWING = {agent_sample.name, *(each.samples.name for each in ROLLUPS)} | {
+    table.name for each in ROLLUPS for table in each.tables.values()
+}
+
+
+def history(store: Store) -> None:
+    with store.read() as connection:
+        first_and_last(connection)
+        device_history(connection, [1, 2], END - 7 * 86_400, END)
+
+
+ASKED: dict[str, Callable[[Store], object]] = {
+    "the fleet over an hour": lambda store: fleet_report(store, 3600, END).whole(),
+    "the fleet over a week": lambda store: fleet_report(store, 7 * 86_400, END).whole(),
+    "dollars by model and hour": lambda store: hourly(store, 24, END),
+    "what rules are given": lambda store: gather(store, load_market(), 86_400, END),
+    "a host's week, and since when there is anything": history,
+}
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return seed(tmp_path_factory.mktemp("plans"), LOW_BATCH_70B, gpus=2, usd_per_hour=2.5, minutes=70, end_ts=END)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_nothing_that_grows_is_read_whole(where: Place, asked: str) -> None:
+    store = open_store(where)
+    asks: list[str] = []  # as SQLite gets them, whoever sends them
+    event.listen(store.telemetry, "connect", lambda connection, _: connection.set_trace_callback(asks.append))
+    ASKED[asked](store)
+    plans: list[str] = []
+    with closing(sqlite3.connect(f"file:{where.file('telemetry')}?mode=ro", uri=True)) as connection:
+        for statement in asks:
+            if statement.startswith("SELECT"):
+                found = connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+                plans += [f"{detail}  <- {' '.join(statement.split())}" for *_, detail in found]
+    read = [(*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:main\.)?(\w+)", plan))]
+    grows = [(how, plan) for how, table, plan in read if table.removesuffix("_1") in GROWING]
+    assert grows, "nothing that grows was asked for: the test looks at the wrong statements"
+    assert not [plan for how, plan in grows if how == "SCAN"]
+    # By its time, or the newest of an owner: never all of an owner's rows.
+    assert not [plan for _, plan in grows if "ts>" not in plan and "ts<" not in plan and "max(" not in plan.lower()]
