@@ -1,109 +1,304 @@
 """The queueing model beside a real engine: `python -m benchmarks.queueing`.
 
-A real llama.cpp server (xllamacpp, a tiny model of random weights, 4 slots, one thread) is first asked in a closed
-loop: 1 to 4 streams give its step, lone prompts its prefill. Then requests come at random (Poisson) with lengths of
-the shape of a production trace, and clients measure TTFT and the time between tokens. The model gets the step, the
-prefill, the slots and the load, and says what the clients should have seen.
+A real llama.cpp server (xllamacpp, 33 MB of random weights, 8 slots, one thread) is first asked in a closed loop:
+prompts beside 7 streams tell what a prefill adds to a step, 1 to 8 clients the step of so many, prompts sent alone what
+a request takes beside its steps (HTTP, reading the prompt), and 16 clients its saturation. Then requests come at random
+(Poisson) at shares of that saturation, with lengths of the shape of a production trace. The model gets the steps, the
+prefills, the slots and the load, and says what TTFT and time between tokens the clients should have seen. The same
+engine played step by step stands beside it: what separates the two is the model's, the rest is the calibration's.
+
+The clients' clock stands still while other programs have the server's core, so a shared machine can measure it; what
+remains is told: a calibration in each round, their spread, and how far measured quantiles vary over blocks.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 import numpy as np
 
+from benchmarks.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
 from benchmarks.report import Row, Target, report
-from pertoken.forecast.load import Array, Lengths, typical
+from pertoken.forecast.load import Array, Arrivals, Lengths, typical
 from pertoken.forecast.queueing import Service, under_load
-from tests.llama import CONTEXT, N_TOKENS, SLOTS, LlamaServer, write_model
+from tests.forecast.engine_simulation import Request, simulate
+from tests.llama import LlamaServer, Shape, write_model
 
-PROMPT, GENERATED = 400.0, 120.0
+SHAPE = Shape(width=320, heads=5, layers=6, hidden=1024)
+SLOTS = 8
+PROMPT, GENERATED = 100.0, 64.0
 """Mean tokens of a request."""
-LONGEST = CONTEXT // 2
-LOADS = (0.4, 0.7)
+LONGEST = 500
+LOADS = (0.3, 0.5, 0.7, 0.85)
 SHARES = (0.5, 0.95)
+PROMPTS = (4, 50, 100, 200, 400)
+"""Tokens of the prompts whose prefill is measured; in between it is taken to be straight."""
+CLOSED = 48
+"""Requests of a closed loop whose step is measured: a multiple of the lengths, so that each comes equally often."""
+STREAMED = 144
+"""Tokens of a stream beside which prompts are computed."""
+SETTLE = 0.1
+"""Share of a run's requests that are left out at its start, when nobody is there yet."""
+BLOCK = 15
+"""Requests that are resampled together: they shared a queue."""
+PLAYED = 10_000
+"""Requests of the engine that is played."""
+LIMITS = {
+    "ttft.p50": 0.5,
+    "ttft.p95": 0.6,
+    "tpot.p50": 0.3,
+    "tpot.p95": 0.4,
+    "engine.ttft.p50": 0.25,
+    "engine.ttft.p95": 0.3,
+    "engine.tpot.p50": 0.2,
+    "engine.tpot.p95": 0.3,
+    "formula.ttft.p50": 0.25,
+    "formula.ttft.p95": 0.3,
+    "formula.tpot.p50": 0.15,
+    "formula.tpot.p95": 0.25,
+}
+"""Largest error of each quantile that is allowed at any of the loads: of the model beside what was measured; of the
+engine that is played under the same requests beside it (how well it is understood); and of the model beside that engine
+at length (what its formulas cost)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What one client saw."""
+class Calibrated:
+    """What the server takes for its work. Seconds."""
 
-    ttft_s: float
-    tpot_s: float
+    step_s: Array
+    """Shape (SLOTS,): a decode step of 1 to `SLOTS` sequences."""
+    prefill_s: Array
+    """Shape (len(PROMPTS),): what a prompt adds to a step of the others."""
+    request_s: float
+    """What a client waits beside all steps."""
 
-
-def ask(url: str, prompt: list[int], generated: int) -> Seen:
-    """One streamed request that generates exactly so many tokens."""
-    body = {"prompt": prompt, "n_predict": generated, "ignore_eos": True, "stream": True, "cache_prompt": False}
-    start = time.perf_counter()
-    first = last = 0.0
-    sent = HttpRequest(f"{url}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urlopen(sent, timeout=120) as reply:
-        for line in reply:
-            if line.startswith(b"data:") and b'"stop":true' not in line.replace(b" ", b""):
-                last = time.perf_counter()
-                first = first or last
-    return Seen(first - start, (last - first) / max(generated - 1, 1))
+    def service(self, prompt: Lengths) -> Service:
+        """The server as the model sees it."""
+        prefill = np.maximum(np.interp(prompt.tokens, PROMPTS, self.prefill_s), 1e-6)
+        running = np.arange(1.0, SLOTS + 1)
+        return Service(
+            running[None], self.step_s[None], prefill[None], np.ones((1, len(prefill))), np.array([float(SLOTS)])
+        )
 
 
-def prompt_of(random: np.random.Generator, tokens: float) -> list[int]:
-    return [int(token) for token in random.integers(3, N_TOKENS, max(1, round(tokens)))]
+def calibrate(clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths]) -> Calibrated:
+    """One closed loop after another."""
+    context = Arrivals(1.0, *asked).context
+    prefill = np.array([_prefill_s(clients, random, context, tokens) for tokens in PROMPTS])
+    steps = np.array([_step_s(clients, random, asked, streams, prefill) for streams in range(1, SLOTS + 1)])
+    alone = [clients.ask(request(random, tokens, 2)).ttft_s for tokens in PROMPTS for _ in range(3)]
+    beside = float(np.median(alone - np.repeat(prefill, 3))) - float(steps[0])
+    return Calibrated(steps, prefill, max(0.0, beside))
 
 
-def closed_loop(url: str, random: np.random.Generator, streams: int, requests: int) -> list[Seen]:
-    """So many clients that each ask again as soon as they are answered; prompts of few tokens."""
-    found: list[Seen] = []
-    work = [[prompt_of(random, 8) for _ in range(requests)] for _ in range(streams)]
-
-    def client(prompts: list[list[int]]) -> None:
-        found.extend(ask(url, prompt, 200) for prompt in prompts)
-
-    threads = [threading.Thread(target=client, args=(each,)) for each in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+def _step_s(
+    clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths], streams: int, prefill: Array
+) -> float:
+    """A decode step while so many are answered: what prefills leave of the time, over the tokens of one of them."""
+    todo = requests(random, *asked, CLOSED)
+    answers = clients.closed_loop(todo, streams)
+    sent = sorted(each.sent_s for each in answers)
+    start, end = sent[streams - 1], sent[-1]
+    tokens = sum(start < at <= end for each in answers for at in each.token_s[1:])
+    began = [len(each.prompt) for each, answer in zip(todo, answers, strict=True) if start < answer.token_s[0] <= end]
+    return float((end - start - np.interp(began, PROMPTS, prefill).sum()) * streams / tokens)
 
 
-def calibrate(url: str, random: np.random.Generator, prompt: Lengths) -> Service:
-    """The server's step at 1 to 4 streams, and its prefill of each length."""
-    steps = [statistics.median(each.tpot_s for each in closed_loop(url, random, n, 3)) for n in range(1, SLOTS + 1)]
-    tokens = np.repeat([64, 256, 512, 1000], 3)
-    firsts = np.array([ask(url, prompt_of(random, each), 2).ttft_s for each in tokens])
-    slope, fixed = np.polyfit(tokens, firsts, 1)
-    prefill = np.maximum(fixed - steps[0] + slope * prompt.tokens, 1e-5)
-    running = np.arange(1.0, SLOTS + 1)
-    return Service(
-        running[None], np.array([steps]), prefill[None], np.ones((1, len(prefill))), np.array([float(SLOTS)])
-    )
+def _prefill_s(clients: Clients, random: np.random.Generator, context: float, tokens: int) -> float:
+    """What a prompt adds to the step of `SLOTS` - 1 streams that it is computed in: median of several."""
+    with ThreadPoolExecutor(SLOTS - 1) as pool:
+        asked = [request(random, context - STREAMED / 2, STREAMED) for _ in range(SLOTS - 1)]
+        streams = [pool.submit(clients.ask, each) for each in asked]
+        prompts = [clients.ask(request(random, tokens, 2)) for _ in range(6)]
+        answers = [np.array(each.result().token_s) for each in streams]
+    step_s = float(np.median(np.concatenate([np.diff(each) for each in answers])))
+    stalls = []
+    for prompt in prompts:
+        for token_s in answers:
+            at = int(np.searchsorted(token_s, prompt.token_s[0] - step_s / 2))
+            if 0 < at < len(token_s):
+                stalls.append(token_s[at] - token_s[at - 1] - step_s)
+    return float(statistics.median(stalls))
 
 
-def loaded(url: str, random: np.random.Generator, rate: float, lengths: tuple[Lengths, Lengths], n: int) -> list[Seen]:
-    """Requests at random times, each with a client of its own."""
-    prompt, generated = lengths
-    found: list[Seen] = []
-    work = [
-        (prompt_of(random, p), max(2, round(g)))
-        for p, g in zip(random.choice(prompt.tokens, n), random.choice(generated.tokens, n), strict=True)
+def saturation(clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths], n: int) -> float:
+    """Requests/s that are answered while twice as many clients as slots ask without pause."""
+    ended = sorted(each.token_s[-1] for each in clients.closed_loop(requests(random, *asked, n), 2 * SLOTS))
+    full = ended[2 * SLOTS : -2 * SLOTS]
+    return (len(full) - 1) / (full[-1] - full[0])
+
+
+def varies(random: np.random.Generator, values: Array, share: float) -> tuple[float, float]:
+    """80 % of the quantile over resampled blocks of neighbouring requests."""
+    blocks = np.array_split(values, max(2, len(values) // BLOCK))
+    drawn = [
+        np.quantile(np.concatenate([blocks[place] for place in random.integers(0, len(blocks), len(blocks))]), share)
+        for _ in range(400)
     ]
-    threads = [threading.Thread(target=lambda each=each: found.append(ask(url, *each))) for each in work]
-    due = time.perf_counter()
-    for thread, gap in zip(threads, random.exponential(1 / rate, n), strict=True):
-        due += gap
-        time.sleep(max(0.0, due - time.perf_counter()))
-        thread.start()
-    for thread in threads:
-        thread.join()
+    low, high = np.quantile(drawn, (0.1, 0.9))
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Requests of one open loop, and what their clients saw, in the order in which they were sent."""
+
+    asked: list[Asked]
+    answers: list[Answer]
+
+    @property
+    def settled(self) -> list[Answer]:
+        """Without those at its start."""
+        return self.answers[round(SETTLE * len(self.answers)) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything one run of the benchmark saw."""
+
+    known: list[Calibrated]
+    saturated: list[float]
+    """Requests/s, one of each round."""
+    runs: dict[float, list[Run]]
+    """By share of the saturation."""
+
+    @property
+    def rate(self) -> float:
+        """Requests/s of the saturated server."""
+        return statistics.mean(self.saturated)
+
+    @property
+    def mean(self) -> Calibrated:
+        """The server as it was on average."""
+        return Calibrated(
+            np.mean([each.step_s for each in self.known], axis=0),
+            np.mean([each.prefill_s for each in self.known], axis=0),
+            statistics.mean(each.request_s for each in self.known),
+        )
+
+
+def measure(asked: tuple[Lengths, Lengths], n: int, rounds: int, random: np.random.Generator) -> Measured:
+    """So many rounds: a calibration, saturation, then each load with `n` requests."""
+    found = Measured([], [], {load: [] for load in LOADS})
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_model(Path(folder) / "model.gguf", shape=SHAPE)
+        with LlamaServer(model, slots=SLOTS) as server:
+            clients = Clients(server)
+            for _ in range(rounds):
+                found.known.append(calibrate(clients, random, asked))
+                found.saturated.append(saturation(clients, random, asked, n))
+                for load in LOADS:
+                    gaps = poisson_gaps(random, load * found.rate, n)
+                    todo = requests(random, *asked, n)
+                    found.runs[load].append(Run(todo, clients.open_loop(todo, gaps)))
     return found
+
+
+def lengths() -> tuple[Lengths, Lengths]:
+    """Of prompts and answers: the shape of a production trace around small means."""
+    prompt, generated = (
+        Lengths(np.minimum(shape.scaled_to(mean).tokens, LONGEST))
+        for shape, mean in zip(typical("conversation"), (PROMPT, GENERATED), strict=True)
+    )
+    return prompt, generated
+
+
+def played(its: Calibrated, arrived_s: Array, prompt: Array, generated: Array) -> dict[str, Array]:
+    """What an engine with these steps and prefills, played step by step, shows its clients: no formula in between."""
+    todo = [
+        Request(float(at), round(p), max(2, round(g))) for at, p, g in zip(arrived_s, prompt, generated, strict=True)
+    ]
+    seen = simulate(
+        todo,
+        SLOTS,
+        lambda running: float(its.step_s[min(running, SLOTS) - 1]),
+        lambda tokens: float(np.interp(tokens, PROMPTS, its.prefill_s)),
+        settle=0,
+    )
+    settled = slice(round(SETTLE * len(todo)), None)
+    return {"ttft": seen.ttft_s[settled] + its.request_s, "tpot": seen.tpot_s[settled]}
+
+
+def played_again(its: Calibrated, runs: Sequence[Run]) -> dict[str, Array]:
+    """The engine under the very requests that the server got."""
+    each = [
+        played(
+            its,
+            np.array([answer.sent_s for answer in run.answers]),
+            np.array([len(asked.prompt) for asked in run.asked]),
+            np.array([asked.generated for asked in run.asked]),
+        )
+        for run in runs
+    ]
+    return {name: np.concatenate([seen[name] for seen in each]) for name in ("ttft", "tpot")}
+
+
+def compared(found: Measured, asked: tuple[Lengths, Lengths], random: np.random.Generator) -> str:
+    """The result, as JSON text."""
+    its, rate = found.mean, found.rate
+    service = its.service(asked[0])
+    capacity = float(under_load(service, np.array([1e-6]), asked[1]).capacity_per_s[0])
+    of = f"{len(found.saturated)} rounds"
+    rows = [
+        Row("llama.cpp", "saturation", round(rate, 3), "requests/s", f"{2 * SLOTS} clients; {of}"),
+        Row("queueing model", "saturation", round(capacity, 3), "requests/s", "calibrated"),
+    ]
+    off: dict[str, list[float]] = {name: [] for name in LIMITS}
+    for load, runs in found.runs.items():
+        said = under_load(service, np.array([load * rate]), asked[1], SHARES)
+        if said.saturated[0]:
+            why = f"more arrives than is served: {load * rate:.3g} requests/s, and a full batch finishes {capacity:.3g}"
+            rows.append(Row("queueing model", f"refused at {load:.0%} of saturation", None, "ms", why))
+            continue
+        answers = [each for run in runs for each in run.settled]
+        arrived_s = np.cumsum(random.exponential(1 / (load * rate), PLAYED))
+        again = played_again(its, runs)
+        long = played(its, arrived_s, *(random.choice(each.tokens, PLAYED) for each in asked))
+        for name, values, model_s in (
+            ("ttft", np.array([each.ttft_s for each in answers]), said.ttft_s[0] + its.request_s),
+            ("tpot", np.array([each.tpot_s for each in answers]), said.tpot_s[0]),
+        ):
+            for share, ours in zip(SHARES, map(float, model_s), strict=True):
+                measured, same, stationary = (
+                    float(np.quantile(each, share)) for each in (values, again[name], long[name])
+                )
+                low, high = varies(random, values, share)
+                figure = f"{name}.p{100 * share:.0f}"
+                what = f"{figure} at {load:.0%} of saturation"
+                seen = f"{len(values)} requests, {of}; blocks {1000 * low:.1f} to {1000 * high:.1f}"
+                rows += [
+                    Row("llama.cpp", what, round(1000 * measured, 2), "ms", seen),
+                    Row("queueing model", what, round(1000 * ours, 2), "ms", "calibrated"),
+                    Row("played step by step", what, round(1000 * stationary, 2), "ms", f"{PLAYED} requests"),
+                    Row("played step by step", f"{what}, same requests", round(1000 * same, 2), "ms", "calibrated"),
+                ]
+                off[figure].append(abs(ours / measured - 1))
+                off[f"engine.{figure}"].append(abs(same / measured - 1))
+                off[f"formula.{figure}"].append(abs(ours / stationary - 1))
+    targets = [Target("queueing.saturation", abs(capacity / rate - 1), 0.10, "<=")]
+    for name, limit in LIMITS.items():
+        worst = max(off[name]) if len(off[name]) == len(LOADS) else None
+        targets.append(Target(f"queueing.{name}", worst, limit, "<="))
+    return report("queueing", rows + calibration_rows(found.known), targets)
+
+
+def calibration_rows(known: Sequence[Calibrated]) -> list[Row]:
+    """What the server took, and how that varied."""
+    rows = []
+    for what, seconds in (
+        ("step of one sequence", [each.step_s[0] for each in known]),
+        (f"step of {SLOTS} sequences", [each.step_s[-1] for each in known]),
+        (f"prefill of {PROMPTS[2]} tokens", [each.prefill_s[2] for each in known]),
+        ("request beside its steps", [each.request_s for each in known]),
+    ):
+        spread = f"{len(seconds)} calibrations, {1000 * min(seconds):.1f} to {1000 * max(seconds):.1f}"
+        rows.append(Row("llama.cpp", what, round(1000 * float(np.mean(seconds)), 2), "ms", spread))
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -111,53 +306,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.queueing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=400, help="at each load (default 400)")
+    parser.add_argument("--requests", type=int, default=208, help="at each load in each round (default 208)")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds through all loads (default 4)")
     parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
     chosen = parser.parse_args(arguments)
-    if chosen.requests < 10:
-        parser.error("quantiles need at least 10 requests")
+    if chosen.requests < 40 or chosen.rounds < 1:
+        parser.error("quantiles need at least 40 requests, and a round")
     random = np.random.default_rng(0)
-    shapes = zip(typical("conversation"), (PROMPT, GENERATED), strict=True)
-    prompt, generated = (Lengths(np.minimum(shape.scaled_to(mean).tokens, LONGEST)) for shape, mean in shapes)
-    rows, off = [], []
-    with tempfile.TemporaryDirectory() as folder, LlamaServer(write_model(Path(folder) / "tiny.gguf")) as server:
-        for load in LOADS:
-            before = calibrate(server.url, random, prompt)
-            rate = load * float(under_load(before, np.array([1e-6]), generated).capacity_per_s[0])
-            seen = loaded(server.url, random, rate, (prompt, generated), chosen.requests)
-            after = calibrate(server.url, random, prompt)
-            said = under_load(mean_of(before, after), np.array([rate]), generated, SHARES)
-            for name, values, quantiles in (
-                ("TTFT", [each.ttft_s for each in seen], said.ttft_s[0]),
-                ("TPOT", [each.tpot_s for each in seen], said.tpot_s[0]),
-            ):
-                for share, ours in zip(SHARES, quantiles, strict=True):
-                    measured = float(np.quantile(values, share))
-                    what = f"{name} p{100 * share:.0f} at {load:.0%} of {rate / load:.2f} requests/s"
-                    rows.append(Row("llama.cpp", what, round(1000 * measured, 3), "ms", f"{len(seen)} requests"))
-                    rows.append(Row("queueing model", what, round(1000 * float(ours), 3), "ms", "calibrated"))
-                    off.append(abs(float(ours) / measured - 1))
-            drift = float(np.median(after.decode_s / before.decode_s))
-            rows.append(Row("llama.cpp", f"step after over before, at {load:.0%}", round(drift, 3), "ratio", "drift"))
-    text = report("queueing", rows, [Target("queueing.median_error", statistics.median(off), 0.30, "<=")])
+    asked = lengths()
+    text = compared(measure(asked, chosen.requests, chosen.rounds, random), asked, random)
     print(text)
     if chosen.json:
         chosen.json.write_text(f"{text}\n", encoding="utf-8")
-
-
-def mean_of(before: Service, after: Service) -> Service:
-    """The server between two calibrations."""
-
-    def middle(first: Array, second: Array) -> Array:
-        return (first + second) / 2
-
-    return Service(
-        before.running,
-        middle(before.decode_s, after.decode_s),
-        middle(before.prefill_s, after.prefill_s),
-        before.prefill_steps,
-        before.limit,
-    )
 
 
 if __name__ == "__main__":

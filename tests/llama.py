@@ -24,12 +24,25 @@ N_TOKENS = 259
 DEADLINE_S = 30.0
 
 
-def write_model(path: Path, seed: int = 0) -> Path:
-    """Write a llama model of random 32-bit weights as GGUF: 2 layers, 64 wide, 0.4 MB."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a llama model; the feed-forward is `hidden` wide."""
+
+    width: int = 64
+    heads: int = 4
+    layers: int = 2
+    hidden: int = 128
+
+
+TINY = Shape()
+
+
+def write_model(path: Path, seed: int = 0, shape: Shape = TINY) -> Path:
+    """Write a llama model of random 32-bit weights as GGUF: 0.4 MB, if not of another shape."""
     import gguf
     import numpy as np
 
-    width, heads, layers, hidden = 64, 4, 2, 128
+    width, heads, layers, hidden = shape.width, shape.heads, shape.layers, shape.hidden
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(ALIAS)
     writer.add_context_length(CONTEXT)
@@ -82,11 +95,12 @@ class Usage:
 
 
 class LlamaServer:
-    """One server process on a port of loopback; stays on its port across restarts."""
+    """One server process on a port of loopback; stays on its port across restarts. Computes on one thread."""
 
-    def __init__(self, model: Path, *, metrics: bool = True, port: int | None = None) -> None:
+    def __init__(self, model: Path, *, metrics: bool = True, port: int | None = None, slots: int = SLOTS) -> None:
         self.model = model
         self.metrics = metrics
+        self.slots = slots
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,7 +114,7 @@ class LlamaServer:
     def start(self) -> "LlamaServer":
         """Start it and wait until it serves."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.llama", self.model, str(self.port), str(SLOTS), str(int(self.metrics))],
+            [sys.executable, "-m", "tests.llama", self.model, str(self.port), str(self.slots), str(int(self.metrics))],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -198,6 +212,7 @@ def serve(model: str, port: int, slots: int, metrics: bool) -> None:
     params.kv_unified = False
     params.endpoint_metrics = metrics
     params.warmup = False
+    params.cache_ram_mib = 0  # else every prompt a slot drops is copied aside
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)

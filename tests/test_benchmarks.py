@@ -2,13 +2,22 @@
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import pytest
 
+from benchmarks import queueing
+from benchmarks.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
+from pertoken.forecast.load import Lengths, fixed
+from tests.llama import LlamaServer, write_model
 from tests.standin_nvml.native import COMPILER
 
 ROOT = Path(__file__).parents[1]
@@ -96,3 +105,56 @@ def test_the_check_benchmark_finds_its_two_faults_and_no_other() -> None:
     rows = {row["what"]: row["value"] for row in found["rows"]}
     assert (rows["faults"], rows["faults_of_two"]) == (0, 2)
     assert found["targets"][0]["value"] is not None
+
+
+def test_clients_of_a_real_server_see_every_token_they_asked_for(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    with LlamaServer(write_model(tmp_path / "tiny.gguf")) as server:
+        clients = Clients(server)
+        asked = [request(random, 20 + place, 5 + place) for place in range(6)]
+        answers = [*clients.closed_loop(asked, 3), *clients.open_loop(asked, [0.0] * len(asked))]
+    for each, answer in zip(asked * 2, answers, strict=True):
+        assert len(answer.token_s) == each.generated
+        assert answer.sent_s <= answer.token_s[0] and list(answer.token_s) == sorted(answer.token_s)
+
+
+def test_the_clients_clock_stands_while_a_server_with_a_request_does_not_compute(tmp_path: Path) -> None:
+    with LlamaServer(write_model(tmp_path / "tiny.gguf")) as server:
+        clients = Clients(server)
+        os.kill(server.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 30
+        while psutil.Process(server.pid).status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, "the server does not stop"
+        with clients.waiting():
+            assert clients.now() == clients.now()
+        assert clients.now() < clients.now()  # nobody asks: the wall's time counts
+
+
+def test_requests_come_at_exactly_the_rate_and_with_every_length() -> None:
+    random = np.random.default_rng(0)
+    assert sum(poisson_gaps(random, 4.0, 200)) == pytest.approx(50)
+    drawn = requests(random, fixed(7), Lengths(np.arange(2.0, 18.0)), 32)
+    assert sorted(each.generated for each in drawn) == sorted([*range(2, 18)] * 2)
+    assert {len(each.prompt) for each in drawn} == {7}
+
+
+@pytest.mark.parametrize(("saturated", "refused"), [(5.0, 0), (50.0, 4)])
+def test_the_queueing_benchmark_puts_the_model_beside_what_was_measured_or_says_why_it_refuses(
+    saturated: float, refused: int
+) -> None:
+    """A made-up server whose every answer takes 50 ms to the first token and 10 ms to each other."""
+    known = queueing.Calibrated(np.full(queueing.SLOTS, 0.01), np.linspace(0.001, 0.1, len(queueing.PROMPTS)), 0.001)
+    answers = [Answer(float(at), (at + 0.05, at + 0.06, at + 0.07)) for at in range(60)]
+    run = queueing.Run([Asked((3,) * 100, 3)] * len(answers), answers)
+    found = queueing.Measured([known], [saturated], {load: [run] for load in queueing.LOADS})
+    result = json.loads(queueing.compared(found, queueing.lengths(), np.random.default_rng(0)))
+    rows = {(row["subject"], row["what"]): row for row in result["rows"]}
+    reasons = [row["method"] for (_, what), row in rows.items() if what.startswith("refused")]
+    assert len(reasons) == refused and all("more arrives than is served" in why for why in reasons)
+    assert all(row["value"] is None or np.isfinite(row["value"]) for row in rows.values())
+    targets = {target["id"]: target for target in result["targets"]}
+    assert {"queueing.saturation", *(f"queueing.{name}" for name in queueing.LIMITS)} == targets.keys()
+    assert all((targets[f"queueing.{name}"]["value"] is None) == bool(refused) for name in queueing.LIMITS)
+    if not refused:
+        assert rows["llama.cpp", "ttft.p50 at 30% of saturation"]["value"] == pytest.approx(50)
+        assert rows["llama.cpp", "tpot.p95 at 70% of saturation"]["value"] == pytest.approx(10)

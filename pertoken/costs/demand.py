@@ -92,7 +92,8 @@ class Asked:
 
 
 def arrivals(seen: Evidence) -> Asked:
-    """How often requests come at the p95 of generated tokens/s, and how long prompts and answers are.
+    """How often requests come at the p95 of generated tokens/s (the mean of a host that is mostly idle), and how long
+    prompts and answers are.
 
     Lengths come from the engine's histograms; where it has none, from its counts of tokens and requests, spread as in
     a published conversation trace. Raises NotMeasured where it counts neither.
@@ -102,7 +103,7 @@ def arrivals(seen: Evidence) -> Asked:
     spread = "spread as in a published conversation trace (its engine tells no histogram)"
     named = (("prompts", prompt, prompt_origin), ("answers", generated, origin))
     return Asked(
-        Arrivals(seen.generated_tok_s.p95 / generated.mean, prompt, generated),
+        Arrivals(max(seen.generated_tok_s.p95, seen.generated_tok_s.mean) / generated.mean, prompt, generated),
         worst([prompt_origin, origin, seen.generated_tok_s.provenance]),
         tuple(
             f"{name} of {lengths.mean:.0f} tokens on average, {spread}"

@@ -54,8 +54,8 @@ class Latencies:
     def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
         """The worst verdict and, unless it passes, what is forecast against which SLO.
 
-        `point`: means at the p95 demand after the change. Where quantiles are not known they can only fail: a mean that
-        misses an SLO for the 95th percentile misses it for sure.
+        `point`: means at the p95 demand after the change. Where quantiles are not known they can only fail: a mean
+        above an objective leaves no hope for the tail, and one below it says nothing of the tail.
         """
         if self.after is None:
             means = (("mean TTFT", slo.ttft_ms, point.ttft_ms), ("mean TPOT", slo.tpot_ms, point.tpot_ms))
@@ -71,7 +71,7 @@ class Latencies:
 def latencies(
     now: Deployment, to: Deployment, seen: Evidence, asked: Demand, market: Market, known: Calibration, slo: Slo
 ) -> Latencies:
-    """The forecast of both; what is the fewest copies counts in the load of all `now.replicas`."""
+    """The forecast of both. The fewest copies are for the load of all `now.replicas` together."""
     try:
         requests = arrivals(seen)
         before, after = (latency(each, asked.load, requests.arrivals, market, known) for each in (now, to))
@@ -86,7 +86,8 @@ def latencies(
     except Abstained as reason:
         return Latencies(unknown=str(reason))
     origin = worst([requests.provenance, Provenance.FORECAST])
-    return Latencies(before, after, fewest, origin, (*requests.assumptions, *after.assumptions))
+    alike = (f"each of its {now.replicas} replicas gets as many requests",) if now.replicas > 1 else ()
+    return Latencies(before, after, fewest, origin, (*requests.assumptions, *after.assumptions, *alike))
 
 
 def _judged(figure: str, limit: float, at: Range, overloaded: float = 0.0) -> tuple[str, str | None]:

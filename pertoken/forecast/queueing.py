@@ -20,6 +20,8 @@ STATES = 48
 SPREAD = 6.0
 """Standard deviations of the number of requests that are covered."""
 BISECTIONS = 44
+MOST_UTILIZED = 1 - 1e-9
+"""Utilization from which a load counts as above the capacity: rounding decides no nearer."""
 LEVELS = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.87, 0.95, 1.0])
 """Parts the speeds of a step over the states of the batch are divided into: finer where a 95th percentile lies."""
 CELLS = 24
@@ -74,7 +76,7 @@ class UnderLoad:
     @property
     def saturated(self) -> NDArray[np.bool_]:
         """Whether the load exceeds the capacity."""
-        return self.utilization >= 1
+        return self.utilization >= MOST_UTILIZED
 
 
 def under_load(
@@ -90,7 +92,7 @@ def under_load(
     limit = np.maximum(service.limit, 1.0)
     chain = _Chain(service, generated, limit)
     capacity = chain.finished_per_s(limit[:, None])[:, 0]
-    stable = rate < capacity * (1 - 1e-9)
+    stable = rate / capacity < MOST_UTILIZED
     states = chain.states(np.where(stable, rate, 0.5 * capacity), capacity)
     waits = np.where(stable, states.full, 1.0)
     running = np.where(stable, states.running, limit)

@@ -72,3 +72,9 @@ def test_counted_drafts_tell_the_chance_of_a_drafted_token() -> None:
     found = demand(evidence(**known, spec_acceptance_rate=0.35, spec_acceptance_length=2.4)).load.acceptance
     assert found is not None and sum(found**n for n in (1, 2, 3, 4)) == pytest.approx(1.4)
     assert demand(low_batch()).load.acceptance is None
+
+
+def test_a_host_that_is_idle_in_most_minutes_still_has_arrivals() -> None:
+    rare = Series(mean=2, p50=0, p95=0, max=300, n=1440, provenance=Provenance.COUNTER)
+    found = arrivals(Evidence(dict(low_batch().items()) | {"generated_tok_s": rare}))
+    assert found.arrivals.requests_per_s == pytest.approx(2 / 400, rel=0.01)

@@ -74,6 +74,8 @@ def test_the_fewest_copies_hold_what_all_replicas_get() -> None:
     assert one.replicas is not None and all_of_them.replicas is not None
     for alone, together in zip(one.replicas, all_of_them.replicas, strict=True):
         assert alone is not None and together is not None and alone < together <= 8 * alone
+    said = "each of its 8 replicas gets as many requests"
+    assert said in all_of_them.assumptions and said not in one.assumptions
     before, after = all_of_them.replicas
     assert before is not None and after is not None and after < before
 
