@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import time
 from dataclasses import asdict, dataclass
 
 import psutil
@@ -20,6 +21,8 @@ from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.units import format_duration
 
+APART_S = 0.2
+"""Between two looks: kernels count CPU time in hundredths of a second, GPUs their activity in tenths."""
 _METRICS = {
     "util_1e4": "utilization",
     "memory_used_bytes": "memory",
@@ -54,6 +57,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     """Look at everything once; every fault is a finding."""
     with looking(settings) as looker:
         looker.look()
+        time.sleep(APART_S)
         look = looker.look()  # what is told per time needs two
     found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
     found += _machine(look.identity)

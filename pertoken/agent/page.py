@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import compress
 from math import inf, nan
-from operator import sub
+from operator import ne, sub
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -127,9 +128,7 @@ class Parser:
             return None
         numbers: list[str] = []
         found: list[tuple[_Place, str]] = []
-        for line, before, (head, place) in zip(lines, self._lines, self._places, strict=True):
-            if line == before:
-                continue
+        for line, (head, place) in compress(zip(lines, self._places, strict=True), map(ne, lines, self._lines)):
             if not head or not line.startswith(head):
                 return None
             value = line[len(head) :]
