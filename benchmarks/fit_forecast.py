@@ -14,17 +14,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
-from benchmarks.forecast_folds import MACRO, Predicted, cluster_weights, clusters, held, leave_out, predict, quantile
+from benchmarks.forecast_folds import (
+    FOLDS,
+    MACRO,
+    Predicted,
+    cluster_weights,
+    clusters,
+    held,
+    leave_out,
+    predict,
+    quantile,
+)
+from benchmarks.forecast_pairs import reasons, slow_down
 from benchmarks.performance import BadFile, Measurements, Pairs, measured, read
+from benchmarks.power import Watts
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
 from pertoken.forecast.terms import OVERHEAD_S, TERMS
 
 SHIPPED = Path(__file__).parents[1] / "pertoken/forecast/efficiency.toml"
 LICENSED = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
-FOLDS = ("gpu", "model", "source")
 SHARES = (1.0, 0.6, 0.2)
 """Shares of a deviation that are tried for each kind of change, the most trusting first."""
 LEAST_GAIN = 0.02
@@ -72,6 +84,7 @@ def held_out(
 
 def transfers(
     pairs: Pairs,
+    counted: NDArray[np.bool_],
     by_fold: Callable[[Callable[[str], Array], str | None], list[Predicted]],
     progress: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
@@ -79,9 +92,8 @@ def transfers(
     names = prior().names
     found: dict[str, dict[str, float]] = {}
     labels, kinds = clusters(pairs), pairs.column("kind")
-    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     for kind in sorted(set(kinds)):
-        rows = np.flatnonzero((kinds == kind) & trusted)
+        rows = np.flatnonzero((kinds == kind) & counted)
         if len(set(labels[rows])) < FEWEST_CLUSTERS or kind == "switch_engine":
             continue
         progress(f"what outlives {kind}")
@@ -108,14 +120,13 @@ def transfers(
     return found
 
 
-def attenuations(pairs: Pairs, folds: list[Predicted]) -> dict[str, float]:
+def attenuations(pairs: Pairs, counted: NDArray[np.bool_], folds: list[Predicted]) -> dict[str, float]:
     """What measured log-ratios are of predicted ones on pairs left out, by kind: the slope of least absolute error,
     clusters weighing the same; 1 where that is nearly as good."""
     found = {}
     labels, kinds = clusters(pairs), pairs.column("kind")
-    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     for kind in sorted(set(kinds) - {"switch_engine"}):
-        rows = np.flatnonzero((kinds == kind) & trusted)
+        rows = np.flatnonzero((kinds == kind) & counted)
         if len(set(labels[rows])) < FEWEST_CLUSTERS:
             continue
         weights = cluster_weights(labels[rows])
@@ -131,14 +142,13 @@ def attenuations(pairs: Pairs, folds: list[Predicted]) -> dict[str, float]:
 
 
 def errors(
-    pairs: Pairs, folds: list[Predicted], measurements: Measurements, absolute: Array
+    pairs: Pairs, counted: NDArray[np.bool_], folds: list[Predicted], measurements: Measurements, absolute: Array
 ) -> dict[str, dict[str, float]]:
     """What intervals of each kind must be so that 80 % of left-out pairs lie within, each cluster weighing the same."""
     rules, found = design()["interval"], {}
     labels, kinds = clusters(pairs), pairs.column("kind")
-    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     for kind in sorted(set(kinds)):
-        rows = np.flatnonzero((kinds == kind) & trusted)
+        rows = np.flatnonzero((kinds == kind) & counted)
         if not len(rows):
             continue
         n = len(set(labels[rows]))
@@ -262,7 +272,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
         out.writerows(rows)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Fit, print the differences, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path, help="folder with measurements.csv and pairs.csv")
@@ -272,7 +282,8 @@ def main() -> None:
     parser.add_argument(
         "--as-of", default=None, help="date the measurements were collected (default: the shipped one's)"
     )
-    options = parser.parse_args()
+    parser.add_argument("--licensed", type=Path, help="folder to write the rows that may be copied to, and their pairs")
+    options = parser.parse_args(arguments)
     try:
         measurements, pairs = read(options.path / "measurements.csv", options.path / "pairs.csv")
     except BadFile as error:
@@ -287,14 +298,19 @@ def main() -> None:
     evidence = Evidence(measurements, pairs)
     values = fit(evidence)
     by_fold = held_out(measurements, pairs, evidence, values, progress)
-    kept = transfers(pairs, by_fold, progress)
+    watts = Watts(measurements)
+    counted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
+    counted &= np.array([not why for why in reasons(measurements, pairs)])
+    kept = transfers(pairs, counted, by_fold, progress)
     names = prior().names
     raw = by_fold(lambda kind: np.array([kept.get(kind, {}).get(name, 1.0) for name in names]), None)
-    slopes = attenuations(pairs, raw)
+    slopes = attenuations(pairs, counted, raw)
     damping = np.array([slopes.get(kind, 1.0) for kind in pairs.column("kind")])
     folds = [Predicted(damping * each.log_ratio, each.log_sd) for each in raw]
+    for fold in folds:
+        slow_down(watts, pairs, fold)
     absolute = evidence.log_tok_s - evidence.predict(values)[0]
-    widths = errors(pairs, folds, measurements, absolute)
+    widths = errors(pairs, counted, folds, measurements, absolute)
     some_measurements, some_pairs = licensed(measurements, pairs)
     if options.licensed:
         write_rows(options.licensed / "measurements.csv", some_measurements.rows)

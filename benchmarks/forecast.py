@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.fit_forecast import FOLDS
 from benchmarks.forecast_baselines import baselines, noise_floor
 from benchmarks.forecast_fit import Evidence, fit
-from benchmarks.forecast_folds import MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
+from benchmarks.forecast_folds import FOLDS, MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
+from benchmarks.forecast_pairs import reasons, slow_down
 from benchmarks.performance import BadFile, Measurements, Pairs, read, with_carried
-from benchmarks.power import CAPPED, Watts, by_kind, log_ratios
+from benchmarks.power import Watts, by_kind, log_ratios
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
@@ -57,23 +57,6 @@ def _damped(kind: str) -> float:
     return attenuation([kind])
 
 
-def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
-    """Why a pair is not predicted; empty where it is.
-
-    A device nobody knows is only a reason where it is what changes: elsewhere both sides share the guess.
-    """
-    found = []
-    for before, after, row in zip(pairs.before, pairs.after, pairs.rows, strict=True):
-        doubts = {each for end in (before, after) for each in measurements.doubts[end].split("; ") if each}
-        moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
-        swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
-        said = [each for each in doubts if ("device" in each and moved) or ("size" in each and swapped)]
-        if row["kind"] == "switch_engine":
-            said += [each for each in doubts if "engine" in each]
-        found.append("; ".join(sorted(said)))
-    return found
-
-
 def half_widths(pairs: Pairs, predicted: Predicted) -> Array:
     """Half widths of the 80 % intervals of log-ratios."""
     kinds = pairs.column("kind")
@@ -82,6 +65,19 @@ def half_widths(pairs: Pairs, predicted: Predicted) -> Array:
         rows = kinds == kind
         found[rows] = half_width([kind], predicted.log_sd[rows])
     return found
+
+
+def by_shipped_table(measurements: Measurements, pairs: Pairs, watts: Watts) -> tuple[Predicted, Array, list[str]]:
+    """(predictions, half widths of their 80 % intervals, why a pair is not predicted or "")."""
+    found = predict(measurements, pairs, efficiency(), deviation(), _kept, damped=_damped)
+    slow_down(watts, pairs, found)
+    half = half_widths(pairs, found)
+    finite = np.isfinite(found.log_ratio) & (half < np.log(np.finfo(float).max) / 2)
+    why = [
+        reason or ("" if known else "its cells give no finite number")
+        for reason, known in zip(reasons(measurements, pairs), finite, strict=True)
+    ]
+    return found, half, why
 
 
 def tables(
@@ -187,14 +183,6 @@ def cut_rows(
     return rows
 
 
-def slow_down(watts: Watts, pairs: Pairs, predicted: Predicted) -> None:
-    """Put what the power model says of changes that only slow a device down in the place of no change."""
-    with np.errstate(all="ignore"):
-        tok_s, _ = log_ratios(watts, pairs, predicted.log_ratio)
-    slowed = np.isin(pairs.column("kind"), CAPPED) & np.isfinite(tok_s)
-    predicted.log_ratio[slowed] = tok_s[slowed]
-
-
 def energy_tables(
     watts: Watts, pairs: Pairs, log_tok_s: Array, abstained: NDArray[np.bool_]
 ) -> dict[str, dict[str, Score]]:
@@ -262,15 +250,8 @@ def main() -> None:
         if sys.stderr.isatty():
             print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
-    shipped = predict(measurements, pairs, efficiency(), deviation(), _kept, damped=_damped)
     watts = Watts(measurements)
-    slow_down(watts, pairs, shipped)
-    half = half_widths(pairs, shipped)
-    numbers = np.isfinite(shipped.log_ratio) & np.isfinite(half)
-    why = [
-        reason or ("" if number else "its cells give no finite number")
-        for reason, number in zip(reasons(measurements, pairs), numbers, strict=True)
-    ]
+    shipped, half, why = by_shipped_table(measurements, pairs, watts)
     abstained = np.array([bool(each) for each in why])
     if options.out:
         write(options.out, pairs, shipped, half, why)

@@ -52,7 +52,8 @@ def parameters() -> Parameters:
     for place, term in enumerate(TERMS):
         for name in table["adjusts"][term]:
             for tag in table["groups"].get(name, [name]):
-                found.append((place, tag_names().index(tag), 0.0, table["spread"].get(tag, table["spread"]["other"])))
+                mean = table["means"].get(term, {}).get(tag, 0.0)
+                found.append((place, tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"])))
     term_places, tags, means, sds = zip(*found, strict=True)
     return Parameters(np.array(term_places), np.array(tags), np.array(means), np.array(sds))
 
@@ -81,6 +82,9 @@ class Evidence:
         clusters = _joined(measurements.column("source"), measurements.column("model"), measurements.column("gpu"))
         trusted = np.array([table["row_trust"].get(each, 0.0) for each in measurements.column("trust")])
         self.row_weight = trusted * np.isfinite(self.log_tok_s) * _share(clusters, table["most_per_cluster"])
+        # What a row on a device or of a model that nobody knows says of the constants is nothing.
+        strange = np.array(["device" in doubts or "size" in doubts for doubts in measurements.doubts])
+        self.row_weight = self.row_weight * ~strange
         self.before, self.after = pairs.before, pairs.after
         self.log_ratio = self.log_tok_s[self.after] - self.log_tok_s[self.before]
         trusted = np.array([table["pair_trust"].get(each, 0.0) for each in pairs.column("trust")])

@@ -13,6 +13,8 @@ from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, Efficiency
 
+FOLDS = ("gpu", "model", "source")
+"""Columns of which each value is left out in turn."""
 MACRO = (
     "quantize_fp8",
     "quantize_int8",

@@ -7,6 +7,7 @@ licence allows their redistribution.
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecast_fit import running
-from benchmarks.forecast_folds import Score, clusters, predict, score
-from benchmarks.performance import BadFile, Measurements, Pairs, device, number, read
+from benchmarks.forecast_folds import Score, cluster_weights, clusters, predict, score
+from benchmarks.performance import BadFile, Measurements, Pairs, read
+from benchmarks.performance_cells import Cells
+from benchmarks.performance_devices import device
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import deviation, efficiency, transfer
@@ -28,6 +31,9 @@ CAPPED = ("power_cap", "clock_lock")
 NAMES = ("active", "memory", "memory_exponent", "compute", "compute_exponent")
 START = np.array([0.4, 0.3, 0.4, 1.5, 0.6])
 LEAST, MOST = np.array([0.0, 0.0, 0.1, 0.0, 0.1]), np.array([2.0, 3.0, 2.0, 8.0, 2.0])
+BOUND = ("weight_only_memory_bound", "overhead_bound")
+"""Shares of `[clock]` that measured caps tell; the others are assumed."""
+BOUND_SHARES = tuple(round(0.05 * step, 2) for step in range(21))
 STEPS = 60
 ROBUST = 0.1
 """Log errors beyond this count less (Huber)."""
@@ -74,8 +80,8 @@ class Watts:
         return Device(self.device.idle_w[rows], self.device.limit_w[rows])
 
 
-def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> Array:
-    return np.array([np.nan if (found := number(row.get(column))) is None else found for row in rows])
+def _numbers(rows: Sequence[Cells], column: str) -> Array:
+    return np.array([np.nan if (found := row.number(column)) is None else found for row in rows])
 
 
 def _highest(labels: NDArray[np.str_], values: Array) -> Array:
@@ -113,7 +119,13 @@ def fit(watts: Watts, rows: NDArray[np.bool_]) -> Array:
     return at
 
 
-def log_ratios(watts: Watts, pairs: Pairs, log_tok_s: Array, constants: Array | None = None) -> tuple[Array, Array]:
+def log_ratios(
+    watts: Watts,
+    pairs: Pairs,
+    log_tok_s: Array,
+    constants: Array | None = None,
+    bounds: Mapping[str, float] | None = None,
+) -> tuple[Array, Array]:
     """Logarithms of the ratios of output tokens/s and of joules per token, after over before; NaN where not known.
 
     `log_tok_s`: the forecast ratio of tokens/s; returned as it is but for changes that only slow the device down.
@@ -128,7 +140,7 @@ def log_ratios(watts: Watts, pairs: Pairs, log_tok_s: Array, constants: Array | 
     slows = np.isin(pairs.column("kind"), CAPPED)
 
     candidates = watts.measurements.candidates.take(before)
-    bound = clock_bound(candidates, steady(candidates, efficiency(), watts.running[before]))
+    bound = clock_bound(candidates, steady(candidates, efficiency(), watts.running[before]), bounds)
     device = watts.of(before)
     cap = [np.where(np.isfinite(watts.cap_w[rows]), watts.cap_w[rows], np.inf) for rows in (before, after)]
     clock = [np.where(np.isfinite(watts.clock_share[rows]), watts.clock_share[rows], 1.0) for rows in (before, after)]
@@ -152,6 +164,18 @@ def _stretch_and_watts(
 ) -> tuple[Array, Array]:
     capped, locked = under_cap(device, free_w, bound, cap_w), at_clock(device, free_w, bound, clock_share)
     return np.stack([capped.stretch, capped.power_w]), np.stack([locked.stretch, locked.power_w])
+
+
+def fit_clock(watts: Watts, pairs: Pairs, rows: NDArray[np.bool_]) -> dict[str, float]:
+    """Shares of `[clock]` with the least absolute log error of tokens/s of these pairs, clusters weighing the same."""
+    weights = cluster_weights(clusters(pairs)[rows])
+
+    def loss(bounds: Mapping[str, float]) -> float:
+        found = log_ratios(watts, pairs, np.zeros(len(pairs.before)), bounds=bounds)[0]
+        return float(np.average(np.abs(found[rows] - pairs.log_ratio[rows]), weights=weights))
+
+    tried = [dict(zip(BOUND, shares, strict=True)) for shares in itertools.product(BOUND_SHARES, repeat=len(BOUND))]
+    return min(tried, key=loss)
 
 
 def by_kind(pairs: Pairs, predicted: Array) -> dict[str, Score]:
@@ -217,6 +241,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         free = rows & np.isin(measurements.column("licence"), FREE)
         for name, which in (("all rows", rows), ("rows free to redistribute", free)):
             constants = ", ".join(f"{key} = {value:.3f}" for key, value in zip(NAMES, fit(watts, which), strict=True))
+            print(f"{name} ({which.sum()}): {constants}", file=sys.stderr)
+        capped = (pairs.column("kind") == "power_cap") & (pairs.column("trust") != "low")
+        capped &= np.isfinite(pairs.log_ratio) & np.isfinite(watts.cap_w[pairs.before] + watts.cap_w[pairs.after])
+        free = np.isin(measurements.column("licence"), FREE)
+        for name, which in (("all caps", capped), ("caps free to redistribute", capped & free[pairs.before])):
+            constants = ", ".join(f"{key} = {value}" for key, value in fit_clock(watts, pairs, which).items())
             print(f"{name} ({which.sum()}): {constants}", file=sys.stderr)
     means = {name: np.mean([each.median for each in by_kind(pairs, logs).values()]) for name, logs in predicted.items()}
     text = report(

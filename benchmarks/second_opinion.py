@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.blend import FOLDS, Pair, learn, left_out, macro, per_kind
-from benchmarks.forecast import fold_predictions, reasons
+from benchmarks.forecast import fold_predictions
 from benchmarks.forecast_fit import Evidence, fit
+from benchmarks.forecast_pairs import reasons
 from benchmarks.performance import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array

@@ -26,8 +26,12 @@ For each pair of public measurements the forecast sees the whole row before the 
 configuration. Errors are |predicted/measured - 1| of output tokens/s, median / p90. Each (source, model, GPU) weighs
 the same; pairs marked as little trustworthy are left out. A host of yours is a device, a model and a source the table
 has not seen, so the figures that count leave each GPU, model and source out in turn and refit the constants. The shares
-under `[transfer]` and `[attenuation]` and the widths under `[error]` were chosen on those same left-out pairs; that
-makes the figures a little optimistic.
+under `[transfer]` and `[attenuation]`, the widths under `[error]` and how little far-off rows count in the fit were
+chosen on those same left-out pairs, not in folds of their own; that makes the figures a little optimistic.
+
+A pair that is not predicted counts as no change: here a change of the engine, whose direction was a coin toss on pairs
+left out; a cache in FP8 on hardware that cannot multiply FP8; speculation in a batch where nobody tells how much is
+drafted; prefix caching and chunked prefill where the rows tell nothing of hits or chunks.
 """
 _MISSING = """\
 Where two rows differ, what sets them apart is the evidence that is missing: engine versions, mixtures, batches that

@@ -45,7 +45,9 @@ class Drivers:
         every other device known is lost with the reason.
         """
         reading, events = self._read(processes, deadline_s)
-        return replace(reading, devices=tuple(self._aged(device) for device in reading.devices)), events
+        devices = [self._aged(device) for device in reading.devices]
+        lost = any(device.lost for device in devices)
+        return (replace(reading, devices=tuple(devices)) if lost else reading), events
 
     def close(self) -> None:
         """End the sampler; one that hangs is left to end by itself."""

@@ -51,6 +51,8 @@ class _Child:
             env=environment,
             process_group=0,  # Ctrl-C is for the agent.
         )
+        self._poll = select.poll()
+        self._poll.register(self.process.stdout, select.POLLIN)  # type: ignore[arg-type]  # a pipe, as asked for
 
     def ask(self, processes: bool) -> None:
         assert self.process.stdin is not None
@@ -63,10 +65,8 @@ class _Child:
     def answer(self, clock: Clock, until_s: float) -> bytes | None:
         """Its next line, or None if there is none by then. Raises _Ended."""
         assert self.process.stdout is not None
-        poll = select.poll()
-        poll.register(self.process.stdout, select.POLLIN)
         while b"\n" not in self._rest:
-            if not poll.poll(max(0.0, until_s - clock()) * 1000):
+            if not self._poll.poll(max(0.0, until_s - clock()) * 1000):
                 return None
             part = self.process.stdout.read(2**16)
             if not part:
@@ -140,7 +140,7 @@ class Sampler:
                 gaps = (Gap("sampler", "failing", why, "see the lines before this in the agent's log"),)
             else:
                 self._backoff = Backoff(self._clock)
-                return replace(reading, gaps=reading.gaps + gaps)
+                return replace(reading, gaps=reading.gaps + gaps) if gaps else reading
         else:
             self._backoff.failed()
         raise SamplerDied(

@@ -1,21 +1,27 @@
-"""One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page."""
+"""One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page.
 
-import io
+Replies are read here as RFC 9112 has them (a length, chunks, or up to the end of the connection): what `http.client`
+does with a few headers costs more than the page they come with.
+"""
+
+import re
 import socket
 import ssl
 import string
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
-from typing import Any, cast
+from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from pertoken.access import Access
 from pertoken.config import Settings
 
 _CHUNK = 65_536
+_HEAD = 65_536
+"""Longest status line and headers."""
+_STATUS = re.compile(r"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?").fullmatch
 _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0.0;q=0.5"
 
@@ -87,9 +93,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, parts, deadline) as sock:
             deadline.limit(sock)
             sock.sendall(_request(method, parts, {**headers, **bearer}))
-            response = HTTPResponse(cast(socket.socket, _Source(sock, deadline)))
-            response.begin()
-            return _reply(response, at, limits)
+            return _reply(_Stream(sock, deadline), at, limits)
     except TimeoutError:
         raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:
@@ -97,7 +101,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         raise ScrapeError("access", f"{at}: no trusted connection ({told})") from None
     except ConnectionError:
         raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
-    except (HTTPException, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {str(error)[:80]}") from None
 
 
@@ -128,21 +132,81 @@ class _Deadline:
         sock.settimeout(left)
 
 
-class _Source(io.RawIOBase):
-    """A socket as the file that `HTTPResponse` reads: no read lasts beyond the deadline."""
+class _Stream:
+    """What a server sends, taken part by part; no read lasts beyond the deadline."""
 
     def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
         self._sock, self._deadline = sock, deadline
+        self._taken = b""
+        """Received already, and not wanted yet."""
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self, _CHUNK)
+    def part(self, most: int = _CHUNK) -> bytes:
+        """What comes next; nothing at its end."""
+        if not self._taken:
+            self._deadline.limit(self._sock)
+            self._taken = self._sock.recv(_CHUNK)
+        part, self._taken = self._taken[:most], self._taken[most:]
+        return part
 
-    def readable(self) -> bool:
-        return True
+    def until(self, end: bytes) -> bytes:
+        """All up to `end`, which is left out. Raises ValueError if it does not come, ConnectionError for nothing."""
+        text = b""
+        while (at := text.find(end)) < 0:
+            part = self.part()
+            if not part and not text:
+                raise ConnectionResetError
+            if not part or len(text) > _HEAD:
+                raise ValueError(f"no end of {text[:40]!r}")
+            text += part
+        self._taken = text[at + len(end) :] + self._taken
+        return text[:at]
 
-    def readinto(self, buffer: Any) -> int:
-        self._deadline.limit(self._sock)
-        return self._sock.recv_into(buffer)
+
+def _head(stream: _Stream) -> tuple[int, dict[str, str]]:
+    """Status and header fields of a reply, their names in small letters; of one told twice the first."""
+    first, *lines = stream.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+    status = _STATUS(first)
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise ValueError(f"not a header: {line[:40]!r}")
+        fields.setdefault(name.lower(), value.strip())
+    if status is None:
+        raise ValueError(f"not a status line: {first[:40]!r}")
+    return int(status[1]), fields
+
+
+def _body(stream: _Stream, fields: Mapping[str, str]) -> Iterator[bytes]:
+    """The body, however long it says it is. Raises ValueError if it ends before."""
+    if "transfer-encoding" in fields:
+        if fields["transfer-encoding"].lower() != "chunked":
+            raise ValueError(f"sent as {fields['transfer-encoding'][:40]}")
+        while size := int(_digits(stream.until(b"\r\n").decode("latin-1").partition(";")[0].strip(), 16), 16):
+            yield from _exactly(stream, size)
+            if stream.until(b"\r\n"):
+                raise ValueError("a chunk does not end where it says")
+    elif "content-length" in fields:
+        yield from _exactly(stream, int(_digits(fields["content-length"], 10)))
+    else:
+        while part := stream.part():
+            yield part
+
+
+def _exactly(stream: _Stream, size: int) -> Iterator[bytes]:
+    left = size
+    while left:
+        part = stream.part(left)
+        if not part:
+            raise ValueError(f"{size - left} of {size} bytes")
+        left -= len(part)
+        yield part
+
+
+def _digits(text: str, base: int) -> str:
+    if not 0 < len(text) <= 16 or set(text) - set(string.hexdigits if base == 16 else string.digits):
+        raise ValueError(f"{text[:40]!r} is not a length")
+    return text
 
 
 def _connected(addresses: Sequence[_Address], at: str, deadline: _Deadline) -> socket.socket:
@@ -181,32 +245,28 @@ def _request(method: str, parts: SplitResult, more: Mapping[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", errors="replace")
 
 
-def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
-    if response.status != 200:
-        elsewhere = response.headers.get("Location")
+def _reply(stream: _Stream, at: str, limits: Limits) -> Reply:
+    status, fields = _head(stream)
+    if status != 200:
+        elsewhere = fields.get("location")
         where = f" to {elsewhere[:200]}, which is not followed" if elsewhere else ""
-        kind = "access" if response.status in (401, 403) else "http"
-        raise ScrapeError(kind, f"{at}: answered {response.status}{where}", response.status)
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        raise ScrapeError("access" if status in (401, 403) else "http", f"{at}: answered {status}{where}", status)
+    encoding = fields.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
         raise ScrapeError("malformed", f"{at}: encoded as {encoding[:40]}, which was not asked for")
     inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    body = bytearray()
-    promised, received = response.length, 0
-    while received != promised and (chunk := response.read1(_CHUNK)):
-        received += len(chunk)
+    body, received = bytearray(), 0
+    for part in _body(stream, fields):
+        received += len(part)
         if inflate is None:
-            body += chunk
+            body += part
         else:
             try:
-                body += inflate.decompress(chunk, limits.page_bytes + 1 - len(body))
+                body += inflate.decompress(part, limits.page_bytes + 1 - len(body))
             except zlib.error as error:
                 raise ScrapeError("malformed", f"{at}: not gzip: {error}") from None
         if max(received, len(body)) > limits.page_bytes:
             raise ScrapeError("too_large", f"{at}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
-    if promised is not None and received < promised:
-        raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {received} of {promised} bytes")
     if inflate is not None and (not inflate.eof or inflate.unused_data):
         raise ScrapeError("malformed", f"{at}: its gzip stream does not end where the reply ends")
-    headers = response.headers
-    return Reply(bytes(body), headers.get("Content-Type", ""), headers.get("Process-Start-Time-Unix", ""))
+    return Reply(bytes(body), fields.get("content-type", ""), fields.get("process-start-time-unix", ""))

@@ -68,6 +68,8 @@ class Candidates:
     max_num_seqs: Array
     memory_share: Array
     """Share of device memory the engine may use, 0 to 1."""
+    share_of_free: Array
+    """1 where the engine takes `memory_share` of what its weights leave for the cache, 0 where of all memory."""
     accepted_len: Array
     """Tokens generated per step of a sequence: 1 without speculative decoding."""
     drafted_len: Array

@@ -22,7 +22,10 @@ def free_bytes(c: Candidates) -> Array:
 
     Memory is what the driver reports: an "80 GB" H100 has 85.5e9 bytes.
     """
-    return c.memory_bytes * c.memory_share - weight_bytes(c) - defaults().reserved_bytes
+    taken = weight_bytes(c) + defaults().reserved_bytes
+    return np.where(
+        c.share_of_free > 0, (c.memory_bytes - taken) * c.memory_share, c.memory_bytes * c.memory_share - taken
+    )
 
 
 def kv_tokens(c: Candidates) -> Array:

@@ -71,6 +71,20 @@ def has_fp8_cache(arch: str) -> bool:
     return arch in _table()["fp8_cache"]["architectures"]
 
 
+@cache
+def assumed_kv_dtype(engine: str | None, weight_dtype: str | None, arch: str) -> str | None:
+    """The cache dtype of an engine that was not told one; None for 16 bits."""
+    rule = _table()["kv_of_checkpoint"]
+    follows = engine in rule["engines"] and weight_dtype in rule["weights"] and has_fp8_cache(arch)
+    return "fp8" if follows else None
+
+
+@cache
+def takes_share_of_free(engine: str | None) -> bool:
+    """Whether an engine's share of memory is one of what its weights leave, not of all memory."""
+    return engine in _table()["memory_share"]["of_free"]
+
+
 def engine_tag(engine: str) -> str | None:
     """The efficiency tag of an engine as discovery names it; empty for the base, None without a prior."""
     found: str | None = _table()["engines"].get(engine)

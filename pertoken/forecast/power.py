@@ -23,7 +23,7 @@ COMPUTE = ("decode_flops", "prefill_flops", "prefill_attention")
 LINKS = ("all_reduce_latency", "all_reduce_bytes")
 BISECTIONS = 50
 Busy = Mapping[str, float]
-"""Constants of `[busy]`: active, memory, memory_exponent, compute, compute_exponent."""
+"""Constants by their names in a section of `power.toml`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ def joule_per_token(c: Candidates, power_w: Array, running: Array, token_s: Arra
     return power_w * c.tp * c.pp * c.dp * token_s / running
 
 
-def clock_bound(c: Candidates, state: Steady) -> Array:
-    """Share of a step that stretches as the clock falls, 0 to 1, shape (n,)."""
-    x = _table()["clock"]
+def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Array:
+    """Share of a step that stretches as the clock falls, 0 to 1, shape (n,); `clock` replaces shares of `[clock]`."""
+    x = {**_table()["clock"], **(clock or {})}
     memory = np.where(c.weight_only > 0, x["weight_only_memory_bound"], x["memory_bound"])[:, None]
     bound = np.full((len(c), len(TERMS)), float(x["overhead_bound"]))
     bound[:, _places(MEMORY)] = memory

@@ -1,6 +1,7 @@
 """Deployments resolved against the catalog: every number the serving model needs, or the reason it is not known."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,12 +11,14 @@ from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import tag_row
 from pertoken.forecast.formats import (
     Format,
+    assumed_kv_dtype,
     defaults,
     engine_tag,
     gguf_format,
     hardware_tag,
     has_fp8_cache,
     kv_bytes_per_value,
+    takes_share_of_free,
     weight_format,
 )
 
@@ -23,6 +26,8 @@ PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""
 SLOW_LINK_BYTES_PER_S = 128e9
 """Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
+VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
+"""Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
 BISECTIONS = 40
 BASE_ACTIVE_PARAMS = 8e9
 """The graded tag `small` is 0 from here on."""
@@ -133,8 +138,11 @@ def device_columns(accelerator: Accelerator) -> dict[str, float]:
     }
 
 
-def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | None) -> list[str]:
-    """Tags of a device with a kind of kernels and a cache dtype. Raises Abstained for an unknown architecture."""
+def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | None, engine: str | None) -> list[str]:
+    """Tags of a device with a kind of kernels and a cache dtype under an engine's tag.
+
+    Raises Abstained for an unknown architecture.
+    """
     arch = hardware_tag(accelerator.arch)
     if arch is None:
         raise Abstained(f"there is no measured prior for the architecture {accelerator.arch} of {accelerator.name}")
@@ -144,7 +152,7 @@ def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | Non
     if weight_only and arch in ("ampere", "ada", "turing"):
         held.append("weight-only-before-hopper")
     if kv_bytes_per_value(kv_dtype) == 1:
-        held.append("kv-8-bit")
+        held.append("kv-8-bit-vllm" if engine == "vllm" else "kv-8-bit")
         if kv_dtype == "fp8" and not has_fp8_cache(accelerator.arch):
             held.append("kv-fp8-unpacked")
     return held
@@ -161,15 +169,18 @@ def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, 
     engine = engine_tag(deployment.engine)
     if engine is None:
         raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
-    kv_bytes = kv_bytes_per_value(deployment.kv_dtype)
-    if kv_bytes is None:
-        raise Abstained(f"the serving model does not know the dtype {deployment.kv_dtype}")
     hardware = kernels(_format_name(deployment), accelerator)
     tp, pp, dp = layout(deployment)
     # Drafts nobody counted the success of are left to the calibration, as if there were none.
     drafted = 0 if load.acceptance is None else deployment.num_speculative_tokens or 0
     held, graded = model_tags(columns)
-    held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, deployment.kv_dtype)]
+    kv_dtype = deployment.kv_dtype or assumed_kv_dtype(deployment.engine, deployment.weight_dtype, accelerator.arch)
+    kv_bytes = kv_bytes_per_value(kv_dtype)
+    if kv_bytes is None:
+        raise Abstained(f"the serving model does not know the dtype {kv_dtype}")
+    held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, kv_dtype, engine)]
+    if engine == "vllm" and re.match(VLLM_BEFORE_0_8, deployment.engine_version or ""):
+        held.append("vllm-before-0.8")
     if engine:
         held.append(engine)
     columns |= device_columns(accelerator)
@@ -191,6 +202,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, 
         "accepted_len": accepted_len(load.acceptance, drafted),
         "drafted_len": float(drafted),
         "clock_share": 1.0,
+        "share_of_free": float(takes_share_of_free(deployment.engine)),
     }
     return columns, tag_row(held, graded)
 

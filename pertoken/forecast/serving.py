@@ -130,7 +130,7 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     """
     candidate = resolve([deployment], [load], market)
     known = calibration or Calibration()
-    assumptions = _assumptions(deployment)
+    assumptions = _assumptions(deployment, candidate)
     refusal = _refusal(deployment, candidate, market)
     if refusal is not None:
         return Forecast(0.0, refusal=refusal, assumptions=assumptions)
@@ -352,8 +352,10 @@ def _refusal(deployment: Deployment, candidate: Candidates, market: Market) -> s
     return None
 
 
-def _assumptions(deployment: Deployment) -> tuple[str, ...]:
+def _assumptions(deployment: Deployment, candidate: Candidates) -> tuple[str, ...]:
     said = []
+    if deployment.kv_dtype is None and candidate.kv_bytes[0] < 2:
+        said.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if deployment.gpu_memory_utilization is None:
         said.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
     if deployment.max_num_seqs is None:

@@ -1,8 +1,13 @@
-"""Comparing a host's roll-ups with what the server holds: a count and a checksum for each table and stretch of time."""
+"""Comparing a host's roll-ups with what the server holds: a count and a checksum for each table and stretch of time.
+
+A row's checksum is the first 60 bits of the SHA-256 of its values, and a stretch's is the sum of them, so that the
+order of rows does not matter and both sides can compute it where the rows are.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table
@@ -10,7 +15,6 @@ from sqlalchemy import Table
 from pertoken.store.outbox import ROLLED
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.ship_read import Here, Local, Row
-from pertoken.store.ship_sum import Sum, checksum, number_sql
 
 if TYPE_CHECKING:
     import psycopg
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 DAY = 86_400
 _SETTLE_S = 2 * MINUTE
 """How long after its end an hour may still be recomputed by the rows of its last minute."""
+
+Sum = tuple[int, int]
+"""(rows, checksum)"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +71,15 @@ def differing(
                 yield Stretch(table, owner, at, rows, found, theirs.get(at, (0, 0)))
 
 
+def checksum(rows: Sequence[Row]) -> Sum:
+    """Count and checksum of rows as SQLite gives them."""
+    total = 0
+    for row in rows:
+        text = ",".join(["~" if value is None else str(value) for value in row])
+        total += int.from_bytes(sha256(text.encode()).digest()[:8]) >> 4
+    return len(rows), total
+
+
 def _theirs(
     connection: "psycopg.Connection[Any]",
     table: Table,
@@ -81,7 +97,10 @@ def _theirs(
 
 @cache
 def _query(table: Table, owner: str) -> str:
+    values = ", ".join(f"coalesce(\"{column.name}\"::text, '~')" for column in table.columns)
+    text = f"concat_ws(',', {values})"
+    number = f"('x' || left(encode(sha256(convert_to({text}, 'UTF8')), 'hex'), 15))::bit(60)::bigint"
     return (
-        f"SELECT ts / %s * %s, count(*), sum({number_sql(table)}) FROM {table.fullname} "
+        f"SELECT ts / %s * %s, count(*), sum({number}) FROM {table.fullname} "
         f"WHERE {owner} = ANY (%s::bigint[]) AND ts >= %s AND ts < %s GROUP BY 1"
     )

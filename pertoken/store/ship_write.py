@@ -3,6 +3,7 @@
 Nothing is kept in the session from one transaction to the next, so that a pooler may hand each to another one.
 """
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.ship_read import Batch, Here, Row
-from pertoken.store.ship_sum import number, number_sql
 
 if TYPE_CHECKING:
     import psycopg
@@ -24,6 +24,7 @@ STAGED_FROM = 500
 _WAIT = "SET LOCAL statement_timeout = '120s'; SET LOCAL lock_timeout = '30s'"
 _TYPES: dict[type, str] = {BigInteger: "bigint", Integer: "integer", SmallInteger: "smallint", Boolean: "boolean"}
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": None})
+_SPECIAL = re.compile(r"^$|[\"\\(),\s]")
 _FIRST_KEPT = {"first_ts"}
 _OWNERS = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device)
 _ORDER = (*_OWNERS, *(table for table in t.metadata.sorted_tables if table not in _OWNERS))
@@ -119,10 +120,10 @@ def put(
 ) -> None:
     """Rows into one table, within the caller's transaction; `lines` are the same as COPY reads them.
 
-    With `checked` the server tells the number of each row it stored (those it held already it leaves), which has to be
-    that of one that was sent. Raises StoreError if it is not.
+    With `checked` the server tells each row as it stored it (those it held already it leaves), which has to be one that
+    was sent. Raises StoreError if it is not.
     """
-    told = f" RETURNING {number_sql(table)}" if checked else ""
+    told = f" RETURNING {_record(table)}" if checked else ""
     if len(rows) < (STAGED_FROM if staged_from is None else staged_from):
         # A temporary table for a few rows of a thousand hosts would cost the server's catalog more than the rows.
         stored = connection.execute(_from_arrays(table, again) + told, _arrays(table, rows))
@@ -141,8 +142,27 @@ def put(
 
 
 def _check(table: Table, rows: Sequence[Row], stored: "psycopg.Cursor[Any]", checked: bool) -> None:
-    if checked and not {each for (each,) in stored} <= set(map(number, rows)):
+    if checked and not {each for (each,) in stored} <= set(map(_told, rows)):
         raise StoreError(f"{table.name}: the server stored other values than were sent")
+
+
+@cache
+def _record(table: Table) -> str:
+    columns = (f'{table.name}."{each.name}"' + "::int" * isinstance(each.type, Boolean) for each in table.columns)
+    return f"ROW({', '.join(columns)})::text"
+
+
+def _told(row: Row) -> str:
+    """A row as PostgreSQL writes a record."""
+    values = ["" if each is None else _quoted(each) if each.__class__ is str else str(each) for each in row]
+    return f"({','.join(values)})"
+
+
+def _quoted(text: str) -> str:
+    text = text.replace("\0", "")
+    if not _SPECIAL.search(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'
 
 
 def _arrays(table: Table, rows: Sequence[Row]) -> list[list[Any]]:

@@ -1,8 +1,8 @@
 """Reading a database again and holding it against its seals: what differs, of whom, and when.
 
-The pass is cut into small steps, each a short read, so that it can run beside the writer for as long as it likes. Rows
-that changed between two steps would not add up: a seal that seems wrong is looked at again, with its rows, in one
-snapshot, and only then told.
+The pass is cut into small steps, the pages of a table or some hundred rows, each a read of its own, so that it can run
+beside the writer for as long as it likes. Rows that changed between two steps would not add up: a seal that seems wrong
+is looked at again, with its rows, in one snapshot, and only then told.
 """
 
 import sqlite3
@@ -180,7 +180,7 @@ class _Pass:
         self._raw.execute("BEGIN")
         try:
             found = self._ask(f"SELECT {_SUMS} FROM seal WHERE name = ? AND ts = ?", name, start)
-            sealed.sums(self._ask(f"SELECT {', '.join(sealed.columns)} FROM {name}{where}", *values), counted)
+            sealed.sums(self._raw.execute(f"SELECT {', '.join(sealed.columns)} FROM {name}{where}", values), counted)
             n, crc_sum, by_owner = (a - b for a, b in zip(counted[start], found[0] if found else NOTHING, strict=True))
             if n == crc_sum == 0 and by_owner % PRIME == 0:
                 return None

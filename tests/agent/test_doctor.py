@@ -1,8 +1,12 @@
 import os
 from dataclasses import replace
 
+import pytest
+
 from pertoken.agent.doctor import of_device, of_engine
 from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.probes import amd, rapl, resctrl
+from pertoken.agent.probes.nvml import DENIED, NO_ENTRY
 from pertoken.agent.readings import Endpoint, Gap
 from tests.agent.values import engine, gpu
 
@@ -47,3 +51,20 @@ def test_who_holds_a_device_is_named() -> None:
         replace(gpu(0), processes=None, gaps=(Gap("processes", "denied", "hidden", "hostPID: true"),))
     )
     assert (hidden.ok, hidden.remedy) == (False, "hostPID: true")
+
+
+@pytest.mark.parametrize(
+    ("gap", "right"),
+    [
+        (DENIED.gap("power_mw"), "root"),
+        (NO_ENTRY.gap("nvidia"), "/dev/nvidia"),
+        (rapl._DENIED, "CAP_DAC_READ_SEARCH"),
+        (resctrl._DENIED, "CAP_DAC_READ_SEARCH"),
+        (Gap("processes", *amd._STATUS[10]), "groups render and video"),
+    ],
+)
+def test_a_missing_right_is_named_with_the_metric_it_would_give(gap: Gap, right: str) -> None:
+    (_, found) = of_device(replace(gpu(0), processes=None, gaps=(gap,)))
+    assert not found.ok
+    assert found.text == f"{gap.metric}: {gap.reason}"
+    assert found.remedy and right in found.remedy

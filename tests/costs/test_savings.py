@@ -114,9 +114,9 @@ def test_a_layout_that_does_not_fit_is_infeasible_with_its_reason() -> None:
 
 
 def test_a_layout_that_cannot_hold_the_p95_demand_is_infeasible() -> None:
-    heavy = low_batch(generated_tok_s=900, busy_generated_tok_s=1500, running=60, busy=1)
+    heavy = low_batch(generated_tok_s=1300, busy_generated_tok_s=2000, running=60, busy=1)
     found = saved(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8", tp=1), heavy)
-    assert found.infeasible is not None and "p95 is 900" in found.infeasible
+    assert found.infeasible is not None and "p95 is 1300" in found.infeasible
 
 
 def test_more_than_a_quarter_slower_needs_an_slo_that_allows_it() -> None:
@@ -128,7 +128,7 @@ def test_more_than_a_quarter_slower_needs_an_slo_that_allows_it() -> None:
     assert allowed.bankable is not None and allowed.bankable[1] > 0
 
 
-@pytest.mark.parametrize(("slo_tpot_ms", "verdict"), [(200, "pass"), (27, "near_miss"), (10, "fail")])
+@pytest.mark.parametrize(("slo_tpot_ms", "verdict"), [(200, "pass"), (35, "near_miss"), (10, "fail")])
 def test_the_slo_verdict_follows_the_forecast_at_the_p95_demand(slo_tpot_ms: float, verdict: str) -> None:
     found = saved(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8", tp=1), slo_tpot_ms=slo_tpot_ms)
     assert found.slo == verdict

@@ -1,5 +1,6 @@
 """What a host ships is what the server holds: once, in its newest revision, whatever happens on the way."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import enroll, request_raw
+from pertoken.store.ids import stable_id
 from pertoken.store.place import Place
+from pertoken.store.rows import EngineCounterSample
 from pertoken.store.ship_read import Local
 from pertoken.store.ship_write import Overtaken, send, stand
 from pertoken.store.write import Writer
@@ -48,10 +51,6 @@ def test_a_late_row_gets_a_new_sequence_and_its_bucket_arrives_again(
     where = host(tmp_path, host="ship-late", minutes=10)
     one = shipper(where, login(owner_url, let_in))
     one.round()
-    from dataclasses import replace
-
-    from pertoken.store.ids import stable_id
-
     row = replace(host_row(), host_id=stable_id("host", "ship-late"), name="ship-late")
     late = tick(NOW - 400)
     samples = tuple(replace(each, host_id=row.host_id) for each in late.samples)
@@ -134,20 +133,26 @@ def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
     assert there(server, where) == here(where)
 
 
+@pytest.mark.parametrize("rows", [1, 10_000], ids=["staged", "as arrays"])
 def test_text_that_needs_escaping_arrives_as_it_was(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, server: Place, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
-    from pertoken.store.ids import stable_id
-
-    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", 1)
-    where = host(tmp_path, host="ship-text", minutes=3)
-    row = replace(host_row(), host_id=stable_id("host", "ship-text"), name="ship-text", os="a\tb\\n\nc\0d \N{SNOWMAN}")
+    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
+    name = f"ship-text-{rows}"
+    where = host(tmp_path, host=name, minutes=3)
+    row = replace(host_row(), host_id=stable_id("host", name), name=name, os="a\tb\\n\nc\0d \N{SNOWMAN}")
+    found = Local(where).here()
+    assert found is not None
+    (epoch_id,) = found.owners["epoch_id"]
+    metrics = ('aborted{reason="a, (b)"}', "a\\b\0", "", "plain")
+    counted = [EngineCounterSample(epoch_id, metric, NOW + 60, 1) for metric in metrics]
     with Writer(where) as writer:
-        writer.commit(replace(tick(NOW + 60), host=row, samples=()))
+        writer.commit(replace(tick(NOW + 60), host=row, samples=tuple(counted)))
+        writer.roll_up()
     shipper(where, login(owner_url, let_in)).round()
-    assert ask(server, "SELECT os FROM telemetry.host WHERE name = 'ship-text'") == "a\tb\\n\ncd \N{SNOWMAN}"
+    assert ask(server, f"SELECT os FROM telemetry.host WHERE name = '{name}'") == "a\tb\\n\ncd \N{SNOWMAN}"
+    arrived = ask(server, "SELECT array_agg(metric) FROM telemetry.engine_counter_1m WHERE epoch_id = :e", e=epoch_id)
+    assert sorted(arrived) == sorted(metric.replace("\0", "") for metric in metrics)
 
 
 def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(

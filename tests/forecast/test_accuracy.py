@@ -2,22 +2,28 @@
 
 import csv
 import json
+import random
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.fit_forecast import licensed, prior
-from benchmarks.forecast import energy_rows, energy_tables, slow_down
+from benchmarks.fit_forecast import licensed, prior, write_rows
+from benchmarks.fit_forecast import main as fit_main
+from benchmarks.forecast import by_shipped_table, energy_rows, energy_tables
 from benchmarks.forecast_baselines import baselines
-from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters
+from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters, running
 from benchmarks.forecast_folds import Predicted, clusters, predict, quantile, score
-from benchmarks.performance import Measurements, Pairs, device, measured, paired, read, with_carried
+from benchmarks.forecast_pairs import slow_down
+from benchmarks.performance import Measurements, Pairs, measured, paired, read, with_carried
+from benchmarks.performance_devices import device
 from benchmarks.power import Watts
 from pertoken.forecast.efficiency import deviation, efficiency, transfer
+from pertoken.forecast.terms import TERMS
 
 DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
 
@@ -78,10 +84,54 @@ def test_rows_on_unknown_devices_and_models_with_blank_cells_are_predicted_or_ab
         else:
             low, likely, high = (float(row[name]) for name in ("low80", "predicted", "high80"))
             assert 0 < low < likely < high < np.inf
-    assert [row["abstained"] for row in found] == ["0", "1", "1", "1", "0", "0"]
-    assert "Foo-9000" in found[1]["reason"]
+    assert [row["abstained"] for row in found] == ["0", "1", "1", "1", "0", "1"]
+    assert "Foo-9000" in found[1]["reason"] and "nothing that differs" in found[5]["reason"]
     assert float(found[0]["predicted"]) > 2
     assert json.loads(done.stdout)["name"] == "forecast"
+
+
+SLIPS = (
+    "",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1e300",
+    "1e-300",
+    "abc",
+    "None",
+    "12,5",
+    "8 ",
+    "99999999999999999999",
+    "π",
+    "GPU",
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_with_slips_still_give_every_pair_a_number_or_a_reason(
+    rows: tuple[Measurements, Pairs], seed: int
+) -> None:
+    chance = random.Random(seed)
+    places = chance.sample(range(len(rows[1].rows)), 60)
+    lines, changes = [], []
+    for place in places:
+        change = dict(rows[1].rows[place])
+        for end in ("before", "after"):
+            line = dict(rows[0].rows[getattr(rows[1], end)[place]])
+            for column in line:
+                if chance.random() < 0.15:
+                    line[column] = chance.choice(SLIPS)
+            lines.append({**line, "key": f"{end} {place}"})
+            change[end] = f"{end} {place}"
+        changes.append(change)
+    measurements = measured(lines)
+    pairs = paired(measurements.rows, changes)
+    found, half, why = by_shipped_table(measurements, pairs, Watts(measurements))
+    said = np.array([not each for each in why])
+    assert said.sum() > 20
+    assert np.isfinite(found.log_ratio[said]).all() and (half[said] > 0).all()
+    assert np.isfinite(fit(Evidence(measurements, pairs), steps=2)).all()
 
 
 @pytest.mark.parametrize(
@@ -245,3 +295,73 @@ def test_a_tighter_power_cap_is_forecast_to_slow_a_device_down_and_other_changes
     predicted = Predicted(np.zeros(2), np.full(2, 0.1))
     slow_down(Watts(measurements), pairs, predicted)
     assert predicted.log_ratio[0] < -0.02 and predicted.log_ratio[1] == 0
+
+
+def read_as(**cells: str) -> Measurements:
+    """One row of an H100 with these cells."""
+    usual = {"key": "k", "model": "meta-llama/Llama-3.1-8B", "gpu": "H100-SXM", "n_gpus": "1", "weight_dtype": "bf16"}
+    return measured([{**usual, "engine": "vllm 0.12", "batch_or_concurrency": "32", **cells}])
+
+
+def test_a_mixture_on_more_ranks_than_attention_has_copies_attention_and_spreads_its_experts() -> None:
+    mixture = {"model": "deepseek-ai/DeepSeek-R1", "params_total_b": "671", "params_active_b": "37"}
+    wide = read_as(**mixture, gpu="GB200", n_gpus="36", tp="36").candidates
+    assert (wide.tp[0], wide.dp[0], wide.shared_experts[0]) == (1, 36, 1)
+    ranks = read_as(**mixture, n_gpus="8", tp="1", ep="8").candidates
+    assert (ranks.tp[0], ranks.dp[0], ranks.shared_experts[0]) == (1, 8, 1)
+    twice = read_as(**mixture, n_gpus="64", tp="64", ep="8").candidates
+    assert (twice.tp[0], twice.dp[0]) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("cells", "cache_bytes"),
+    [
+        ({"engine": "trtllm 1.0", "weight_dtype": "fp8"}, 1),
+        ({"engine": "trtllm 1.0", "weight_dtype": "fp8", "kv_dtype": "bf16"}, 2),
+        ({"engine": "trtllm 1.0", "weight_dtype": "bf16"}, 2),
+        ({"engine": "trtllm 1.0", "weight_dtype": "fp8", "gpu": "A100-80G-SXM"}, 2),
+        ({"engine": "vllm 0.12", "weight_dtype": "fp8"}, 2),
+    ],
+)
+def test_only_tensorrt_llm_takes_the_cache_dtype_of_a_narrow_checkpoint(
+    cells: dict[str, str], cache_bytes: float
+) -> None:
+    assert read_as(**cells).candidates.kv_bytes[0] == cache_bytes
+
+
+def test_a_batch_given_to_a_paged_engine_waits_where_it_does_not_fit() -> None:
+    long = {"input_tokens": "8192", "output_tokens": "8192", "batch_or_concurrency": "512", "mode": "fixed batch"}
+    assert running(read_as(**long))[0] < 512
+    assert running(read_as(**long, engine="eager transformers"))[0] == 512
+    assert running(read_as(**long, notes="batch=measured avg"))[0] == 512
+
+
+def test_a_cache_in_fp8_is_not_forecast_for_hardware_that_cannot_multiply_it() -> None:
+    for gpu, silent in (("A100-80G-SXM", True), ("H100-SXM", False)):
+        lines = [
+            {**read_as(gpu=gpu).rows[0], "key": name, "output_tok_s_total": "2500", "kv_dtype": name}
+            for name in ("bf16", "fp8")
+        ]
+        ends = {"before": "bf16", "after": "fp8", "kind": "kv_fp8", "source": "s", "model": "m"}
+        measurements = measured(lines)
+        found, _, why = by_shipped_table(measurements, paired(lines, [ends]), Watts(measurements))
+        assert bool(why[0]) == silent and ("FP8" in why[0]) == silent
+        # vLLM unpacks it before attention: where the cache has room there is next to nothing to gain.
+        assert abs(found.log_ratio[0]) < 0.1 or silent
+
+
+def test_the_fit_writes_a_table_of_every_term_and_the_rows_that_may_be_copied(
+    rows: tuple[Measurements, Pairs], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measurements, pairs = rows
+    chosen = range(0, len(pairs.rows), 200)
+    ends = sorted({end[place] for place in chosen for end in (pairs.before, pairs.after)})
+    write_rows(tmp_path / "measurements.csv", [measurements.rows[place] for place in ends])
+    write_rows(tmp_path / "pairs.csv", [pairs.rows[place] for place in chosen])
+    (tmp_path / "licensed").mkdir()
+    fit_main([str(tmp_path), "--out", str(tmp_path / "table.toml"), "--licensed", str(tmp_path / "licensed")])
+    found = tomllib.loads((tmp_path / "table.toml").read_text())
+    assert set(found["terms"]) == set(TERMS) and found["fit"]["pairs"] <= len(chosen)
+    assert all(0 <= share <= 1 for row in found["transfer"].values() for share in row.values())
+    assert len(read(tmp_path / "licensed/measurements.csv", tmp_path / "licensed/pairs.csv")[0].rows) == len(ends)
+    assert f"licensed rows only ({len(ends)} of {len(ends)})" in capsys.readouterr().out

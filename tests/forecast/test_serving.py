@@ -183,6 +183,24 @@ def test_a_cache_in_fp8_is_not_priced_where_the_hardware_has_no_fp8() -> None:
     assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(kv_dtype="fp8"), CHAT, MARKET), Change)
 
 
+def test_tensorrt_llm_gives_its_cache_a_share_of_what_weights_leave_and_the_dtype_of_its_checkpoint() -> None:
+    vllm = LLAMA_70B.but(weight_dtype="fp8")
+    trtllm = replace(vllm, engine="trtllm")
+    of_all, of_free = (forecast(each.but(kv_dtype="bf16"), CHAT, MARKET) for each in (vllm, trtllm))
+    assert of_free.max_concurrency > of_all.max_concurrency
+    unseen = forecast(trtllm, CHAT, MARKET)
+    assert any("kv_dtype fp8" in each for each in unseen.assumptions)
+    assert unseen.max_concurrency == forecast(trtllm.but(kv_dtype="fp8"), CHAT, MARKET).max_concurrency
+    assert not any("kv_dtype" in each for each in forecast(vllm, CHAT, MARKET).assumptions)
+
+
+def test_a_version_of_vllm_before_its_rewrite_is_slower() -> None:
+    old, new = (at(replace(LLAMA_8B, engine_version=each), replace(CHAT, running=64)) for each in ("0.7.2", "0.12.0"))
+    assert old.running is not None and new.running is not None
+    assert old.running.tok_s[1] < new.running.tok_s[1]
+    assert at(replace(LLAMA_8B, engine_version=None), replace(CHAT, running=64)).running == new.running
+
+
 def test_what_was_not_seen_is_named_among_the_assumptions() -> None:
     said = at(LLAMA_8B, CHAT).assumptions
     assert said == ("gpu_memory_utilization 0.9 (not seen)", "max_num_seqs 256 (not seen)")

@@ -109,7 +109,7 @@ def _seal_anew(seals: list[tuple[str, int, int, int, int]]) -> None:
         ("outbox", "source, owner_id, ts, seq", 1),
         ("spool", "spool_id, last_seq, raw", None),
     ):
-        for row in op.get_bind().execute(sa.text(f"SELECT {columns} FROM {name}")).all():
+        for row in op.get_bind().execute(sa.text(f"SELECT {columns} FROM {name}")):
             found, crc = sums.setdefault((name, 0), [0, 0, 0]), crc32(marshal.dumps(tuple(row), 2)[5:].rstrip(b"N"))
             found[0] += 1
             found[1] += crc
