@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from docs import accuracy
+from docs import accuracy, queueing
 from pertoken.advisor.rules import load_rules
 from pertoken.agent.engines import ADAPTERS, words
 from pertoken.agent.engines.adapter import Counter, Metric
@@ -30,7 +30,7 @@ def pages() -> dict[str, str]:
         "keys.md": _keys(),
         "schema.md": _schema(),
         "engines.md": _engines(),
-        "forecast.md": accuracy.page(_NOTE),
+        "forecast.md": f"{accuracy.page(_NOTE)}\n{queueing.section()}",
     }
 
 
