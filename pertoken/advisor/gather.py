@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from pertoken.catalog.market import Market
 from pertoken.costs import engine_counts, ranks
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.costs.quantiles import quantile
+from pertoken.costs.quantiles import histogram, quantile
 from pertoken.costs.report import price_book
 from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart, Model
 from pertoken.evidence import SERIES, Evidence, Series
@@ -66,11 +66,9 @@ class _Gatherer:
         """Epoch -> minute -> growth by metric."""
         for row in read.engine_counter_buckets(connection, minutes):
             self.counts[row.epoch_id][row.ts][row.metric] = row.delta
-        self.histograms: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
-        for row in sums.histograms(connection, segments(start, now_ts)):
-            bounds = tuple(float(bound) for bound in row.upper_bounds.split(",") if bound)
-            counts = self.histograms[row.epoch_id, row.metric].setdefault(bounds, [0] * (len(bounds) + 1))
-            counts[row.bucket] += row.total
+        self.histograms: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+        for epoch_id, metric, upper_bounds, counts in sums.histograms(connection, segments(start, now_ts)):
+            self.histograms[epoch_id, metric].append((upper_bounds, counts))
         self.missing = read.missing(connection)
 
     def gathered(self) -> Gathered:
@@ -204,7 +202,7 @@ class _Gatherer:
         }
         series |= self._engine_counts(row, minutes)
         for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
-            series[metric] = _histogram(self.histograms.get((row.epoch_id, metric), {}))
+            series[metric] = _histogram(histogram(self.histograms.get((row.epoch_id, metric), ())))
         # A minute's tokens that are counted when a request ends are partly those of minutes before.
         late = {gap.metric for gap in self.missing if gap.owner_id == row.engine_id and gap.status == "late"}
         for name, words in _COUNTED_BY.items():

@@ -9,8 +9,8 @@ from pertoken.catalog.market import Market
 from pertoken.costs.engine_counts import engine_counts
 from pertoken.costs.figures import mean, per_mtok, rate, ratio
 from pertoken.costs.lines import DeploymentLine
-from pertoken.costs.quantiles import quantile
 from pertoken.costs.seen import Seen
+from pertoken.store.sums import told
 
 
 class Served(NamedTuple):
@@ -66,8 +66,8 @@ def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
         nano_usd_per_mtok=per_mtok(nano, tokens),
         nano_usd_per_generated_mtok=per_mtok(nano, generated),
         nano_usd_per_hour=_per_hour(seen, lately),
-        ttft_p95_s=quantile(seen.histograms.get((row.deployment_id, "ttft_s"), {}), 0.95),
-        tpot_p50_s=quantile(seen.histograms.get((row.deployment_id, "tpot_s"), {}), 0.5),
+        ttft_p95_s=seen.latency(row.deployment_id, "ttft_s", 0.95),
+        tpot_p50_s=seen.latency(row.deployment_id, "tpot_s", 0.5),
         spark=_spark(seen, own),
         incomplete=bool(totals.get("incomplete_n")),
         coverage=min(1.0, totals.get("observed_ms", 0) / 1000 / max(1, seen.now - since)),
@@ -135,9 +135,9 @@ def _spark(seen: Seen, epochs: Sequence[int]) -> tuple[float | None, ...]:
     n = -(-(seen.now - first) // seen.slice_s)
     tokens: list[int | None] = [None] * n
     time = [0] * n
-    for _, ts, generated, duration_ms in (each for epoch in epochs for each in seen.slices.get(epoch, ())):
+    for ts, generated, duration_ms in (each for epoch in epochs for each in told(seen.slices.get(epoch, ""))):
         i = (ts - first) // seen.slice_s
-        if 0 <= i < n and generated is not None:
+        if 0 <= i < n:
             tokens[i] = (tokens[i] or 0) + generated
             time[i] += duration_ms
     return tuple(

@@ -1,6 +1,19 @@
 """Quantiles of bucket counts, exact to the bucket."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from pertoken.store.sums import told
+
+
+def histogram(parts: Iterable[tuple[str, str]]) -> dict[tuple[float, ...], list[int]]:
+    """Bucket counts by their upper bounds, added up from the (upper_bounds, counts) of `store.sums.histograms`."""
+    found: dict[tuple[float, ...], list[int]] = {}
+    for text, counts in parts:
+        bounds = tuple(map(float, filter(None, text.split(","))))
+        of = found.setdefault(bounds, [0] * (len(bounds) + 1))
+        for bucket, count in told(counts):
+            of[bucket] += count
+    return found
 
 
 def quantile(histogram: Mapping[tuple[float, ...], Sequence[int]], q: float) -> float | None:

@@ -13,6 +13,7 @@ from pertoken.costs.detected import detected_prices
 from pertoken.costs.engine_counts import by_epoch
 from pertoken.costs.money import allocations
 from pertoken.costs.prices import Price, PriceBook, Priced
+from pertoken.costs.quantiles import histogram, quantile
 from pertoken.store import read, sums
 from pertoken.store.rollup import MINUTE
 from pertoken.store.segments import Segment, segments, stretches
@@ -60,18 +61,21 @@ class Seen:
         window = segments(start, now_ts, under_way=under_way)
         priced_alike = stretches(start, now_ts, prices.changes(), under_way=under_way)
         self.money = allocations(connection, priced_alike, self.priced, prices, self.led, self.of_epoch)
-        self._sums_by_epoch = {row.epoch_id: row._mapping for row in sums.deployment_totals(connection, window)}
-        self.histograms = self._histograms(sums.histograms(connection, window, ("ttft_s", "tpot_s")))
+        self._sums_by_epoch = {row.epoch_id: row._asdict() for row in sums.deployment_totals(connection, window)}
+        self._latencies: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+        for epoch_id, metric, upper_bounds, counts in sums.histograms(connection, window, ("ttft_s", "tpot_s")):
+            self._latencies[self.of_epoch.get(epoch_id, 0), metric].append((upper_bounds, counts))
         self.counts = by_epoch(connection, window)
         self.slice_s = next((s for s in SLICES_S if window_s <= s * _MOST_SLICES), SLICES_S[-1])
-        slices = sums.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
-        self.slices = _grouped(slices, 0)
+        first = start // self.slice_s * self.slice_s
+        self.slices = dict(sums.generated_by_slice(connection, first, now_ts, self.slice_s))
+        """By epoch, as it is told."""
 
         until = (last - 1) // MINUTE * MINUTE + MINUTE
         recent = (Segment(MINUTE, until - read.recent_s(connection), last + 1),)
         self.recent_devices = {row.device_id: row for row in sums.device_totals(connection, recent)}
         self.recent_hosts = {row.host_id: row for row in sums.host_totals(connection, recent)}
-        self._recent_by_epoch = {row.epoch_id: row._mapping for row in sums.deployment_totals(connection, recent)}
+        self._recent_by_epoch = {row.epoch_id: row._asdict() for row in sums.deployment_totals(connection, recent)}
         shares = sums.share_time(connection, recent)
         self.held_by_device, self.held_by_epoch = _grouped(shares, 0), _grouped(shares, 1)
 
@@ -97,19 +101,13 @@ class Seen:
         """How long an epoch was busy in the window."""
         return self._sums_by_epoch.get(epoch_id, _NONE).get("busy_ms") or 0
 
+    def latency(self, deployment_id: int, metric: str, q: float) -> float | None:
+        """A quantile over the window, in seconds."""
+        return quantile(histogram(self._latencies.get((deployment_id, metric), ())), q)
+
     def price(self, device_id: int) -> Price | None:
         """What an hour of a device costs now."""
         return self.prices.at(self.priced[device_id], self.now)
-
-    def _histograms(self, rows: read.Rows) -> dict[tuple[int, str], dict[tuple[float, ...], list[int]]]:
-        """Bucket counts by (deployment, metric), for each set of bounds."""
-        bounds = {text: tuple(map(float, filter(None, text.split(",")))) for text in {row.upper_bounds for row in rows}}
-        found: dict[tuple[int, str], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
-        for epoch_id, metric, text, bucket, total in rows:
-            if (deployment := self.of_epoch.get(epoch_id)) is not None:
-                of = bounds[text]
-                found[deployment, metric].setdefault(of, [0] * (len(of) + 1))[bucket] += total
-        return found
 
 
 def book_of(prices_set: Iterable[Price], devices: Iterable[Any], now_ts: int) -> PriceBook:

@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 
 from pertoken.store import telemetry as t
+from pertoken.store.answers import named_tuples
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segment, between, column, segments
 from pertoken.store.shares import shares
@@ -50,9 +51,9 @@ def _all(table: Table) -> list[Any]:
 
 def hosts(connection: Connection) -> Rows:
     """Every host, by name, with the `ts` of its newest row."""
-    return connection.execute(
-        select(t.host, _newest(connection, t.host, t.host_sample, "host_id")).order_by(t.host.c.name)
-    ).all()
+    return named_tuples(
+        connection, select(t.host, _newest(connection, t.host, t.host_sample, "host_id")).order_by(t.host.c.name)
+    )
 
 
 def devices(connection: Connection, start: int) -> Rows:
@@ -60,7 +61,8 @@ def devices(connection: Connection, start: int) -> Rows:
 
     GPUs come first, by slot.
     """
-    return connection.execute(
+    return named_tuples(
+        connection,
         select(
             t.device,
             t.host.c.name.label("host_name"),
@@ -72,13 +74,14 @@ def devices(connection: Connection, start: int) -> Rows:
         )
         .join(t.host, t.host.c.host_id == t.device.c.host_id)
         .where(t.device.c.last_ts >= start - LAG_S)
-        .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid)
-    ).all()
+        .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid),
+    )
 
 
 def epochs(connection: Connection, start: int) -> Rows:
     """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last."""
-    return connection.execute(
+    return named_tuples(
+        connection,
         select(
             t.epoch,
             t.deployment.c.served_model,
@@ -96,8 +99,8 @@ def epochs(connection: Connection, start: int) -> Rows:
         .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
         .join(t.host, t.host.c.host_id == t.deployment.c.host_id)
         .where(t.deployment.c.last_ts >= start - LAG_S, or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
-        .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
-    ).all()
+        .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts),
+    )
 
 
 def epoch_devices(connection: Connection, start: int) -> dict[int, tuple[int, ...]]:
@@ -116,20 +119,20 @@ def device_history(connection: Connection, device_ids: Collection[int], start: i
     for segment in segments(start, end):
         table = t.device_rollup[segment.seconds]
         query = select(*_all(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
-        found += connection.execute(query.order_by(table.c.device_id, table.c.ts)).all()
+        found += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
     return found
 
 
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
     """Device roll-ups of a segment."""
     table = t.device_rollup[segment.seconds]
-    return connection.execute(select(*_all(table)).where(_within(connection, table, segment))).all()
+    return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def host_buckets(connection: Connection, segment: Segment) -> Rows:
     """Host roll-ups of a segment."""
     table = t.host_rollup[segment.seconds]
-    return connection.execute(select(*_all(table)).where(_within(connection, table, segment))).all()
+    return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
@@ -138,12 +141,12 @@ def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collectio
     rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
     if epoch_ids is not None:
         rows, whole = (each & table.c.epoch_id.in_(epoch_ids) for each, table in ((rows, parts), (whole, deployments)))
-    return connection.execute(shares(segment.seconds, rows, whole)).all()
+    return named_tuples(connection, shares(segment.seconds, rows, whole))
 
 
 def instances(connection: Connection) -> Rows:
     """Devices of hosts that are a cloud's instance, as far as list prices ask for them."""
-    return connection.execute(_INSTANCES).all()
+    return named_tuples(connection, _INSTANCES)
 
 
 _INSTANCES = (
@@ -175,13 +178,13 @@ def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Coll
     """Deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
     query = select(*_all(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
-    return connection.execute(query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))).all()
+    return named_tuples(connection, query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids)))
 
 
 def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
     """Roll-ups of further counters of a segment."""
     table = t.engine_counter_rollup[segment.seconds]
-    return connection.execute(select(*_all(table)).where(_within(connection, table, segment))).all()
+    return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def newest_agent_samples(connection: Connection) -> dict[int, Any]:
@@ -206,25 +209,26 @@ def noted_every_s(connection: Connection, interval_s: int) -> int:
 
 def missing(connection: Connection) -> Rows:
     """Metrics that cannot be read, with owner, reason and remedy."""
-    return connection.execute(
+    return named_tuples(
+        connection,
         select(t.capability)
         .where(t.capability.c.status != "ok")
-        .order_by(t.capability.c.owner_id, t.capability.c.metric)
-    ).all()
+        .order_by(t.capability.c.owner_id, t.capability.c.metric),
+    )
 
 
 def events(connection: Connection, since: int, limit: int = 50) -> Rows:
     """Newest events first."""
-    return connection.execute(
-        select(t.event).where(t.event.c.last_ts >= since).order_by(t.event.c.last_ts.desc()).limit(limit)
-    ).all()
+    return named_tuples(
+        connection, select(t.event).where(t.event.c.last_ts >= since).order_by(t.event.c.last_ts.desc()).limit(limit)
+    )
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     """`ts` of the oldest and the newest host row."""
     table = t.host_rollup[HOUR] if _by_notes(connection) else t.host_sample
     oldest = select(func.min(table.c.ts)).where(table.c.host_id == t.host.c.host_id).scalar_subquery()
-    found = connection.execute(select(oldest, _newest(connection, t.host, t.host_sample, "host_id"))).all()
+    found = named_tuples(connection, select(oldest, _newest(connection, t.host, t.host_sample, "host_id")))
     first = min((each for each, _ in found if each is not None), default=None)
     return first, max((each for _, each in found), default=None)
 

@@ -3,7 +3,7 @@
 Statements are built once and bound anew: building takes longer than some answers.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -19,11 +19,13 @@ from sqlalchemy import (
     cast,
     func,
     literal_column,
+    or_,
     select,
     union_all,
 )
 
 from pertoken.store import telemetry as t
+from pertoken.store.answers import named_tuples, tuples
 from pertoken.store.open import UNQUALIFIED, driver
 from pertoken.store.read import Rows
 from pertoken.store.rollup import HOUR, MINUTE
@@ -39,6 +41,14 @@ _ROLLUPS = {
     "histogram": t.histogram_rollup,
     "engine_counter": t.engine_counter_rollup,
 }
+_NEVER_SHOWN = frozenset(
+    (
+        *("revision", "throttled_n", "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
+        *("computed_tokens", "requests_finished", "kv_use_1e4_sum", "kv_use_1e4_n"),
+        *("whole_ms", "whole_busy_ms", "whole_provenance"),
+    )
+)
+"""Columns of roll-ups of which no screen shows a sum."""
 
 
 def _rows(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[str]) -> Any:
@@ -62,7 +72,7 @@ def _answer(connection: Connection, query: Any, values: Mapping[str, Any]) -> Ro
     """Rows of a statement whose text is made once: SQLAlchemy names its schemas anew each time, which takes longer than
     an answer of a host."""
     if connection.dialect.name != "sqlite":
-        return connection.execute(query, values).all()
+        return tuples(connection, query, values)
     text, names, constants = _text(connection.dialect, query)
     return driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
 
@@ -76,16 +86,15 @@ def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[s
 
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
     lengths = tuple(each.seconds for each in segments)
-    return connection.execute(_sums(connection.dialect.name, rollup, lengths), _bound(segments)).all()
+    return named_tuples(connection, _sums(connection.dialect.name, rollup, lengths), _bound(segments))
 
 
 @cache
 def _sums(dialect: str, rollup: str, lengths: tuple[int, ...]) -> Select[Any]:
-    """Sums of all of a roll-up by whose they are. Built once: building takes longer than some answers."""
+    """Sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = _ROLLUPS[rollup][MINUTE]
     keys = [each.name for each in table.primary_key if each.name != "ts"]
-    left = (*keys, "ts", "revision", "whole_provenance")
-    values = [each.name for each in table.columns if each.name not in left]
+    values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
     rows = _rows(dialect, rollup, lengths, (*keys, *values)).c
     return select(*(rows[key] for key in keys), *(_sum(rows[name]).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
@@ -120,7 +129,7 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
 def share_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in segments."""
     lengths = tuple(each.seconds for each in segments)
-    return connection.execute(_shares(connection.dialect.name, lengths), _bound(segments)).all()
+    return _answer(connection, _shares(connection.dialect.name, lengths), _bound(segments))
 
 
 @cache
@@ -142,7 +151,7 @@ def _shares(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
 def device_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, duration_ms): how long each device was there in segments."""
     lengths = tuple(each.seconds for each in segments)
-    return connection.execute(_durations(connection.dialect.name, lengths), _bound(segments)).all()
+    return _answer(connection, _durations(connection.dialect.name, lengths), _bound(segments))
 
 
 @cache
@@ -211,36 +220,58 @@ def _hour(ts: Any) -> Any:
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
-    """(epoch_id, slice, generated tokens, observed ms) for slices of `slice_s` counted from the epoch of time."""
-    table = t.deployment_rollup[HOUR if slice_s % HOUR == 0 else MINUTE]
-    which = (table.c.ts - table.c.ts % slice_s).label("slice_ts")
-    return connection.execute(
-        select(
-            table.c.epoch_id,
-            which,
-            _sum(table.c.generated_tokens).label("generated_tokens"),
-            _sum(table.c.duration_ms).label("duration_ms"),
-        )
-        .where(between(connection.dialect.name, table, start, end))
-        .group_by(table.c.epoch_id, which)
-    ).all()
+    """(epoch_id, `told` start, generated tokens and observed ms of each slice of `slice_s` in which they are known).
+
+    Slices are counted from the epoch of time.
+    """
+    query = _slices(connection.dialect.name, HOUR if slice_s % HOUR == 0 else MINUTE)
+    return _answer(connection, query, {"start": start, "end": end, "slice_s": slice_s})
+
+
+@cache
+def _slices(dialect: str, seconds: int) -> Select[Any]:
+    table = t.deployment_rollup[seconds]
+    start, end, slice_s = (bindparam(name, type_=BigInteger) for name in ("start", "end", "slice_s"))
+    of = table.c
+    sums = func.sum(of.generated_tokens).label("tokens"), func.sum(of.duration_ms).label("ms")
+    slices = select(of.epoch_id, (of.ts - of.ts % slice_s).label("slice_ts"), *sums)
+    slices = slices.where(between(dialect, table, start, end)).group_by(of.epoch_id, "slice_ts")
+    known = slices.having(func.count(of.generated_tokens) > literal_column("0")).subquery().c
+    return select(known.epoch_id, _told(dialect, known.slice_ts, known.tokens, known.ms)).group_by(known.epoch_id)
 
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
-    """Bucket counts over segments, of all metrics or some: (epoch_id, metric, upper_bounds, bucket, total)."""
+    """(epoch_id, metric, upper_bounds, `told` count of each bucket) over segments, of all metrics or some."""
     lengths = tuple(each.seconds for each in segments)
     query = _histograms(connection.dialect.name, lengths, None if metrics is None else tuple(metrics))
-    return connection.execute(query, _bound(segments)).all()
+    return _answer(connection, query, _bound(segments))
 
 
 @cache
 def _histograms(dialect: str, lengths: tuple[int, ...], metrics: tuple[str, ...] | None) -> Select[Any]:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
     rows = _rows(dialect, "histogram", lengths, (*keys, "count")).c
-    summed = select(*(rows[key] for key in keys), _sum(rows["count"]).label("total")).group_by(
+    summed = select(*(rows[key] for key in keys), func.sum(rows["count"]).label("total")).group_by(
         *(rows[key] for key in keys)
     )
-    found = (summed if metrics is None else summed.where(rows.metric.in_(metrics))).subquery()
-    return select(found.c.epoch_id, found.c.metric, t.histogram_set.c.upper_bounds, found.c.bucket, found.c.total).join(
-        t.histogram_set, t.histogram_set.c.bucket_set_id == found.c.bucket_set_id
+    if metrics is not None:
+        summed = summed.where(or_(*(rows.metric == each for each in metrics)))
+    of = summed.subquery().c
+    owner = of.epoch_id, of.metric, of.bucket_set_id
+    told = select(*owner, _told(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
+    return select(told.epoch_id, told.metric, t.histogram_set.c.upper_bounds, told.counts).join(
+        t.histogram_set, t.histogram_set.c.bucket_set_id == told.bucket_set_id
     )
+
+
+def _told(dialect: str, *columns: Any) -> Any:
+    """Numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `told`."""
+    row: Any = cast(columns[0], Text)
+    for each in columns[1:]:
+        row += literal_column("' '", Text) + cast(each, Text)
+    return func.group_concat(row) if dialect == "sqlite" else func.string_agg(row, literal_column("','"))
+
+
+def told(text: str) -> Iterator[tuple[int, ...]]:
+    """The numbers of each row of a group, in any order."""
+    return (tuple(map(int, row.split(" "))) for row in text.split(",") if row)

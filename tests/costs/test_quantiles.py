@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.costs.quantiles import quantile
+from pertoken.costs.quantiles import histogram, quantile
 
 
 def test_quantiles_are_linear_within_their_bucket() -> None:
@@ -19,3 +19,9 @@ def test_no_observation_has_no_quantile() -> None:
 
 def test_two_bucket_sets_are_merged_on_the_union_of_their_bounds() -> None:
     assert quantile({(1.0,): [10, 0], (0.5,): [10, 0]}, 0.5) == pytest.approx(0.5)
+
+
+def test_counts_of_several_epochs_are_added_up_by_the_bounds_of_their_buckets() -> None:
+    parts = [("0.1,0.5", "0 3,2 1"), ("0.1,0.5", "1 4,0 2"), ("0.2", "1 7")]
+    assert histogram(parts) == {(0.1, 0.5): [5, 4, 1], (0.2,): [0, 7]}
+    assert histogram([]) == {}
