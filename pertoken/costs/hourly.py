@@ -78,7 +78,7 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
     tokens: dict[Key, int | None] = {}
     with store.read() as connection:
         under_way = read.whole_hour(connection, end)
-        apart = bool(prices.detected) or read.named(connection, prices.selectors)
+        apart = bool(prices.detected) or sums.named(connection, prices.selectors)
         for stretch in stretches(start, end, prices.changes(), under_way=under_way):
             known: dict[Priced, int | None] = {}
             for model, ts, kind, name, uuid, held_ns in sums.held_by_hour(connection, stretch, apart):

@@ -8,7 +8,6 @@ from sqlalchemy import (
     Connection,
     Table,
     and_,
-    bindparam,
     case,
     func,
     or_,
@@ -161,16 +160,6 @@ _INSTANCES = (
     )
     .join(t.host, t.host.c.host_id == t.device.c.host_id)
     .where(t.host.c.instance_type.is_not(None))
-)
-
-
-def named(connection: Connection, uuids: Collection[str]) -> bool:
-    """Whether there is a device of one of these UUIDs, in lower case."""
-    return connection.execute(_NAMED, {"uuids": list(uuids)}).first() is not None
-
-
-_NAMED = (
-    select(t.device.c.device_id).where(func.lower(t.device.c.uuid).in_(bindparam("uuids", expanding=True))).limit(1)
 )
 
 

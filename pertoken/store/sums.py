@@ -196,6 +196,18 @@ def _of_models(query: Select[Any], epoch_id: Any) -> Select[Any]:
     return joined.join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
 
 
+def named(connection: Connection, uuids: Collection[str]) -> bool:
+    """Whether there is a device of one of these UUIDs, in lower case."""
+    values = {f"uuid{n}": uuid for n, uuid in enumerate(uuids)}
+    return bool(values and _answer(connection, _named(len(values)), values))
+
+
+@cache
+def _named(n: int) -> Select[Any]:
+    uuid = func.lower(t.device.c.uuid)
+    return select(t.device.c.device_id).where(or_(*(uuid == bindparam(f"uuid{i}", type_=Text) for i in range(n))))
+
+
 def tokens_by_hour(connection: Connection, segments: Segments, not_at: str) -> Rows:
     """(served model, hour, prompt tokens, generated tokens, buckets in which either is not known) of engines whose
     address does not begin with `not_at`."""
