@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from pertoken.catalog.market import load_market
 from pertoken.costs.deployment_line import Served, deployment_line, fault, served
 from pertoken.costs.device_line import device_line, host_line
@@ -28,10 +30,14 @@ def prices_set(store: Store) -> tuple[Price, ...]:
     if store.advice is None:
         return ()
     with store.read("advice") as connection:
-        return tuple(
-            Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note)
-            for row in book.prices(connection)
-        )
+        return _prices(connection)
+
+
+def _prices(connection: Connection) -> tuple[Price, ...]:
+    return tuple(
+        Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note)
+        for row in book.prices(connection)
+    )
 
 
 def price_book(store: Store, now_ts: int) -> PriceBook:
@@ -45,9 +51,10 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
 
     Raises StoreError if the database cannot be read.
     """
-    prices = prices_set(store)
+    together = store.advice is store.telemetry  # as they are on a server, where one transaction sees both
+    prices = () if together else prices_set(store)
     with store.read() as connection:
-        found = Seen(connection, prices, window_s, now_ts)
+        found = Seen(connection, _prices(connection) if together else prices, window_s, now_ts)
     return _report(found, str(store.place))
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 
 from pertoken.store import telemetry as t
-from pertoken.store.answers import named_tuples
+from pertoken.store.answers import named_tuples, tuples
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segment, between, column, segments
 from pertoken.store.shares import shares
@@ -107,7 +107,7 @@ def epoch_devices(connection: Connection, start: int) -> dict[int, tuple[int, ..
     since = select(t.epoch.c.epoch_id).where(or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
     query = select(t.epoch_device).where(t.epoch_device.c.epoch_id.in_(since)).order_by(t.epoch_device.c.device_id)
     found: defaultdict[int, list[int]] = defaultdict(list)
-    for epoch_id, device_id in connection.execute(query):
+    for epoch_id, device_id in tuples(connection, query):
         found[epoch_id].append(device_id)
     return {epoch_id: tuple(each) for epoch_id, each in found.items()}
 
@@ -182,7 +182,7 @@ def newest_agent_samples(connection: Connection) -> dict[int, Any]:
     newest = select(func.max(sample.c.ts)).where(sample.c.host_id == t.host.c.host_id).scalar_subquery()
     # From the hosts, left to right: the other way round SQLite would go through all ticks.
     here = and_(t.agent_sample.c.host_id == t.host.c.host_id, t.agent_sample.c.ts == newest)
-    found = connection.execute(select(t.agent_sample).select_from(t.host).outerjoin(t.agent_sample, here))
+    found = named_tuples(connection, select(t.agent_sample).select_from(t.host).outerjoin(t.agent_sample, here))
     return {row.host_id: row for row in found if row.host_id is not None}
 
 
