@@ -1,6 +1,5 @@
 """The agent as a running program: the lock, the schedule, signals, and an orderly end."""
 
-import gc
 import logging
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from pertoken.agent.drivers import Drivers
+from pertoken.agent.garbage import settle
 from pertoken.agent.notify import notify
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.ticks import next_tick
@@ -134,8 +134,7 @@ class _Daemon:
             _tell("READY=1", f"STATUS=recording in {self._where}")
             self._schedule()
             self._beside.start()
-            gc.collect()
-            gc.freeze()  # the collector need not walk all that was loaded, again and again
+            settle()
             log.info("recording in %s every %d s", self._where, self._recorder.settings.agent_interval)
             self._tick_on()
         except CorruptStore:

@@ -5,7 +5,6 @@ stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdo
 ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
-import gc
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from pertoken.agent.garbage import settle
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
@@ -122,8 +122,7 @@ def main() -> None:
         if probes.outdated:
             break
         if n == 0:
-            gc.collect()
-            gc.freeze()  # the collector need not walk all that was loaded, again and again
+            settle()
     probes.close()
 
 
