@@ -40,10 +40,15 @@ def _prices(connection: Connection) -> tuple[Price, ...]:
     )
 
 
+def _prices_beside(store: Store, connection: Connection) -> tuple[Price, ...]:
+    """Prices for a reading of the telemetry, in its own transaction where a server has both."""
+    return _prices(connection) if store.advice is store.telemetry else prices_set(store)
+
+
 def price_book(store: Store, now_ts: int) -> PriceBook:
     """All prices people set, and list prices of detected instances for devices without one."""
     with store.read() as connection:
-        return book_of(prices_set(store), read.instances(connection), now_ts)
+        return book_of(_prices_beside(store, connection), read.instances(connection), now_ts)
 
 
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
@@ -51,10 +56,8 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
 
     Raises StoreError if the database cannot be read.
     """
-    together = store.advice is store.telemetry  # as they are on a server, where one transaction sees both
-    prices = () if together else prices_set(store)
     with store.read() as connection:
-        found = Seen(connection, _prices(connection) if together else prices, window_s, now_ts)
+        found = Seen(connection, _prices_beside(store, connection), window_s, now_ts)
     return _report(found, str(store.place))
 
 
