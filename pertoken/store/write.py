@@ -1,6 +1,7 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
 import resource
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
@@ -66,10 +67,12 @@ class Writer:
         if self._dialect == "sqlite":
             raw = self._connection.connection.driver_connection
             if raw is not None:
-                # A reader in the middle of a read keeps WAL on; the next clean stop turns it off.
                 raw.execute("PRAGMA busy_timeout=500")
-                raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                raw.execute("PRAGMA journal_mode=DELETE")
+                with suppress(
+                    sqlite3.OperationalError
+                ):  # who has it open keeps WAL on; the next clean stop turns it off
+                    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    raw.execute("PRAGMA journal_mode=DELETE")
         self._connection.close()
         if self._batches is not None:
             self._batches.close()

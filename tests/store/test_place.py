@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,25 @@ def test_a_clean_stop_leaves_one_file_that_needs_no_writer_beside_it(tmp_path: P
     assert not (tmp_path / "telemetry.db-wal").exists()
     with open_store(where).read() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "delete"
+
+
+def test_a_clean_stop_beside_somebody_who_reads_is_one_too(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    reads = (
+        "import sqlite3, sys\n"
+        f"connection = sqlite3.connect('file:{tmp_path}/telemetry.db?mode=ro', uri=True)\n"
+        "connection.execute('SELECT * FROM host').fetchall()\nprint(flush=True)\nsys.stdin.read()\n"
+    )
+    with Writer(where) as writer:
+        writer.commit(tick(10))
+        reader = subprocess.Popen([sys.executable, "-c", reads], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert reader.stdin is not None and reader.stdout is not None
+        reader.stdout.readline()
+    reader.communicate()
+    with Writer(where) as writer:
+        assert writer.last.ts == 10
+        writer.commit(tick(20))
+    assert not (tmp_path / "telemetry.db-wal").exists()
 
 
 def test_a_tick_that_fails_is_not_stored_in_part(tmp_path: Path) -> None:
