@@ -1,4 +1,4 @@
-"""What a million tokens cost, model by model and hour by hour: summed where it is stored, in two statements."""
+"""What a million tokens cost, model by model and hour by hour: from one bucket of each deployment and hour."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -14,7 +14,9 @@ from pertoken.store.rollup import HOUR
 from pertoken.store.segments import stretches
 from pertoken.units import HOUR_MS, MTOK
 
-_HOUR_NS = HOUR_MS * 1_000_000
+_NS = 1_000_000
+"""Nanoseconds in a millisecond."""
+_HOUR_NS = HOUR_MS * _NS
 Key = tuple[str, int]
 """A served model and the start of an hour."""
 
@@ -73,28 +75,67 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
     which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
     Raises StoreError.
     """
-    held: defaultdict[Key, int] = defaultdict(int)
-    unpriced: set[Key] = set()
-    tokens: dict[Key, int | None] = {}
+    found: defaultdict[Key, _Sums] = defaultdict(_Sums)
     with store.read() as connection:
         under_way = read.whole_hour(connection, end)
-        apart = bool(prices.detected) or sums.named(connection, prices.selectors)
+        # Ranks that follow hold devices, and their head counts their tokens.
+        serving = {
+            epoch_id: (model, not url.startswith(FOLLOWING))
+            for epoch_id, model, url in sums.models(connection, start - HOUR)
+        }
+        payers = sums.payers(connection, start - HOUR)
         for stretch in stretches(start, end, prices.changes(), under_way=under_way):
-            known: dict[Priced, int | None] = {}
-            for model, ts, kind, name, uuid, held_ns in sums.held_by_hour(connection, stretch, apart):
-                device = Priced(kind, name, uuid)
-                if device not in known:
-                    price = prices.at(device, stretch[0].start)
-                    known[device] = None if price is None else price.nano_usd_per_device_hour
-                nano_usd_per_hour = known[device]
-                if nano_usd_per_hour is None:
-                    unpriced.add((model, ts))
+            of_device, of_epoch = _rates(payers, prices, stretch[0].start)
+            for epoch_id, ts, whole_ms, prompt, generated in sums.served_by_bucket(connection, stretch):
+                if epoch_id not in serving:
+                    continue  # its buckets were shipped before it was
+                model, counts = serving[epoch_id]
+                hour = found[model, ts - ts % HOUR]
+                if whole_ms:
+                    hour.held(whole_ms * _NS, of_epoch.get(epoch_id, 0))
+                if not counts:
+                    continue
+                if prompt is None or generated is None:
+                    hour.counted = False
                 else:
-                    held[model, ts] += held_ns * nano_usd_per_hour
-            for model, ts, prompt, generated, unknown in sums.tokens_by_hour(connection, stretch, FOLLOWING):
-                before = tokens.get((model, ts), 0)
-                tokens[model, ts] = None if unknown or before is None else before + prompt + generated
+                    hour.tokens += prompt + generated
+            for epoch_id, ts, device_id, held_ns in sums.held_by_bucket(connection, stretch):
+                if epoch_id in serving:
+                    found[serving[epoch_id][0], ts - ts % HOUR].held(held_ns, of_device.get(device_id, 0))
     return {
-        key: ModelHour(None if key in unpriced else divide(held[key], _HOUR_NS), tokens.get(key, 0))
-        for key in held.keys() | unpriced | tokens.keys()
+        key: ModelHour(
+            divide(each.product, _HOUR_NS) if each.priced else None,
+            each.tokens if each.counted else None,
+        )
+        for key, each in found.items()
     }
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one model in one hour, so far."""
+
+    product: int = 0
+    """Device time in ns times nano-USD an hour."""
+    priced: bool = True
+    tokens: int = 0
+    counted: bool = True
+
+    def held(self, held_ns: int, nano_usd_per_hour: int | None) -> None:
+        """Devices were held for so long that cost so much; None: not known."""
+        if nano_usd_per_hour is None:
+            self.priced = False
+        else:
+            self.product += held_ns * nano_usd_per_hour
+
+
+def _rates(payers: read.Rows, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
+    """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
+    of_device: dict[int, int | None] = {}
+    of_epoch: dict[int, int | None] = {}
+    for epoch_id, device_id, kind, name, uuid in payers:
+        price = prices.at(Priced(kind, name, uuid), ts)
+        rate = of_device[device_id] = None if price is None else price.nano_usd_per_device_hour
+        before = of_epoch.get(epoch_id, 0)
+        of_epoch[epoch_id] = None if rate is None or before is None else before + rate
+    return of_device, of_epoch

@@ -9,13 +9,11 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    CompoundSelect,
     Connection,
     Dialect,
     Select,
     Text,
     bindparam,
-    case,
     cast,
     func,
     literal_column,
@@ -160,75 +158,58 @@ def _durations(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
     return select(rows.device_id, _sum(rows.duration_ms).label("duration_ms")).group_by(rows.device_id)
 
 
-def held_by_hour(connection: Connection, segments: Segments, apart: bool) -> Rows:
-    """(served model, hour, kind, name, uuid, device time held in ns) of devices that are paid for: a MIG device is,
-    with its GPU. Devices of a kind and name together, with an empty uuid, or each `apart`."""
+def served_by_bucket(connection: Connection, segments: Segments) -> Rows:
+    """(epoch_id, ts, whole_ms, prompt_tokens, generated_tokens) of the buckets of segments."""
+    return _buckets(connection, segments, "deployment", _SERVED)
+
+
+def held_by_bucket(connection: Connection, segments: Segments) -> Rows:
+    """(epoch_id, ts, device_id, held_ns) of devices that were shared; what is held whole is in `served_by_bucket`."""
+    return _buckets(connection, segments, "share", _HELD)
+
+
+_SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens")
+_HELD = ("epoch_id", "ts", "device_id", "held_ns")
+
+
+def _buckets(connection: Connection, segments: Segments, rollup: str, names: tuple[str, ...]) -> Rows:
     lengths = tuple(each.seconds for each in segments)
-    return _answer(connection, _held(connection.dialect.name, lengths, apart), _bound(segments))
+    return _answer(connection, _columns(connection.dialect.name, rollup, lengths, names), _bound(segments))
 
 
 @cache
-def _held(dialect: str, lengths: tuple[int, ...], apart: bool) -> CompoundSelect[Any]:
-    device, epoch_device = t.device.c, t.epoch_device.c
-    kind = device.kind, device.name, device.uuid if apart else cast(literal_column("''"), Text)
-    model, paid = t.deployment.c.served_model, device.parent_id.is_(None)
-    rows = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "ts", "held_ns")).c
-    part = select(model, _hour(rows.ts), *kind, _sum(rows.held_ns)).join(t.device, device.device_id == rows.device_id)
-    # What is held whole: the time of an epoch, once for each of its devices of a kind (`store.shares`).
-    kinds = select(
-        epoch_device.epoch_id, *(each.label(f"k{n}") for n, each in enumerate(kind)), func.count().label("n")
+def _columns(dialect: str, rollup: str, lengths: tuple[int, ...], names: tuple[str, ...]) -> Select[Any]:
+    return select(_rows(dialect, rollup, lengths, names))
+
+
+def models(connection: Connection, start: int) -> Rows:
+    """(epoch_id, served model, address of its engine) of epochs that served since `start`."""
+    return _answer(connection, _MODELS, {"start": start})
+
+
+def payers(connection: Connection, start: int) -> Rows:
+    """(epoch_id, device_id, kind, name, uuid) of the devices of epochs that served since `start`; epoch NULL for those
+    of none. A MIG device is left out: it is paid for with its GPU."""
+    return _answer(connection, _PAYERS, {"start": start})
+
+
+_SINCE = t.epoch.c.end_ts.is_(None) | (t.epoch.c.end_ts > bindparam("start", type_=BigInteger))
+_MODELS = (
+    select(t.epoch.c.epoch_id, t.deployment.c.served_model, t.engine.c.base_url)
+    .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
+    .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
+    .where(_SINCE)
+)
+_PAYERS = (
+    select(t.epoch_device.c.epoch_id, t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid)
+    .select_from(t.device)
+    .outerjoin(
+        t.epoch_device,
+        (t.epoch_device.c.device_id == t.device.c.device_id)
+        & t.epoch_device.c.epoch_id.in_(select(t.epoch.c.epoch_id).where(_SINCE)),
     )
-    kinds = kinds.join(t.device, device.device_id == epoch_device.device_id).where(paid)
-    of_epoch = kinds.group_by(epoch_device.epoch_id, *kind[: 3 if apart else 2]).subquery().c
-    its = of_epoch.k0, of_epoch.k1, of_epoch.k2
-    time = _rows(dialect, "deployment", lengths, ("epoch_id", "ts", "whole_ms")).c
-    whole = select(model, _hour(time.ts), *its, _sum(time.whole_ms * of_epoch.n) * _NS).join(
-        of_epoch.epoch_id.table, of_epoch.epoch_id == time.epoch_id
-    )
-    return union_all(
-        _of_models(part, rows.epoch_id).where(paid).group_by(model, _hour(rows.ts), *kind[: 3 if apart else 2]),
-        _of_models(whole, time.epoch_id).where(time.whole_ms.is_not(None)).group_by(model, _hour(time.ts), *its),
-    )
-
-
-def _of_models(query: Select[Any], epoch_id: Any) -> Select[Any]:
-    joined = query.join(t.epoch, t.epoch.c.epoch_id == epoch_id)
-    return joined.join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-
-
-def named(connection: Connection, uuids: Collection[str]) -> bool:
-    """Whether there is a device of one of these UUIDs, in lower case."""
-    values = {f"uuid{n}": uuid for n, uuid in enumerate(uuids)}
-    return bool(values and _answer(connection, _named(len(values)), values))
-
-
-@cache
-def _named(n: int) -> Select[Any]:
-    uuid = func.lower(t.device.c.uuid)
-    return select(t.device.c.device_id).where(or_(*(uuid == bindparam(f"uuid{i}", type_=Text) for i in range(n))))
-
-
-def tokens_by_hour(connection: Connection, segments: Segments, not_at: str) -> Rows:
-    """(served model, hour, prompt tokens, generated tokens, buckets in which either is not known) of engines whose
-    address does not begin with `not_at`."""
-    lengths = tuple(each.seconds for each in segments)
-    query = _tokens(connection.dialect.name, lengths)
-    return _answer(connection, query, {**_bound(segments), "not_at": not_at})
-
-
-@cache
-def _tokens(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
-    rows = _rows(dialect, "deployment", lengths, ("epoch_id", "ts", "prompt_tokens", "generated_tokens")).c
-    keys = t.deployment.c.served_model, _hour(rows.ts)
-    unknown = case((rows.prompt_tokens.is_(None) | rows.generated_tokens.is_(None), 1))
-    sums = select(*keys, _sum(rows.prompt_tokens), _sum(rows.generated_tokens), func.count(unknown))
-    served = _of_models(sums, rows.epoch_id).join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
-    follows = t.engine.c.base_url.startswith(bindparam("not_at", type_=Text), autoescape=False)
-    return served.where(~follows).group_by(*keys)
-
-
-def _hour(ts: Any) -> Any:
-    return ts - ts % literal_column(str(HOUR))
+    .where(t.device.c.parent_id.is_(None))
+)
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
