@@ -5,11 +5,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from pertoken.catalog.market import Accelerator, Market
-from pertoken.store import sums
-from pertoken.store.segments import Segments
+from pertoken.store.read import Rows
 
 Counts = Mapping[str, int]
 """Growth by metric of `engine_counter`; a metric that did not grow is absent."""
@@ -41,10 +38,10 @@ class EngineCounts:
     """Time its weights were not loaded (sleep mode)."""
 
 
-def by_epoch(connection: Connection, segments: Segments) -> Mapping[int, Counts]:
-    """Growth of every further counter over segments, by epoch."""
+def by_epoch(rows: Rows) -> Mapping[int, Counts]:
+    """Growth of every further counter by epoch, of rows of `sums.engine_counter_totals`."""
     found: dict[int, dict[str, int]] = defaultdict(dict)
-    for row in sums.engine_counter_totals(connection, segments):
+    for row in rows:
         found[row.epoch_id][row.metric] = row.delta
     return found
 

@@ -11,10 +11,11 @@ from pertoken.catalog.market import load_market
 from pertoken.costs import ranks
 from pertoken.costs.detected import detected_prices
 from pertoken.costs.engine_counts import by_epoch
-from pertoken.costs.money import allocations
+from pertoken.costs.money import allocations, following, held
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.quantiles import histogram, quantile
 from pertoken.store import read, sums
+from pertoken.store.answers import asking
 from pertoken.store.rollup import MINUTE
 from pertoken.store.segments import Segment, segments, stretches
 
@@ -32,62 +33,74 @@ class Seen:
         self.window_s, self.now = window_s, now_ts
         self.start = start = now_ts - window_s
         self.hosts = read.hosts(connection)
-        self.devices = {row.device_id: row for row in read.devices(connection, start)}
-        self.places = {device_id: n for n, device_id in enumerate(self.devices)}
-        """In which order devices are shown."""
-        self.prices = prices = book_of(prices_set, self.devices.values(), now_ts)
-        self.priced = {
-            device_id: Priced(row.kind, row.name, row.uuid, row.parent_id) for device_id, row in self.devices.items()
-        }
-        self.device_names = {device_id: _device_name(row) for device_id, row in self.devices.items()}
+        devices = read.devices(connection, start)
+        self.prices = prices = book_of(prices_set, devices, now_ts)
         self.epochs = read.epochs(connection, start)
         self.led = ranks.heads(self.epochs)
         """Epochs of ranks that follow -> the deployment that leads them."""
         self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs if row.epoch_id not in self.led}
-        self.current = {row.deployment_id: row for row in self.epochs if row.epoch_id in self.of_epoch}
-        self.own: dict[int, list[Any]] = defaultdict(list)
-        """Epochs of a deployment, oldest first."""
-        for row in self.epochs:
-            if row.epoch_id in self.of_epoch:
-                self.own[row.deployment_id].append(row)
-        self.following: dict[int, list[int]] = defaultdict(list)
-        """Epochs of the ranks that follow a deployment."""
-        for epoch_id, deployment_id in self.led.items():
-            self.following[deployment_id].append(epoch_id)
-        self.epoch_devices = ranks.devices(read.epoch_devices(connection, start), self.epochs, self.led)
-
-        last = max((row.newest_ts for row in self.hosts), default=now_ts)
-        under_way = read.whole_hour(connection, now_ts)
-        window = segments(start, now_ts, under_way=under_way)
-        priced_alike = stretches(start, now_ts, prices.changes(), under_way=under_way)
-        self.money = allocations(connection, priced_alike, self.priced, prices, self.led, self.of_epoch)
-        self._sums_by_epoch = {row.epoch_id: row._asdict() for row in sums.deployment_totals(connection, window)}
-        self._latencies: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
-        for epoch_id, metric, upper_bounds, counts in sums.histograms(connection, window, ("ttft_s", "tpot_s")):
-            self._latencies[self.of_epoch.get(epoch_id, 0), metric].append((upper_bounds, counts))
-        self.counts = by_epoch(connection, window)
-        self.slice_s = next((s for s in SLICES_S if window_s <= s * _MOST_SLICES), SLICES_S[-1])
-        first = start // self.slice_s * self.slice_s
-        self.slices = dict(sums.generated_by_slice(connection, first, now_ts, self.slice_s))
-        """By epoch, as it is told."""
-
-        until = (last - 1) // MINUTE * MINUTE + MINUTE
-        recent = (Segment(MINUTE, until - read.recent_s(connection), last + 1),)
-        self.recent_devices = {row.device_id: row for row in sums.device_totals(connection, recent)}
-        self.recent_hosts = {row.host_id: row for row in sums.host_totals(connection, recent)}
-        self._recent_by_epoch = {row.epoch_id: row._asdict() for row in sums.deployment_totals(connection, recent)}
-        shares = sums.share_time(connection, recent)
-        self.held_by_device, self.held_by_epoch = _grouped(shares, 0), _grouped(shares, 1)
-
         self.agents = read.newest_agent_samples(connection)
         self.intervals = {row.host_id: read.noted_every_s(connection, row.interval_s) for row in self.hosts}
         self.gaps = read.missing(connection)
-        self.gaps_of = _grouped(self.gaps, 0)
-        self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
-        """Devices that answer nothing -> since when."""
-        self.hidden = {gap.owner_id for gap in self.gaps if gap.metric == "processes"}
-        """Devices of which nobody can say who holds them."""
         self.events = read.events(connection, start)
+        its_devices = read.epoch_devices(connection, start)
+
+        under_way = read.whole_hour(connection, now_ts)
+        window = segments(start, now_ts, under_way=under_way)
+        priced_alike = [
+            (stretch, following(connection, stretch, self.led, self.of_epoch))
+            for stretch in stretches(start, now_ts, prices.changes(), under_way=under_way)
+        ]
+        last = max((row.newest_ts for row in self.hosts), default=now_ts)
+        until = (last - 1) // MINUTE * MINUTE + MINUTE
+        recent = (Segment(MINUTE, until - read.recent_s(connection), last + 1),)
+        self.slice_s = next((s for s in SLICES_S if window_s <= s * _MOST_SLICES), SLICES_S[-1])
+        with asking(connection):
+            paid = [held(connection, *each) for each in priced_alike]
+            totals, recently = (sums.deployment_totals(connection, each) for each in (window, recent))
+            recent_devices, recent_hosts = sums.device_totals(connection, recent), sums.host_totals(connection, recent)
+            shares = sums.share_time(connection, recent)
+            latencies = sums.histograms(connection, window, ("ttft_s", "tpot_s"))
+            counts = sums.engine_counter_totals(connection, window)
+            slices = sums.generated_by_slice(connection, start // self.slice_s * self.slice_s, now_ts, self.slice_s)
+
+            self.devices = {row.device_id: row for row in devices}
+            self.places = {device_id: n for n, device_id in enumerate(self.devices)}
+            """In which order devices are shown."""
+            self.priced = {
+                device_id: Priced(row.kind, row.name, row.uuid, row.parent_id)
+                for device_id, row in self.devices.items()
+            }
+            self.device_names = {device_id: _device_name(row) for device_id, row in self.devices.items()}
+            self.current = {row.deployment_id: row for row in self.epochs if row.epoch_id in self.of_epoch}
+            self.own: dict[int, list[Any]] = defaultdict(list)
+            """Epochs of a deployment, oldest first."""
+            for row in self.epochs:
+                if row.epoch_id in self.of_epoch:
+                    self.own[row.deployment_id].append(row)
+            self.following: dict[int, list[int]] = defaultdict(list)
+            """Epochs of the ranks that follow a deployment."""
+            for epoch_id, deployment_id in self.led.items():
+                self.following[deployment_id].append(epoch_id)
+            self.epoch_devices = ranks.devices(its_devices, self.epochs, self.led)
+            self.gaps_of = _grouped(self.gaps, 0)
+            self.lost = {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
+            """Devices that answer nothing -> since when."""
+            self.hidden = {gap.owner_id for gap in self.gaps if gap.metric == "processes"}
+            """Devices of which nobody can say who holds them."""
+
+            self.money = allocations(paid, self.priced, prices)
+            self._sums_by_epoch = {row.epoch_id: row._asdict() for row in totals}
+            self._recent_by_epoch = {row.epoch_id: row._asdict() for row in recently}
+            self.recent_devices = {row.device_id: row for row in recent_devices}
+            self.recent_hosts = {row.host_id: row for row in recent_hosts}
+            self.held_by_device, self.held_by_epoch = _grouped(shares, 0), _grouped(shares, 1)
+            self._latencies: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+            for epoch_id, metric, upper_bounds, each in latencies:
+                self._latencies[self.of_epoch.get(epoch_id, 0), metric].append((upper_bounds, each))
+            self.counts = by_epoch(counts)
+            self.slices = dict(slices)
+            """By epoch, as it is told."""
 
     def totals(self, deployment_id: int) -> Mapping[str, Any]:
         """Sums over the window of all epochs of a deployment; a column that is NULL in all of them is None."""

@@ -1,11 +1,15 @@
 """Answers as plain tuples: making SQLAlchemy's own rows of a fleet takes longer than finding them."""
 
 from collections import namedtuple
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Executable
+from sqlalchemy import Connection, CursorResult, Dialect, Executable
+from sqlalchemy.exc import DatabaseError
+
+from pertoken.store.open import UNQUALIFIED, driver
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -20,6 +24,79 @@ def named_tuples(connection: Connection, query: Executable, values: Mapping[str,
 def tuples(connection: Connection, query: Executable, values: Mapping[str, Any] = _NOTHING) -> list[Any]:
     """All rows, with values as the driver has them."""
     return _fetched(connection.execute(query, values))
+
+
+@contextmanager
+def asking(connection: Connection) -> Iterator[None]:
+    """Within it `answer` does not wait for a server: that finds the next rows while those it found are worked on.
+
+    Nothing else may be asked meanwhile.
+    """
+    if connection.dialect.name == "sqlite":
+        yield
+        return
+    import psycopg
+
+    if not psycopg.Pipeline.is_supported():
+        yield
+        return
+    with connection.connection.driver_connection.pipeline():  # type: ignore[union-attr]
+        yield
+
+
+def answer(
+    connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False
+) -> Sequence[Any]:
+    """Rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes longer
+    than an answer of a host. They are plain tuples, or `named` by their columns."""
+    kind = _kind(tuple(query.selected_columns.keys())) if named else None
+    text, names, constants = _text(connection.dialect, query)
+    if connection.dialect.name == "sqlite":
+        rows = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
+        return rows if kind is None else list(map(kind._make, rows))
+    return Answer(connection, text, {**constants, **values}, kind)
+
+
+class Answer(Sequence[Any]):
+    """Rows of a server, taken when somebody looks at them."""
+
+    def __init__(self, connection: Connection, text: str, values: Mapping[str, Any], kind: Any) -> None:
+        self._error = connection.dialect.loaded_dbapi.Error
+        self._text, self._kind = text, kind
+        self._cursor = connection.connection.cursor()
+        with self._explained():
+            self._cursor.execute(text, values)
+
+    @cached_property
+    def _rows(self) -> list[Any]:
+        with self._explained():
+            rows = list(self._cursor.fetchall())
+            self._cursor.close()
+        return rows if self._kind is None else list(map(self._kind._make, rows))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise DatabaseError(self._text, None, error, hide_parameters=True) from error
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._rows[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+
+@lru_cache(maxsize=128)
+def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
+    """The text of a statement, the names of what it binds in their order, and values bound already."""
+    translated = {**UNQUALIFIED, "render_schema_translate": True} if dialect.name == "sqlite" else {}
+    compiled = query.compile(dialect=dialect, **translated)
+    return str(compiled), tuple(compiled.positiontup or ()), compiled.params
 
 
 def _fetched(found: CursorResult[Any]) -> list[Any]:

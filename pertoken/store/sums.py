@@ -3,14 +3,13 @@
 Statements are built once and bound anew: building takes longer than some answers.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Connection,
-    Dialect,
     Select,
     Text,
     bindparam,
@@ -23,8 +22,7 @@ from sqlalchemy import (
 )
 
 from pertoken.store import telemetry as t
-from pertoken.store.answers import named_tuples, tuples
-from pertoken.store.open import UNQUALIFIED, driver
+from pertoken.store.answers import answer
 from pertoken.store.read import Rows
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segments, between, column
@@ -66,25 +64,9 @@ def _bound(segments: Segments) -> dict[str, int]:
     return values | {f"end{n}": each.end for n, each in enumerate(segments)}
 
 
-def _answer(connection: Connection, query: Any, values: Mapping[str, Any]) -> Rows:
-    """Rows of a statement whose text is made once: SQLAlchemy names its schemas anew each time, which takes longer than
-    an answer of a host."""
-    if connection.dialect.name != "sqlite":
-        return tuples(connection, query, values)
-    text, names, constants = _text(connection.dialect, query)
-    return driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
-
-
-@lru_cache(maxsize=64)
-def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
-    """The text of a statement, the names of what it binds in their order, and values bound already."""
-    compiled = query.compile(dialect=dialect, **UNQUALIFIED, render_schema_translate=True)
-    return str(compiled), tuple(compiled.positiontup), compiled.params
-
-
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
     lengths = tuple(each.seconds for each in segments)
-    return named_tuples(connection, _sums(connection.dialect.name, rollup, lengths), _bound(segments))
+    return answer(connection, _sums(connection.dialect.name, rollup, lengths), _bound(segments), named=True)
 
 
 @cache
@@ -127,7 +109,7 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
 def share_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in segments."""
     lengths = tuple(each.seconds for each in segments)
-    return _answer(connection, _shares(connection.dialect.name, lengths), _bound(segments))
+    return answer(connection, _shares(connection.dialect.name, lengths), _bound(segments))
 
 
 @cache
@@ -149,7 +131,7 @@ def _shares(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
 def device_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, duration_ms): how long each device was there in segments."""
     lengths = tuple(each.seconds for each in segments)
-    return _answer(connection, _durations(connection.dialect.name, lengths), _bound(segments))
+    return answer(connection, _durations(connection.dialect.name, lengths), _bound(segments))
 
 
 @cache
@@ -174,7 +156,7 @@ _HELD = ("epoch_id", "ts", "device_id", "held_ns")
 
 def _buckets(connection: Connection, segments: Segments, rollup: str, names: tuple[str, ...]) -> Rows:
     lengths = tuple(each.seconds for each in segments)
-    return _answer(connection, _columns(connection.dialect.name, rollup, lengths, names), _bound(segments))
+    return answer(connection, _columns(connection.dialect.name, rollup, lengths, names), _bound(segments))
 
 
 @cache
@@ -184,13 +166,13 @@ def _columns(dialect: str, rollup: str, lengths: tuple[int, ...], names: tuple[s
 
 def models(connection: Connection, start: int) -> Rows:
     """(epoch_id, served model, address of its engine) of epochs that served since `start`."""
-    return _answer(connection, _MODELS, {"start": start})
+    return answer(connection, _MODELS, {"start": start})
 
 
 def payers(connection: Connection, start: int) -> Rows:
     """(epoch_id, device_id, kind, name, uuid) of the devices of epochs that served since `start`; epoch NULL for those
     of none. A MIG device is left out: it is paid for with its GPU."""
-    return _answer(connection, _PAYERS, {"start": start})
+    return answer(connection, _PAYERS, {"start": start})
 
 
 _SINCE = t.epoch.c.end_ts.is_(None) | (t.epoch.c.end_ts > bindparam("start", type_=BigInteger))
@@ -218,7 +200,7 @@ def generated_by_slice(connection: Connection, start: int, end: int, slice_s: in
     Slices are counted from the epoch of time.
     """
     query = _slices(connection.dialect.name, HOUR if slice_s % HOUR == 0 else MINUTE)
-    return _answer(connection, query, {"start": start, "end": end, "slice_s": slice_s})
+    return answer(connection, query, {"start": start, "end": end, "slice_s": slice_s})
 
 
 @cache
@@ -237,7 +219,7 @@ def histograms(connection: Connection, segments: Segments, metrics: Collection[s
     """(epoch_id, metric, upper_bounds, `told` count of each bucket) over segments, of all metrics or some."""
     lengths = tuple(each.seconds for each in segments)
     query = _histograms(connection.dialect.name, lengths, None if metrics is None else tuple(metrics))
-    return _answer(connection, query, _bound(segments))
+    return answer(connection, query, _bound(segments))
 
 
 @cache
