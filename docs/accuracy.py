@@ -27,7 +27,8 @@ configuration. Errors are |predicted/measured - 1| of output tokens/s, median / 
 the same; pairs marked as little trustworthy are left out. A host of yours is a device, a model and a source the table
 has not seen, so the figures that count leave each GPU, model and source out in turn and refit the constants. The shares
 under `[transfer]` and `[attenuation]`, the widths under `[error]` and how little far-off rows count in the fit were
-chosen on those same left-out pairs, not in folds of their own; that makes the figures a little optimistic.
+chosen on those same left-out pairs, not in folds of their own, and the prior of an 8-bit cache in vLLM was set after
+its errors there were seen; that makes the figures a little optimistic.
 
 A pair that is not predicted counts as no change: here a change of the engine, whose direction was a coin toss on pairs
 left out; a cache in FP8 on hardware that cannot multiply FP8; speculation in a batch where nobody tells how much is
