@@ -65,6 +65,7 @@ class Recorder:
         tick, memory = assemble(self._memory, self._readings(*probe), moment, cost=None)
         self._writer.commit(tick)
         self._memory, self._listed_ts = memory, moment.ts
+        self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
         if not tick_time(time.time(), self.settings.agent_interval, self._last_ts).clock_behind:
             self.tick()  # it need not wait for its second, unless that has a row already
 

@@ -42,16 +42,16 @@ class PriceBook:
             uuid: tuple(sorted(each, key=lambda price: price.from_ts)) for uuid, each in (detected or {}).items()
         }
         self.prices = tuple(sorted(prices, key=lambda price: (price.from_ts, price.set_ts)))
-        self.selectors = {price.selector.lower() for price in self.prices}
+        self._selectors = {price.selector.lower() for price in self.prices}
         self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
 
-    def alone(self, device: Priced) -> bool:
+    def _alone(self, device: Priced) -> bool:
         """Whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
-        return device.uuid in self.detected or device.uuid.lower() in self.selectors
+        return device.uuid in self.detected or device.uuid.lower() in self._selectors
 
     def at(self, device: Priced, ts: int) -> Price | None:
         """The price of a device at an instant; None if nobody set one and none is listed."""
-        key = device.kind, device.name, device.uuid if self.alone(device) else "", ts
+        key = device.kind, device.name, device.uuid if self._alone(device) else "", ts
         if key not in self._looked_up:  # a fleet has thousands of devices of a few names
             self._looked_up[key] = self._find(device, ts)
         return self._looked_up[key]
@@ -70,10 +70,6 @@ class PriceBook:
         """Every instant at which some price came into force."""
         listed = (price for each in self.detected.values() for price in each)
         return tuple(sorted({price.from_ts for price in (*self.prices, *listed) if price.from_ts}))
-
-
-def _since(price: Price) -> tuple[int, int]:
-    return price.from_ts, price.set_ts
 
 
 def _rank(selector: str, device: Priced) -> int:

@@ -40,7 +40,7 @@ def asking(connection: Connection) -> Iterator[None]:
     if not psycopg.Pipeline.is_supported():
         yield
         return
-    with connection.connection.driver_connection.pipeline():  # type: ignore[union-attr]
+    with _explained(connection), connection.connection.driver_connection.pipeline():  # type: ignore[union-attr]
         yield
 
 
@@ -61,25 +61,17 @@ class Answer(Sequence[Any]):
     """Rows of a server, taken when somebody looks at them."""
 
     def __init__(self, connection: Connection, text: str, values: Mapping[str, Any], kind: Any) -> None:
-        self._error = connection.dialect.loaded_dbapi.Error
-        self._text, self._kind = text, kind
+        self._connection, self._kind = connection, kind
         self._cursor = connection.connection.cursor()
-        with self._explained():
+        with _explained(connection):
             self._cursor.execute(text, values)
 
     @cached_property
     def _rows(self) -> list[Any]:
-        with self._explained():
+        with _explained(self._connection):
             rows = list(self._cursor.fetchall())
             self._cursor.close()
         return rows if self._kind is None else list(map(self._kind._make, rows))
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except self._error as error:
-            raise DatabaseError(self._text, None, error, hide_parameters=True) from error
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -89,6 +81,15 @@ class Answer(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._rows)
+
+
+@contextmanager
+def _explained(connection: Connection) -> Iterator[None]:
+    """The driver's own errors as SQLAlchemy has them, which `store.open.explained` knows."""
+    try:
+        yield
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DatabaseError(None, None, error, hide_parameters=True) from error
 
 
 @lru_cache(maxsize=128)

@@ -36,6 +36,7 @@ class Drivers:
 class Clock:
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
+        self.cpu_s = 0.0
 
     def time(self) -> float:
         return self.now_s
@@ -43,7 +44,7 @@ class Clock:
     monotonic = time
 
     def process_time(self) -> float:
-        return 0.0
+        return self.cpu_s
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,23 @@ def test_roll_ups_are_never_ten_seconds_behind_the_ticks(agent: Recorder, clock:
         agent.tick()
         rolled_ms = total(tmp_path, t.host_rollup[MINUTE].c.observed_ms)
         assert total(tmp_path, t.host_sample.c.observed_ms) - rolled_ms < 10_000
+
+
+def test_what_it_took_to_begin_is_no_cost_of_the_first_tick(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(self: Drivers, processes: bool, deadline_s: float) -> Any:
+        clock.cpu_s += 0.5
+        return probe(), ()
+
+    monkeypatch.setattr(Drivers, "read", read)
+    settings = load(None, {}, db=str(tmp_path), agent_interval="1s", agent_discover=False, agent_cloud_metadata=False)
+    agent = Recorder(laid(tmp_path), settings, Drivers())  # type: ignore[arg-type]
+    agent.begin()
+    agent.end(damaged=False)
+    with open_store(place(str(tmp_path))).read() as connection:
+        (first,) = connection.execute(select(t.agent_sample)).all()
+    assert first.cpu_ms == 500 + probe().cpu_ms
 
 
 def test_settings_that_are_reread_count_from_the_next_tick_on(agent: Recorder, clock: Clock, tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """Several hosts' data in one report: the same dollars as the hosts' own reports, together."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import Select, column, literal_column, select, table
 
 from pertoken.cli import main
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
+from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store import book
+from pertoken.store.answers import answer, asking
 from pertoken.store.book import Book
 from pertoken.store.fleet_logins import enroll
 from pertoken.store.open import open_store
@@ -48,6 +52,19 @@ def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
             compare(alone, fleet_report(open_store(owner), window_s, NOW))
         advice = CliRunner().invoke(main, ["advise", "--db", url, "--since", "2h", "--json"])
         assert advice.exit_code == 0, advice.output
+
+
+def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_not(server: Place) -> None:
+    store = open_store(server)
+    nothing: Select[Any] = select(column("x")).select_from(table("not_there"))
+    with pytest.raises(StoreError, match="not_there"), store.read() as connection:
+        list(answer(connection, nothing))
+    with pytest.raises(StoreError, match="not_there"), store.read() as connection, asking(connection):
+        first, second = answer(connection, select(literal_column("1"))), answer(connection, nothing)
+        assert list(first) == [(1,)]
+        list(second)
+    with store.read() as connection:  # and nothing of it is left behind
+        assert list(answer(connection, select(literal_column("2")))) == [(2,)]
 
 
 def compare(alone: list[FleetReport], together: FleetReport) -> None:
