@@ -91,8 +91,8 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
                     continue  # its buckets were shipped before it was
                 model, counts = serving[epoch_id]
                 hour = found[model, ts - ts % HOUR]
-                if whole_ms:
-                    hour.held(whole_ms * _NS, of_epoch.get(epoch_id, 0))
+                if whole_ms and epoch_id in of_epoch:
+                    hour.hold(whole_ms * _NS, of_epoch[epoch_id])
                 if not counts:
                     continue
                 if prompt is None or generated is None:
@@ -100,11 +100,11 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
                 else:
                     hour.tokens += prompt + generated
             for epoch_id, ts, device_id, held_ns in sums.held_by_bucket(connection, stretch):
-                if epoch_id in serving:
-                    found[serving[epoch_id][0], ts - ts % HOUR].held(held_ns, of_device.get(device_id, 0))
+                if epoch_id in serving and device_id in of_device:
+                    found[serving[epoch_id][0], ts - ts % HOUR].hold(held_ns, of_device[device_id])
     return {
         key: ModelHour(
-            divide(each.product, _HOUR_NS) if each.priced else None,
+            divide(each.product, _HOUR_NS) if each.held and each.priced else None,
             each.tokens if each.counted else None,
         )
         for key, each in found.items()
@@ -117,12 +117,15 @@ class _Sums:
 
     product: int = 0
     """Device time in ns times nano-USD an hour."""
+    held: bool = False
+    """Whether it held any device: what runs elsewhere does not cost nothing, but nobody here knows what."""
     priced: bool = True
     tokens: int = 0
     counted: bool = True
 
-    def held(self, held_ns: int, nano_usd_per_hour: int | None) -> None:
+    def hold(self, held_ns: int, nano_usd_per_hour: int | None) -> None:
         """Devices were held for so long that cost so much; None: not known."""
+        self.held = True
         if nano_usd_per_hour is None:
             self.priced = False
         else:

@@ -1,5 +1,7 @@
 """Dollars per Mtok by model and hour are those of the bill."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,18 @@ def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> No
     assert sum(hour.tokens or 0 for hour in found.values()) == 150 * 60 * (160 + 40)
     whole = found[MODEL, (END - 3600) // 3600 * 3600]
     assert whole.nano_usd_per_mtok == round(2 * 6.88e9 / (3600 * 200) * 1e6)
+
+
+def test_what_holds_no_device_here_has_tokens_and_no_dollars(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        for name in ("epoch_device", "share_1m", "share_1h"):
+            connection.execute(f"DELETE FROM {name}")
+        connection.commit()
+    store = open_store(where)
+    found = model_hours(store, END - 3600, END, price_book(store, END))
+    assert sum(hour.tokens or 0 for hour in found.values()) == 60 * 60 * (160 + 40)
+    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
 
 
 def test_a_price_that_changes_within_an_hour_counts_from_its_minute(tmp_path: Path) -> None:
