@@ -45,9 +45,11 @@ class Drivers:
         every other device known is lost with the reason.
         """
         reading, events = self._read(processes, deadline_s)
-        devices = [self._aged(device) for device in reading.devices]
-        lost = any(device.lost for device in devices)
-        return (replace(reading, devices=tuple(devices)) if lost else reading), events
+        now_s = self._clock()
+        self._answered_s |= {device.uuid: now_s for device in reading.devices if not device.lost}
+        if any(device.lost for device in reading.devices):
+            reading = replace(reading, devices=tuple(self._aged(device, now_s) for device in reading.devices))
+        return reading, events
 
     def close(self) -> None:
         """End the sampler; one that hangs is left to end by itself."""
@@ -66,7 +68,7 @@ class Drivers:
         if self._clock() < self._let_go_until_s:
             return self._without_sampler("drivers_released", _RELEASED, _RESUME)
         try:
-            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S))
+            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S), processes)
         except SamplerError as error:
             kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
             return self._without_sampler(kind, str(error), _REMEDY)
@@ -76,10 +78,8 @@ class Drivers:
         self._last, self._cpu = reading, None
         return reading, tuple(events)
 
-    def _aged(self, device: DeviceReading) -> DeviceReading:
-        now_s = self._clock()
+    def _aged(self, device: DeviceReading, now_s: float) -> DeviceReading:
         if not device.lost:
-            self._answered_s[device.uuid] = now_s
             return device
         answered_s = self._answered_s.get(device.uuid)
         return replace(device, silent_s=None if answered_s is None else round(now_s - answered_s))

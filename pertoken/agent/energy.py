@@ -60,15 +60,20 @@ def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyS
     if before.energy_mj is None or after.energy_mj is None:
         return EnergyStep(None, integral)
 
-    span = f"{before.energy_mj} to {after.energy_mj} mJ in {elapsed_ms} ms"
     grown = after.energy_mj - before.energy_mj
     if grown < 0 and after.energy_wraps_mj is not None:
         grown += after.energy_wraps_mj
     if grown < 0:
-        return EnergyStep(None, integral, f"energy counter was reset: {span}")
+        return EnergyStep(None, integral, f"energy counter was reset: {_span(before, after, elapsed_ms)}")
     limit = after.power_limit_mw
     if limit and grown * 1000 > limit * elapsed_ms * IMPLAUSIBLE:
-        return EnergyStep(None, integral, f"energy counter jumped past what {limit} mW allow: {span}")
+        told = f"energy counter jumped past what {limit} mW allow: {_span(before, after, elapsed_ms)}"
+        return EnergyStep(None, integral, told)
     if grown == 0 and integral is not None and integral > 0 and elapsed_ms >= 1000:
-        return EnergyStep(None, integral, f"energy counter stands still while power is drawn: {span}")
+        told = f"energy counter stands still while power is drawn: {_span(before, after, elapsed_ms)}"
+        return EnergyStep(None, integral, told)
     return EnergyStep(grown, integral)
+
+
+def _span(before: Meter, after: DeviceReading, elapsed_ms: int) -> str:
+    return f"{before.energy_mj} to {after.energy_mj} mJ in {elapsed_ms} ms"

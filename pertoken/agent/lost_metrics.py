@@ -11,7 +11,7 @@ WAIT = "wait"
 
 def metric_events(before: DeviceReading | None, now: DeviceReading, device_id: int) -> Iterator[Event]:
     """Events for metrics lost or told again between two readings of a device that answered both times."""
-    if before is None or before.lost or now.lost:
+    if before is None or before.lost or now.lost or before.gaps == now.gaps:
         return
     name = f"{now.name} ({now.uuid})"
     lost: dict[str, list[str]] = {}

@@ -57,8 +57,13 @@ class ProcessLists:
         self._withheld: dict[str, Gap] = {}
         """Devices whose holders are not known, by UUID."""
 
-    def believed(self, probe: ProbeReading) -> ProbeReading:
-        """The reading without lists that cannot be believed; what is not known stays so until it is listed anew."""
+    def believed(self, probe: ProbeReading, listed: bool = True) -> ProbeReading:
+        """The reading without lists that cannot be believed; what is not known stays so until it is listed anew.
+
+        `listed`: whether processes were asked for.
+        """
+        if self._in_host and not listed and not self._withheld:
+            return probe
         devices = tuple(self._believed(device) for device in probe.devices)
         return replace(probe, devices=devices, gaps=probe.gaps if self._in_host else (*probe.gaps, _CONTAINER))
 

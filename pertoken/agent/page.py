@@ -67,7 +67,8 @@ class Page:
         """
         series = self.samples.get(name, {})
         counts = _counts(name, [value / unit for value in series.values()])
-        _counts(name, [sum(counts)])
+        if len(counts) > 1:
+            _counts(name, [sum(counts)])
         return dict(zip(series, counts, strict=True))
 
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:

@@ -116,7 +116,7 @@ class EngineReader:
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
         return EngineReading(
-            replace(self.endpoint, model=model),
+            self.endpoint if model is None else replace(self.endpoint, model=model),
             served_model=identity.served_model,
             version=identity.version,
             model_path=path,
