@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.hourly import ModelHour, model_hours
-from pertoken.costs.money import allocations, held
+from pertoken.costs.money import allocations, stretch
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import price_book
 from pertoken.store import read
@@ -27,7 +27,8 @@ def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> No
     with store.read() as connection:
         devices = read.devices(connection, END - 9000)
         priced = {each.device_id: Priced(each.kind, each.name, each.uuid, each.parent_id) for each in devices}
-        money = allocations([held(connection, segments(END - 9000, END))], priced, prices)
+        devices_of = read.by_epoch(read.epoch_devices(connection, END - 9000))
+        money = allocations([stretch(connection, segments(END - 9000, END))], priced, devices_of, prices)
     nano = sum(hour.nano_usd or 0 for hour in found.values())
     assert nano == pytest.approx(sum(money.by_epoch.values()), abs=2 * 150)  # at most one for each device and bucket
     assert sum(hour.tokens or 0 for hour in found.values()) == 150 * 60 * (160 + 40)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.report import fleet_report, per_mtok_together
+from pertoken.store import book
+from pertoken.store.book import Book
 from pertoken.store.open import open_store
 from pertoken.store.rows import DeviceRow, DeviceSample
 from pertoken.store.write import Writer
@@ -70,6 +72,21 @@ def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
     )
     assert bill.unallocated == pytest.approx(2 * 6.88 * HOURS * NANO_USD, rel=1e-8)
     assert bill.busy == pytest.approx(0.6 * 2 * 6.88 * HOURS * NANO_USD, rel=1e-8)
+
+
+def test_a_price_that_changes_within_the_window_divides_dollars_and_nothing_else(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=2.0, minutes=60 * 3, end_ts=END)
+    before = fleet_report(open_store(where), 3600 * 3, END)
+    with Book(where).writing() as connection:
+        dearer = {"nano_usd_per_device_hour": 5 * NANO_USD, "from_ts": END - 1200, "set_ts": END}
+        book.add_price(connection, selector="H100", set_by="x", note=None, **dearer)
+    after = fleet_report(open_store(where), 3600 * 3, END)
+    (line,), (alone,) = after.deployments, before.deployments
+    dollars = 2 * (2.0 * 160 + 5.0 * 20) / 60
+    assert line.nano_usd == pytest.approx(dollars * NANO_USD, rel=1e-8)
+    assert after.bill is not None and after.bill.paid == pytest.approx(2 * dollars * NANO_USD, rel=1e-8)
+    for known in ("generated_tokens", "prompt_tokens", "busy", "coverage", "tpot_p50_s", "spark"):
+        assert getattr(line, known) == getattr(alone, known), known
 
 
 def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path: Path) -> None:
