@@ -54,6 +54,12 @@ class ModelHours:
             sum(each.tokens or 0 for each in known) if known else None,
         )
 
+    @property
+    def tokens(self) -> int | None:
+        """Of all hours of which they are known, whether those have a price or not."""
+        known = [each.tokens for each in self.hours if each and each.tokens is not None]
+        return sum(known) if known else None
+
 
 def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
     """Every model served in the last so many hours of the clock, the one under way included, dearest first.
