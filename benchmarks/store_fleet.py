@@ -180,7 +180,7 @@ def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int
         how = f"minutes of {many} d before today over {few} d, medians of {repeats} interleaved pairs"
         if few != many:
             for what, asked in ASKED.items():
-                ratio = ratio_in_turns(*(partial(asked, stores[days], fleet) for days in (many, few)), repeats)
+                ratio = ratio_in_turns(partial(asked, stores[many], fleet), partial(asked, stores[few], fleet), repeats)
                 rows.append(Row("pertoken", f"{what}, growth with minutes", round(ratio, 2), "", how))
     return rows
 

@@ -13,7 +13,7 @@ from pertoken.costs import ranks
 from pertoken.costs.detected import detected_prices
 from pertoken.costs.engine_counts import Counts, by_epoch
 from pertoken.costs.money import allocations, following, stretch
-from pertoken.costs.prices import Price, PriceBook, Priced
+from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.quantiles import histogram, quantile
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows, asking
@@ -31,7 +31,7 @@ _NONE: Mapping[str, Any] = {}
 class Seen:
     """The telemetry of the last `window_s` seconds. Rows are of `store.read` and `store.sums`.
 
-    What there is, is known from the start; what it did, when that was `asked` for.
+    What there is, is known from the start; what it did, once it was asked (`ask`).
     """
 
     def __init__(self, connection: Connection, prices_set: Iterable[Price], window_s: int, now_ts: int) -> None:
@@ -70,9 +70,6 @@ class Seen:
 
         self.places = {device_id: n for n, device_id in enumerate(self.devices)}
         """In which order devices are shown."""
-        self.priced = {
-            device_id: Priced(row.kind, row.name, row.uuid, row.parent_id) for device_id, row in self.devices.items()
-        }
         self.device_names = {device_id: _device_name(row) for device_id, row in self.devices.items()}
         self.current = {row.deployment_id: row for row in self.epochs if row.epoch_id in self.of_epoch}
         self.own: dict[int, list[Any]] = defaultdict(list)
@@ -86,8 +83,8 @@ class Seen:
             self.following[deployment_id].append(epoch_id)
         self.epoch_devices = ranks.devices(self._devices_of, self.epochs, self.led)
 
-        self.gaps, self.events = list(gaps), list(events)
-        # Answered last: only lines of deployments ask for it.
+        self.gaps, self.events = list(gaps), list(events)  # waits for all that was asked so far
+        # What only the lines of deployments need is found while the rest is worked out.
         self._histograms = sums.histograms(connection, window, ("ttft_s", "tpot_s"))
         self._counts = sums.engine_counter_totals(connection, window)
         self._slices = sums.generated_by_slice(connection, start // self.slice_s * self.slice_s, now, self.slice_s)
@@ -98,7 +95,7 @@ class Seen:
         """Devices that answer nothing -> since when."""
         self.hidden = {gap.owner_id for gap in self.gaps if gap.metric == "processes"}
         """Devices of which nobody can say who holds them."""
-        self.money = allocations(paid, self.priced, self._devices_of, self.prices)
+        self.money = allocations(paid, self.devices, self._devices_of, self.prices)
         self._sums, self._recent = _by_epoch(each.totals for each in paid), _by_epoch((recently,))
         self.recent_devices = {row.device_id: row for row in recent_devices}
         self.recent_hosts = {row.host_id: row for row in recent_hosts}
@@ -152,7 +149,7 @@ class Seen:
 
     def price(self, device_id: int) -> Price | None:
         """What an hour of a device costs now."""
-        return self.prices.at(self.priced[device_id], self.now)
+        return self.prices.at(self.devices[device_id], self.now)
 
 
 def book_of(prices_set: Iterable[Price], devices: Iterable[Any], now_ts: int) -> PriceBook:
