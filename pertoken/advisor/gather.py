@@ -18,6 +18,7 @@ from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart
 from pertoken.evidence import SERIES, Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.store import read, sums
+from pertoken.store.answers import Rows
 from pertoken.store.open import Store
 from pertoken.store.segments import Segment, segments
 from pertoken.units import HOUR_MS, SHARE
@@ -57,7 +58,7 @@ class _Gatherer:
         epochs = read.epochs(connection, start)
         led = ranks.heads(epochs)
         self.epochs = {row.deployment_id: row for row in epochs if row.epoch_id not in led}
-        self.epoch_devices = ranks.devices(read.epoch_devices(connection, start), epochs, led)
+        self.epoch_devices = ranks.devices(read.by_epoch(read.epoch_devices(connection, start)), epochs, led)
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
         self.host_minutes = _by(read.host_buckets(connection, minutes), "host_id")
         self.share_minutes = read.share_buckets(connection, minutes)
@@ -288,7 +289,7 @@ _SERIES_OF = {
 }
 
 
-def _by(rows: read.Rows, key: str) -> dict[int, list[Any]]:
+def _by(rows: Rows, key: str) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         found[getattr(row, key)].append(row)

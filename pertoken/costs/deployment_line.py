@@ -102,9 +102,9 @@ def _nano_usd(seen: Seen, holding: Sequence[int]) -> int | None:
 def _held_lately(seen: Seen, epochs: Sequence[int]) -> dict[int, float]:
     """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
     held: dict[int, float] = defaultdict(float)
-    for device_id, _, held_ns, _ in (each for epoch in epochs for each in seen.held_by_epoch.get(epoch, ())):
-        device, priced = seen.recent_devices.get(device_id), seen.priced.get(device_id)
-        if device is not None and device.duration_ms and priced is not None and priced.parent_id is None:
+    for device_id, held_ns in (each for epoch in epochs for each in seen.holding.get(epoch, {}).items()):
+        device, row = seen.recent_devices.get(device_id), seen.devices.get(device_id)
+        if device is not None and device.duration_ms and row is not None and row.parent_id is None:
             held[device_id] += held_ns / 1e6 / device.duration_ms
     return held
 

@@ -15,8 +15,8 @@ def device_line(seen: Seen, row: Any) -> DeviceLine:
     # A MIG device costs its part of what its GPU costs.
     payer = row.device_id if row.parent_id is None else row.parent_id
     part_1e6 = SHARE if row.parent_id is None else row.part_1e6
-    price = seen.price(payer) if payer in seen.priced and part_1e6 is not None else None
-    held_by = {epoch_id for _, epoch_id, _, _ in seen.held_by_device.get(row.device_id, ())}
+    price = seen.price(payer) if payer in seen.devices and part_1e6 is not None else None
+    held_by = seen.held_by.get(row.device_id, {})
     holders = [seen.of_epoch.get(each, seen.led.get(each)) for each in sorted(held_by)]
     names = [seen.current[each].served_model for each in holders if each in seen.current]
     return DeviceLine(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pertoken.catalog.market import Accelerator, Market
-from pertoken.store.read import Rows
+from pertoken.store.answers import Rows
 
 Counts = Mapping[str, int]
 """Growth by metric of `engine_counter`; a metric that did not grow is absent."""

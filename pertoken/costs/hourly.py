@@ -9,6 +9,7 @@ from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.ranks import FOLLOWING
 from pertoken.costs.report import price_book
 from pertoken.store import read, sums
+from pertoken.store.answers import Rows
 from pertoken.store.open import Store
 from pertoken.store.rollup import HOUR
 from pertoken.store.segments import stretches
@@ -52,6 +53,12 @@ class ModelHours:
             sum(each.nano_usd or 0 for each in known) if known else None,
             sum(each.tokens or 0 for each in known) if known else None,
         )
+
+    @property
+    def tokens(self) -> int | None:
+        """Of all hours of which they are known, whether those have a price or not."""
+        known = [each.tokens for each in self.hours if each and each.tokens is not None]
+        return sum(known) if known else None
 
 
 def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
@@ -132,7 +139,7 @@ class _Sums:
             self.product += held_ns * nano_usd_per_hour
 
 
-def _rates(payers: read.Rows, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
+def _rates(payers: Rows, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
     """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
     of_device: dict[int, int | None] = {}
     of_epoch: dict[int, int | None] = {}

@@ -1,9 +1,10 @@
 """The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -12,7 +13,11 @@ from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
 from pertoken.costs.lines import Bill
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.store import read, sums
+from pertoken.store.answers import Rows
 from pertoken.store.segments import Segments
+from pertoken.store.shares import held
+
+_NOBODY: Mapping[int, tuple[int, int]] = {}
 
 
 @dataclass(slots=True)
@@ -46,20 +51,22 @@ class Money:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Who held what in one stretch of time, over which every device has one price."""
+class Stretch:
+    """What was there and served in one stretch of time, over which every device has one price."""
 
     start: int
-    shares: read.Rows
-    """Of `sums.share_time`."""
-    times: read.Rows
+    times: Rows
     """Of `sums.device_time`."""
+    totals: Rows
+    """Of `sums.deployment_totals`."""
+    shared: Rows
+    """Of `sums.shared_time`."""
     following: Mapping[tuple[int, int], int]
     """(device_id, epoch_id) -> busy_ns of ranks that follow."""
 
 
 def following(
-    connection: Connection, stretch: Segments, led: Mapping[int, int], of_epoch: Mapping[int, int]
+    connection: Connection, segments: Segments, led: Mapping[int, int], of_epoch: Mapping[int, int]
 ) -> Mapping[tuple[int, int], int]:
     """(device_id, epoch_id) -> busy_ns of ranks that follow, which are busy while their head is, bucket by bucket.
 
@@ -69,43 +76,55 @@ def following(
         return {}
     leading = [epoch for epoch, deployment in of_epoch.items() if deployment in led.values()]
     found: dict[tuple[int, int], int] = defaultdict(int)
-    for segment in stretch:
+    for segment in segments:
         heads = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), of_epoch)
         for row in read.share_buckets(connection, segment, tuple(led)):
             found[row.device_id, row.epoch_id] += ranks.busy_ns(row, led, heads)
     return found
 
 
-def held(
-    connection: Connection, stretch: Segments, following: Mapping[tuple[int, int], int] = MappingProxyType({})
-) -> Held:
-    """Ask who held what in a stretch."""
-    shares, times = sums.share_time(connection, stretch), sums.device_time(connection, stretch)
-    return Held(stretch[0].start, shares, times, following)
+def stretch(
+    connection: Connection, segments: Segments, following: Mapping[tuple[int, int], int] = MappingProxyType({})
+) -> Stretch:
+    """Ask what was there and served in a stretch."""
+    return Stretch(
+        segments[0].start,
+        sums.device_time(connection, segments),
+        sums.deployment_totals(connection, segments),
+        sums.shared_time(connection, segments),
+        following,
+    )
 
 
-def allocations(stretches: Iterable[Held], devices: Mapping[int, Priced], prices: PriceBook) -> Money:
-    """The bill of all devices over some stretches, and what of it each epoch carries.
+def allocations(
+    stretches: Iterable[Stretch],
+    devices: Mapping[int, Priced],
+    devices_of: Mapping[int, Sequence[int]],
+    prices: PriceBook,
+) -> Money:
+    """The bill of all devices over some stretches, and what of it each epoch carries; `devices_of` each epoch.
 
     Each stretch is one bill for each device: its buckets were added up before they are priced.
     """
     money = Money()
-    for stretch in stretches:
-        held: dict[int, list[Share]] = defaultdict(list)
-        for device_id, epoch_id, held_ns, busy_ns in stretch.shares:
-            held[device_id].append(Share(epoch_id, held_ns, stretch.following.get((device_id, epoch_id), busy_ns)))
-        alike: Counter[tuple[DeviceTime, int]] = Counter()  # as the GPUs of one deployment are
-        for device_id, duration_ms in stretch.times:
+    for each in stretches:
+        holders = held(each.shared, each.totals, devices_of)
+        for (device_id, epoch_id), busy_ns in each.following.items():
+            if epoch_id in holders.get(device_id, ()):
+                holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
+        alike: Counter[tuple[int, int, tuple[Any, ...]]] = Counter()  # as the GPUs of one deployment are
+        for device_id, duration_ms in each.times:
             device = devices.get(device_id)
             if device is None or device.parent_id is not None:
                 continue  # a MIG device is paid for with its GPU
-            price = prices.at(device, stretch.start)
+            by = holders.get(device_id, _NOBODY)
+            price = prices.at(device, each.start)
             if price is None:
                 money.unpriced_devices.add(device_id)
-                money.unpriced_epochs.update(epoch_id for epoch_id, _, _ in held.get(device_id, ()))
-                continue
-            time = DeviceTime(duration_ms, tuple(sorted(held.get(device_id, ()))))
-            alike[time, price.nano_usd_per_device_hour] += 1
-        for (time, nano_usd_per_hour), n in alike.items():
+                money.unpriced_epochs.update(by)
+            else:
+                alike[price.nano_usd_per_device_hour, duration_ms, tuple(by.items())] += 1
+        for (nano_usd_per_hour, duration_ms, shares), n in alike.items():
+            time = DeviceTime(duration_ms, tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(shares)))
             money.add(allocate(time, nano_usd_per_hour), n)
     return money

@@ -22,6 +22,7 @@ from pertoken.costs.lines import (
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.seen import Seen, book_of
 from pertoken.store import book, read
+from pertoken.store.answers import asking
 from pertoken.store.open import Store
 
 
@@ -57,8 +58,10 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     Raises StoreError if the database cannot be read.
     """
     with store.read() as connection:
-        found = Seen(connection, _prices_beside(store, connection), window_s, now_ts)
-    return _report(found, str(store.place))
+        seen = Seen(connection, _prices_beside(store, connection), window_s, now_ts)
+        with asking(connection):
+            seen.ask(connection)
+            return _report(seen, str(store.place))
 
 
 def _report(seen: Seen, source: str) -> FleetReport:

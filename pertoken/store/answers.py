@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Dialect, Executable
+from sqlalchemy import Connection, Dialect, Executable
 from sqlalchemy.exc import DatabaseError
 
 from pertoken.store.open import UNQUALIFIED, driver
 
+Rows = Sequence[Any]
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -18,19 +19,18 @@ def named_tuples(connection: Connection, query: Executable, values: Mapping[str,
     """All rows by the names of their columns, with values as the driver has them."""
     found = connection.execute(query, values)
     kind = _kind(tuple(found.keys()))
-    return list(map(kind._make, _fetched(found)))
-
-
-def tuples(connection: Connection, query: Executable, values: Mapping[str, Any] = _NOTHING) -> list[Any]:
-    """All rows, with values as the driver has them."""
-    return _fetched(connection.execute(query, values))
+    assert found.cursor is not None
+    rows = list(map(kind._make, found.cursor.fetchall()))
+    found.close()
+    return rows
 
 
 @contextmanager
 def asking(connection: Connection) -> Iterator[None]:
-    """Within it `answer` does not wait for a server: that finds the next rows while those it found are worked on.
+    """Within it `answer` does not wait for a server, which goes on with what it was asked while Python works.
 
-    Nothing else may be asked meanwhile.
+    Whoever looks at an answer waits for all that was asked until then: look late, and at what was asked first before
+    asking for more.
     """
     if connection.dialect.name == "sqlite":
         yield
@@ -44,9 +44,7 @@ def asking(connection: Connection) -> Iterator[None]:
         yield
 
 
-def answer(
-    connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False
-) -> Sequence[Any]:
+def answer(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False) -> Rows:
     """Rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes longer
     than an answer of a host. They are plain tuples, or `named` by their columns."""
     kind = _kind(tuple(query.selected_columns.keys())) if named else None
@@ -54,7 +52,8 @@ def answer(
     if connection.dialect.name == "sqlite":
         rows = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
         return rows if kind is None else list(map(kind._make, rows))
-    return Answer(connection, text, {**constants, **values}, kind)
+    found = Answer(connection, text, {**constants, **values}, kind)
+    return found if connection.connection.driver_connection.pgconn.pipeline_status else found[:]  # type: ignore[union-attr]
 
 
 class Answer(Sequence[Any]):
@@ -98,13 +97,6 @@ def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[s
     translated = {**UNQUALIFIED, "render_schema_translate": True} if dialect.name == "sqlite" else {}
     compiled = query.compile(dialect=dialect, **translated)
     return str(compiled), tuple(compiled.positiontup or ()), compiled.params
-
-
-def _fetched(found: CursorResult[Any]) -> list[Any]:
-    assert found.cursor is not None
-    rows = list(found.cursor.fetchall())
-    found.close()
-    return rows
 
 
 @cache

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Engine, insert, select, update
 
 from pertoken.errors import StoreError
 from pertoken.store import advice as a
+from pertoken.store.answers import Rows
 from pertoken.store.ids import stable_id
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
-from pertoken.store.read import Rows
 
 
 class Book:

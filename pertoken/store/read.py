@@ -1,13 +1,20 @@
-"""Questions about telemetry, one statement each, answered from roll-ups. Rows are plain named tuples."""
+"""Questions about telemetry, one statement each, answered from roll-ups. Rows are plain named tuples.
+
+What a screen asks is built once and bound anew: building takes longer than some answers.
+"""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
+    Select,
     Table,
     and_,
+    bindparam,
     case,
     func,
     or_,
@@ -15,25 +22,24 @@ from sqlalchemy import (
 )
 
 from pertoken.store import telemetry as t
-from pertoken.store.answers import named_tuples, tuples
+from pertoken.store.answers import Rows, answer, named_tuples
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segment, between, column, segments
 from pertoken.store.shares import shares
 
-Rows = Sequence[Any]
 LAG_S = 2 * MINUTE
 """How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first
 minute of a window begins before the window."""
 
 
-def _by_notes(connection: Connection) -> bool:
+def _by_notes(dialect: str) -> bool:
     """Whether ticks are elsewhere: a fleet's server is told once a minute that something is still there."""
-    return connection.dialect.name == "postgresql"
+    return dialect == "postgresql"
 
 
-def _newest(connection: Connection, seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
+def _newest(dialect: str, seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
     """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there."""
-    if _by_notes(connection):
+    if _by_notes(dialect):
         return seen.c.last_ts.label("newest_ts")
     owners = seen if owners is None else owners
     newest = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner]).scalar_subquery()
@@ -50,9 +56,12 @@ def _all(table: Table) -> list[Any]:
 
 def hosts(connection: Connection) -> Rows:
     """Every host, by name, with the `ts` of its newest row."""
-    return named_tuples(
-        connection, select(t.host, _newest(connection, t.host, t.host_sample, "host_id")).order_by(t.host.c.name)
-    )
+    return answer(connection, _hosts(connection.dialect.name), named=True)
+
+
+@cache
+def _hosts(dialect: str) -> Select[Any]:
+    return select(t.host, _newest(dialect, t.host, t.host_sample, "host_id")).order_by(t.host.c.name)
 
 
 def devices(connection: Connection, start: int) -> Rows:
@@ -60,33 +69,40 @@ def devices(connection: Connection, start: int) -> Rows:
 
     GPUs come first, by slot.
     """
-    return named_tuples(
-        connection,
+    return answer(connection, _devices(connection.dialect.name), {"start": start - LAG_S}, named=True)
+
+
+@cache
+def _devices(dialect: str) -> Select[Any]:
+    here, of = t.device.c, t.host.c
+    return (
         select(
-            t.device,
-            t.host.c.name.label("host_name"),
-            t.host.c.cloud,
-            t.host.c.instance_type,
-            t.host.c.region,
-            t.host.c.purchase,
-            _newest(connection, t.device, t.device_sample, "device_id"),
+            *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
+            *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source),
+            *(of.name.label("host_name"), of.cloud, of.instance_type, of.region, of.purchase),
+            _newest(dialect, t.device, t.device_sample, "device_id"),
         )
-        .join(t.host, t.host.c.host_id == t.device.c.host_id)
-        .where(t.device.c.last_ts >= start - LAG_S)
-        .order_by(t.host.c.name, case((t.device.c.kind == "cpu", 1), else_=0), t.device.c.slot, t.device.c.uuid),
+        .join(t.host, of.host_id == here.host_id)
+        .where(here.last_ts >= _START)
+        .order_by(of.name, case((here.kind == "cpu", 1), else_=0), here.slot, here.uuid)
     )
 
 
 def epochs(connection: Connection, start: int) -> Rows:
     """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last."""
-    return named_tuples(
-        connection,
+    values = {"start": start, "noted": start - LAG_S}
+    return answer(connection, _epochs(connection.dialect.name), values, named=True)
+
+
+@cache
+def _epochs(dialect: str) -> Select[Any]:
+    return (
         select(
             t.epoch,
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
-            _newest(connection, t.deployment, t.deployment_sample, "epoch_id", t.epoch),
+            _newest(dialect, t.deployment, t.deployment_sample, "epoch_id", t.epoch),
             t.engine.c.engine_id,
             t.engine.c.kind.label("engine_kind"),
             t.engine.c.base_url,
@@ -97,17 +113,29 @@ def epochs(connection: Connection, start: int) -> Rows:
         .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
         .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
         .join(t.host, t.host.c.host_id == t.deployment.c.host_id)
-        .where(t.deployment.c.last_ts >= start - LAG_S, or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
-        .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts),
+        .where(t.deployment.c.last_ts >= bindparam("noted", type_=BigInteger), _SERVED)
+        .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
     )
 
 
-def epoch_devices(connection: Connection, start: int) -> dict[int, tuple[int, ...]]:
-    """Devices of each epoch that served since `start`."""
-    since = select(t.epoch.c.epoch_id).where(or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > start))
-    query = select(t.epoch_device).where(t.epoch_device.c.epoch_id.in_(since)).order_by(t.epoch_device.c.device_id)
+def epoch_devices(connection: Connection, start: int) -> Rows:
+    """(epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
+    return answer(connection, _EPOCH_DEVICES, {"start": start})
+
+
+_START = bindparam("start", type_=BigInteger)
+_SERVED = or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > _START)
+_EPOCH_DEVICES = (
+    select(t.epoch_device)
+    .where(t.epoch_device.c.epoch_id.in_(select(t.epoch.c.epoch_id).where(_SERVED)))
+    .order_by(t.epoch_device.c.device_id)
+)
+
+
+def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
+    """Devices of each epoch, of rows of `epoch_devices`."""
     found: defaultdict[int, list[int]] = defaultdict(list)
-    for epoch_id, device_id in tuples(connection, query):
+    for epoch_id, device_id in rows:
         found[epoch_id].append(device_id)
     return {epoch_id: tuple(each) for epoch_id, each in found.items()}
 
@@ -176,48 +204,55 @@ def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
-def newest_agent_samples(connection: Connection) -> dict[int, Any]:
-    """What the agent of each host cost at its newest tick, where ticks are kept."""
-    sample = t.agent_sample.alias()
-    newest = select(func.max(sample.c.ts)).where(sample.c.host_id == t.host.c.host_id).scalar_subquery()
-    # From the hosts, left to right: the other way round SQLite would go through all ticks.
-    here = and_(t.agent_sample.c.host_id == t.host.c.host_id, t.agent_sample.c.ts == newest)
-    found = named_tuples(connection, select(t.agent_sample).select_from(t.host).outerjoin(t.agent_sample, here))
-    return {row.host_id: row for row in found if row.host_id is not None}
+def newest_agent_samples(connection: Connection) -> Rows:
+    """What the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
+    return answer(connection, _AGENTS, named=True)
+
+
+_TICK = t.agent_sample.alias().c
+_NEWEST_TICK = select(func.max(_TICK.ts)).where(_TICK.host_id == t.host.c.host_id).scalar_subquery()
+# From the hosts, left to right: the other way round SQLite would go through all ticks.
+_AGENTS = (
+    select(t.agent_sample)
+    .select_from(t.host)
+    .outerjoin(t.agent_sample, and_(t.agent_sample.c.host_id == t.host.c.host_id, t.agent_sample.c.ts == _NEWEST_TICK))
+)
 
 
 def recent_s(connection: Connection) -> int:
     """Length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
-    return 4 * MINUTE if _by_notes(connection) else 2 * MINUTE
+    return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
 
 
 def noted_every_s(connection: Connection, interval_s: int) -> int:
     """How often something is heard of a host that ticks every `interval_s`."""
-    return max(interval_s, MINUTE) if _by_notes(connection) else interval_s
+    return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
 def missing(connection: Connection) -> Rows:
     """Metrics that cannot be read, with owner, reason and remedy."""
-    return named_tuples(
-        connection,
-        select(t.capability)
-        .where(t.capability.c.status != "ok")
-        .order_by(t.capability.c.owner_id, t.capability.c.metric),
-    )
+    return answer(connection, _MISSING, named=True)
 
 
-def events(connection: Connection, since: int, limit: int = 50) -> Rows:
-    """Newest events first."""
-    return named_tuples(
-        connection, select(t.event).where(t.event.c.last_ts >= since).order_by(t.event.c.last_ts.desc()).limit(limit)
-    )
+_MISSING = (
+    select(t.capability).where(t.capability.c.status != "ok").order_by(t.capability.c.owner_id, t.capability.c.metric)
+)
+
+
+def events(connection: Connection, since: int) -> Rows:
+    """Newest events first, fifty at the most."""
+    return answer(connection, _EVENTS, {"start": since}, named=True)
+
+
+_EVENTS = select(t.event).where(t.event.c.last_ts >= _START).order_by(t.event.c.last_ts.desc()).limit(50)
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     """`ts` of the oldest and the newest host row."""
-    table = t.host_rollup[HOUR] if _by_notes(connection) else t.host_sample
+    dialect = connection.dialect.name
+    table = t.host_rollup[HOUR] if _by_notes(dialect) else t.host_sample
     oldest = select(func.min(table.c.ts)).where(table.c.host_id == t.host.c.host_id).scalar_subquery()
-    found = named_tuples(connection, select(oldest, _newest(connection, t.host, t.host_sample, "host_id")))
+    found = named_tuples(connection, select(oldest, _newest(dialect, t.host, t.host_sample, "host_id")))
     first = min((each for each, _ in found if each is not None), default=None)
     return first, max((each for _, each in found), default=None)
 
@@ -228,7 +263,10 @@ def whole_hour(connection: Connection, end: int) -> bool:
     Hosts ship the hour under way with its minutes, and it lacks at most the minute under way; a host itself adds it up
     later.
     """
-    if not _by_notes(connection):
+    if not _by_notes(connection.dialect.name):
         return False
-    newest = connection.execute(select(func.max(t.host.c.last_ts))).scalar()
+    ((newest,),) = answer(connection, _NEWEST)
     return newest is not None and newest <= end
+
+
+_NEWEST = select(func.max(t.host.c.last_ts))

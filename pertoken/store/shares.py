@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CompoundSelect, Connection, cast, literal, select, union_all
 
 from pertoken.store import telemetry as t
+from pertoken.store.answers import Rows
 from pertoken.store.rows import DeploymentSample, DeviceShare
 from pertoken.units import SHARE
 
@@ -78,3 +79,18 @@ def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
         .join_from(deployment, t.epoch_device, device.epoch_id == of.epoch_id)
         .where(of.whole_ms.is_not(None), whole),
     )
+
+
+def held(shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]) -> dict[int, dict[int, tuple[int, int]]]:
+    """device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
+    `sums.deployment_totals` what each epoch held whole of its devices."""
+    found: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for row in totals:
+        if row.whole_ms is not None:
+            whole = row.whole_ms * SHARE, row.whole_busy_ms * SHARE
+            for device_id in devices.get(row.epoch_id, ()):
+                found[device_id][row.epoch_id] = whole
+    for device_id, epoch_id, held_ns, busy_ns in shared:
+        before = found[device_id].get(epoch_id, (0, 0))  # held whole for another part of the time
+        found[device_id][epoch_id] = held_ns + before[0], busy_ns + before[1]
+    return found

@@ -22,13 +22,10 @@ from sqlalchemy import (
 )
 
 from pertoken.store import telemetry as t
-from pertoken.store.answers import answer
-from pertoken.store.read import Rows
+from pertoken.store.answers import Rows, answer
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segments, between, column
 
-_NS: Any = literal_column("1000000")
-"""Nanoseconds of a whole device in a millisecond."""
 _ROLLUPS = {
     "device": t.device_rollup,
     "host": t.host_rollup,
@@ -41,7 +38,7 @@ _NEVER_SHOWN = frozenset(
     (
         *("revision", "throttled_n", "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
         *("computed_tokens", "requests_finished", "kv_use_1e4_sum", "kv_use_1e4_n"),
-        *("whole_ms", "whole_busy_ms", "whole_provenance"),
+        "whole_provenance",
     )
 )
 """Columns of roll-ups of which no screen shows a sum."""
@@ -97,7 +94,7 @@ def host_totals(connection: Connection, segments: Segments) -> Rows:
 
 
 def deployment_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each epoch."""
+    """Sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`store.shares.held`)."""
     return _summed(connection, "deployment", segments)
 
 
@@ -106,26 +103,17 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
     return _summed(connection, "engine_counter", segments)
 
 
-def share_time(connection: Connection, segments: Segments) -> Rows:
-    """(device_id, epoch_id, held_ns, busy_ns): who held which device for how long in segments."""
+def shared_time(connection: Connection, segments: Segments) -> Rows:
+    """(device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
     lengths = tuple(each.seconds for each in segments)
-    return answer(connection, _shares(connection.dialect.name, lengths), _bound(segments))
+    return answer(connection, _shared(connection.dialect.name, lengths), _bound(segments))
 
 
 @cache
-def _shares(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
-    part = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
-    # What is held whole is added up by epoch first: each of its devices was held as long (`store.shares`).
-    of = _rows(dialect, "deployment", lengths, ("epoch_id", "whole_ms", "whole_busy_ms")).c
-    ns = _sum(of.whole_ms) * _NS, _sum(of.whole_busy_ms) * _NS
-    whole = select(of.epoch_id, ns[0].label("held_ns"), ns[1].label("busy_ns")).where(of.whole_ms.is_not(None))
-    by_epoch, device = whole.group_by(of.epoch_id).subquery(), t.epoch_device.c
-    held = union_all(
-        select(part.device_id, part.epoch_id, part.held_ns, part.busy_ns),
-        select(device.device_id, *by_epoch.c).join(by_epoch, by_epoch.c.epoch_id == device.epoch_id),
-    ).subquery()
-    keys = held.c.device_id, held.c.epoch_id
-    return select(*keys, _sum(held.c.held_ns), _sum(held.c.busy_ns)).group_by(*keys)
+def _shared(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
+    rows = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
+    keys = rows.device_id, rows.epoch_id
+    return select(*keys, _sum(rows.held_ns), _sum(rows.busy_ns)).group_by(*keys)
 
 
 def device_time(connection: Connection, segments: Segments) -> Rows:

@@ -21,7 +21,7 @@ def hour_columns() -> tuple[Column[ModelHours], ...]:
         Column("now", lambda line: format_usd(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
         Column("lowest", lambda line: format_usd(_end(line, -1)), 4, lambda line: _end(line, -1)),
         Column("highest", lambda line: format_usd(_end(line, 1)), 5, lambda line: _end(line, 1)),
-        Column("tokens", lambda line: format_count(line.together.tokens), 6, lambda line: line.together.tokens),
+        Column("tokens", lambda line: format_count(line.tokens), 6, lambda line: line.tokens),
         Column("dollars", lambda line: format_usd(line.together.nano_usd), 7, lambda line: line.together.nano_usd),
         Column("$/Mtok by hour", lambda line: sparkline(_course(line), HOURS), 2),
     )

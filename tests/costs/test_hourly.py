@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hourly import ModelHour, model_hours
-from pertoken.costs.money import allocations, held
+from pertoken.costs.hourly import ModelHour, ModelHours, model_hours
+from pertoken.costs.money import allocations, stretch
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import price_book
 from pertoken.store import read
@@ -27,7 +27,8 @@ def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> No
     with store.read() as connection:
         devices = read.devices(connection, END - 9000)
         priced = {each.device_id: Priced(each.kind, each.name, each.uuid, each.parent_id) for each in devices}
-        money = allocations([held(connection, segments(END - 9000, END))], priced, prices)
+        devices_of = read.by_epoch(read.epoch_devices(connection, END - 9000))
+        money = allocations([stretch(connection, segments(END - 9000, END))], priced, devices_of, prices)
     nano = sum(hour.nano_usd or 0 for hour in found.values())
     assert nano == pytest.approx(sum(money.by_epoch.values()), abs=2 * 150)  # at most one for each device and bucket
     assert sum(hour.tokens or 0 for hour in found.values()) == 150 * 60 * (160 + 40)
@@ -60,3 +61,10 @@ def test_without_a_price_there_are_no_dollars_and_without_tokens_no_quotient(tmp
     found = model_hours(store, END - 3600, END, PriceBook([]))
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
     assert ModelHour(5, 0).nano_usd_per_mtok is ModelHour(5, None).nano_usd_per_mtok is None
+
+
+def test_tokens_are_told_of_hours_without_a_price_and_left_out_of_the_quotient() -> None:
+    line = ModelHours("m", 0, (None, ModelHour(None, 300), ModelHour(10**9, 500), ModelHour(7, None)))
+    assert line.tokens == 800
+    assert line.together == ModelHour(10**9, 500)
+    assert ModelHours("m", 0, (None, ModelHour(7, None))).tokens is None

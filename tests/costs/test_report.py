@@ -2,14 +2,26 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pertoken.costs.report import fleet_report, per_mtok_together
+from pertoken.provenance import Provenance
+from pertoken.store import book
+from pertoken.store.book import Book
 from pertoken.store.open import open_store
-from pertoken.store.rows import DeviceRow, DeviceSample
+from pertoken.store.rows import (
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    DeviceSample,
+    DeviceShare,
+    EngineRow,
+    EpochRow,
+)
 from pertoken.store.write import Writer
-from pertoken.units import NANO_USD
+from pertoken.units import NANO_USD, SHARE
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import HOST, laid, tick
 
@@ -72,6 +84,21 @@ def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
     assert bill.busy == pytest.approx(0.6 * 2 * 6.88 * HOURS * NANO_USD, rel=1e-8)
 
 
+def test_a_price_that_changes_within_the_window_divides_dollars_and_nothing_else(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=2.0, minutes=60 * 3, end_ts=END)
+    before = fleet_report(open_store(where), 3600 * 3, END)
+    with Book(where).writing() as connection:
+        dearer = {"nano_usd_per_device_hour": 5 * NANO_USD, "from_ts": END - 1200, "set_ts": END}
+        book.add_price(connection, selector="H100", set_by="x", note=None, **dearer)
+    after = fleet_report(open_store(where), 3600 * 3, END)
+    (line,), (alone,) = after.deployments, before.deployments
+    dollars = 2 * (2.0 * 160 + 5.0 * 20) / 60
+    assert line.nano_usd == pytest.approx(dollars * NANO_USD, rel=1e-8)
+    assert after.bill is not None and after.bill.paid == pytest.approx(2 * dollars * NANO_USD, rel=1e-8)
+    for known in ("generated_tokens", "prompt_tokens", "busy", "coverage", "tpot_p50_s", "spark"):
+        assert getattr(line, known) == getattr(alone, known), known
+
+
 def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path: Path) -> None:
     where = seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
     report = fleet_report(open_store(where), 3600, END)
@@ -98,6 +125,30 @@ def test_data_that_slide_out_of_the_window_go_without_an_error(tmp_path: Path) -
         writer.roll_up()
     for later in range(3550, 3750, 5):
         fleet_report(open_store(where), 3600, END + later)
+
+
+def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it_held_of_it(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    there: dict[str, Any] = {
+        "devices": (DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3"),),
+        "engines": (EngineRow(2, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),
+        "deployments": (DeploymentRow(1, 2, HOST, "m"),),
+        "epochs": (EpochRow(11, 1, END, END + 30, None, "{}", (5,)),),
+    }
+    with Writer(where) as writer:
+        for ts in range(END + 10, END + 70, 10):
+            served: tuple[object, ...] = (
+                DeploymentSample(11, ts, 10_000, 10_000, True, busy_ms=4_000),
+                DeviceShare(5, 11, ts, 10_000, SHARE, 4_000, Provenance.REPORTED),
+            )
+            writer.commit(tick(ts, DeviceSample(5, ts, 10_000, 10_000), *(served if ts <= END + 30 else ()), **there))
+        writer.roll_up()
+    with Book(where).writing() as connection:
+        hour = {"nano_usd_per_device_hour": 60 * NANO_USD, "from_ts": 0, "set_ts": 1}
+        book.add_price(connection, selector="H100", set_by="x", note=None, **hour)
+    bill = fleet_report(open_store(where), 3600, END + 3600 + 45).bill
+    assert bill is not None
+    assert (bill.paid, bill.busy, bill.idle) == (NANO_USD, NANO_USD * 2 // 10, NANO_USD * 3 // 10)
 
 
 def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """A large fleet made by the server itself: hosts of GPUs that serve, with roll-ups from generate_series."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,11 +8,12 @@ from sqlalchemy import Connection, Table, text
 
 from pertoken.store import telemetry as t
 from pertoken.store.open import writing
+from pertoken.store.partitions import DAY, TIMED, Told, partitions, untold
 from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR, MINUTE
 
-DAY = 86_400
 GPUS_OF_A_DEPLOYMENT = 4
+_IDENTITIES = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set, t.capability)
 _HOST, _DEVICE, _DEPLOYMENT, _ENGINE, _EPOCH, _SET = (n * 10**9 for n in range(1, 7))
 
 
@@ -28,17 +30,75 @@ class Fleet:
         return [_DEVICE + host * self.gpus + i for i in range(self.gpus)]
 
 
-def fill(where: Place, fleet: Fleet, *, hour_days: int, minute_hours: int) -> None:
-    """Put a fleet into a server that is ready, with so much of each resolution. Again with more adds the rest."""
-    with writing(where, "telemetry").connect() as connection, connection.begin():
-        _identities(connection, fleet, fleet.end_ts - hour_days * DAY)
-        for seconds, length_s in ((HOUR, hour_days * DAY), (MINUTE, minute_hours * HOUR)):
-            _rollups(connection, fleet, seconds, fleet.end_ts - length_s)
-        connection.execute(
-            text("INSERT INTO advice.price VALUES (1, 'H100', 6880000000, 0, 0, 'x', NULL) ON CONFLICT DO NOTHING")
-        )
+def fill(where: Place, fleet: Fleet, *, hour_days: int, minute_days: int, told: Told = untold) -> None:
+    """Put a fleet into a server that is ready: so many days of hours, and the minutes of the day under way and of so
+    many before it. Again with more adds the rest.
+
+    A partition of the past is made without its indexes, which are built when it is full: that is much faster. Rows of
+    the one under way come as they do from hosts.
+    """
+    with writing(where, "telemetry").connect() as connection:
+        with connection.begin():
+            _identities(connection, fleet, fleet.end_ts - hour_days * DAY)
+            connection.execute(
+                text("INSERT INTO advice.price VALUES (1, 'H100', 6880000000, 0, 0, 'x', NULL) ON CONFLICT DO NOTHING")
+            )
+            today = fleet.end_ts // DAY * DAY
+            spans = _due(connection, fleet, {HOUR: fleet.end_ts - hour_days * DAY, MINUTE: today - minute_days * DAY})
+        for n, span in enumerate(spans, 1):
+            with connection.begin():
+                for statement in _filled(fleet, span):
+                    connection.exec_driver_sql(statement)
+            told(n, len(spans))
     with writing(where, "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        connection.execute(text("VACUUM ANALYZE"))  # as autovacuum does in time
+        # As autovacuum does in time; of old days, which no screen reads, only what the planner asks for.
+        for name in [each.name for each in _IDENTITIES] + [each.name for each in spans if each.end > today - DAY]:
+            connection.exec_driver_sql(f"VACUUM ANALYZE telemetry.{name}")
+        for name in [each.name for each in spans if each.end <= today - DAY]:
+            connection.exec_driver_sql(f"ANALYZE telemetry.{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One partition of a roll-up, and from when to when it is to have rows."""
+
+    table: Table
+    name: str
+    seconds: int
+    bounds: tuple[int, int]
+    start: int
+    end: int
+
+
+def _due(connection: Connection, fleet: Fleet, first: Mapping[int, int]) -> list[_Span]:
+    """Partitions that are empty and should not be, newest first; `first` is the oldest time by length of buckets."""
+    there = partitions(connection)
+    found = []
+    for tables in (t.device_rollup, t.host_rollup, t.deployment_rollup, t.histogram_rollup):
+        for seconds, table in tables.items():
+            span_s = next(each.span_s for each in TIMED if each.name == table.name)
+            for name, at in there[table.name].items():
+                start, end = max(at, first[seconds] // seconds * seconds), min(at + span_s, fleet.end_ts)
+                if start < end and not connection.exec_driver_sql(f"SELECT 1 FROM telemetry.{name} LIMIT 1").first():
+                    found.append(_Span(table, name, seconds, (at, at + span_s), start, end))
+    return sorted(found, key=lambda each: -each.end)
+
+
+def _filled(fleet: Fleet, span: _Span) -> Iterator[str]:
+    """Statements that fill a partition, or put a full one in its place."""
+    whole, (first, after) = span.table.fullname, span.bounds
+    rows = f"({', '.join(span.table.columns.keys())}) {_rows(fleet, span)}"
+    if fleet.end_ts < after:
+        yield f"INSERT INTO {whole} {rows}"
+        return
+    yield f"DROP TABLE telemetry.{span.name}"
+    # Nobody vacuums what was just filled while something is measured.
+    yield (
+        f"CREATE TABLE telemetry.{span.name} (LIKE {whole} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) "
+        "WITH (autovacuum_enabled = off)"
+    )
+    yield f"INSERT INTO telemetry.{span.name} {rows}"
+    yield f"ALTER TABLE {whole} ATTACH PARTITION telemetry.{span.name} FOR VALUES FROM ({first}) TO ({after})"
 
 
 def _identities(connection: Connection, fleet: Fleet, start: int) -> None:
@@ -73,18 +133,19 @@ def _identities(connection: Connection, fleet: Fleet, start: int) -> None:
         connection.execute(text(f"INSERT INTO telemetry.{statement} ON CONFLICT DO NOTHING"), values)
 
 
-def _rollups(connection: Connection, fleet: Fleet, seconds: int, start: int) -> None:
+def _rows(fleet: Fleet, span: _Span) -> str:
     devices, deployments = fleet.hosts * fleet.gpus, fleet.hosts * fleet.gpus // GPUS_OF_A_DEPLOYMENT
-    times = f"generate_series({start // seconds * seconds}, {fleet.end_ts - 1}, {seconds}) ts"
+    seconds, name = span.seconds, span.table.name.rpartition("_")[0]
     ms, samples = seconds * 1000, seconds // 10
     gauge = "(600 + (o %% 1000 * 37 + ts / 60) %% 300)"
-    device = f"generate_series({_DEVICE}::bigint, {_DEVICE + devices - 1}) o"
     epoch = f"generate_series({_EPOCH}::bigint, {_EPOCH + deployments - 1}) o"
-    for table, source, special in (
-        (t.device_rollup[seconds], device, {"device_id": "o", "throttled_n": "0", "ecc_corrected": "0"}),
-        (t.host_rollup[seconds], f"generate_series({_HOST}, {_HOST + fleet.hosts - 1}) o", {"host_id": "o"}),
-        (
-            t.deployment_rollup[seconds],
+    source, special = {
+        "device": (
+            f"generate_series({_DEVICE}::bigint, {_DEVICE + devices - 1}) o",
+            {"device_id": "o", "throttled_n": "0", "ecc_corrected": "0"},
+        ),
+        "host": (f"generate_series({_HOST}, {_HOST + fleet.hosts - 1}) o", {"host_id": "o"}),
+        "deployment": (
             epoch,
             {
                 "epoch_id": "o",
@@ -95,18 +156,14 @@ def _rollups(connection: Connection, fleet: Fleet, seconds: int, start: int) -> 
                 "whole_provenance": "2",
             },
         ),
-        (
-            t.histogram_rollup[seconds],
+        "histogram": (
             f"{epoch}, unnest(ARRAY['ttft_s', 'tpot_s', 'prompt_len', 'generated_len']) m, generate_series(2, 4) b",
             {"epoch_id": "o", "metric": "m", "bucket_set_id": str(_SET), "bucket": "b", "count": gauge},
         ),
-    ):
-        columns = [_value(table, column.name, special, gauge, ms, samples) for column in table.columns]
-        names = ", ".join(column.name for column in table.columns)
-        connection.exec_driver_sql(
-            f"INSERT INTO {table.fullname} ({names}) SELECT {', '.join(columns)} FROM {times}, {source} "
-            "ON CONFLICT DO NOTHING"
-        )
+    }[name]
+    columns = [_value(span.table, column.name, special, gauge, ms, samples) for column in span.table.columns]
+    times = f"generate_series({span.start}, {span.end - 1}, {seconds}) ts"
+    return f"SELECT {', '.join(columns)} FROM {times}, {source}"
 
 
 def _value(table: Table, name: str, special: dict[str, str], gauge: str, ms: int, samples: int) -> str:

@@ -67,6 +67,14 @@ def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_n
         assert list(answer(connection, select(literal_column("2")))) == [(2,)]
 
 
+def test_what_was_asked_is_known_when_the_reading_has_ended(server: Place) -> None:
+    with open_store(server).read() as connection, asking(connection):
+        answers = [answer(connection, select(literal_column(str(n)))) for n in range(3)]
+        assert list(answers[1]) == [(1,)]
+        answers.append(answer(connection, select(literal_column("3"))))
+    assert [list(each) for each in answers] == [[(n,)] for n in range(4)]
+
+
 def compare(alone: list[FleetReport], together: FleetReport) -> None:
     bill = together.bill
     assert bill is not None and bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated

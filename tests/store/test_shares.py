@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from pertoken.provenance import Provenance
 from pertoken.store import read, sums
@@ -14,6 +14,7 @@ from pertoken.store.open import open_store
 from pertoken.store.place import Place
 from pertoken.store.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.segments import Segment
+from pertoken.store.shares import held
 from pertoken.store.write import Writer
 from pertoken.units import SHARE
 from tests.values import HOST, laid, tick
@@ -36,6 +37,13 @@ def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int
     return DeviceShare(device_id, 11, ts, duration_ms, share_1e6, busy_ms, Provenance.REPORTED)
 
 
+def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tuple[int, int]]:
+    """(device_id, epoch_id) -> (held_ns, busy_ns)."""
+    shared, totals = sums.shared_time(connection, (segment,)), sums.deployment_totals(connection, (segment,))
+    found = held(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
+    return {(device_id, epoch_id): ns for device_id, by in found.items() for epoch_id, ns in by.items()}
+
+
 def stored(where: Place, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
     """(rows in `device_share`, who held what as it is read) after one tick."""
     with Writer(where) as writer:
@@ -48,8 +56,7 @@ def stored(where: Place, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 3600)
             found[seconds] = sorted(tuple(row) for row in read.share_buckets(connection, segment))
-            summed = sorted(tuple(row) for row in sums.share_time(connection, (segment,)))
-            assert summed == [(row[0], row[2], *row[3:5]) for row in found[seconds]]
+            assert summed(connection, segment) == {(row[0], row[2]): row[3:5] for row in found[seconds]}
     assert found[60] == found[3600]
     return n, found[60]
 
@@ -106,10 +113,10 @@ def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: Place) -> None:
         writer.commit(tick(20, replace(SERVED, ts=20), *parts))
         writer.roll_up()
     with open_store(where).read() as connection:
-        found = {row[0]: tuple(row[2:]) for row in sums.share_time(connection, (Segment(3600, 0, 3600),))}
+        found = summed(connection, Segment(3600, 0, 3600))
         minute = (Segment(60, 0, 3600),)
         whole, shared = sums.served_by_bucket(connection, minute), sums.held_by_bucket(connection, minute)
-    assert found == {5: (12_500 * SHARE, 10_000 * SHARE), 6: (20_000 * SHARE, 16_000 * SHARE)}
+    assert found == {(5, 11): (12_500 * SHARE, 10_000 * SHARE), (6, 11): (20_000 * SHARE, 16_000 * SHARE)}
     assert [row[2] for row in whole] == [10_000]
     assert {row[2:] for row in shared} == {(5, 2_500 * SHARE), (6, 10_000 * SHARE)}
 
