@@ -1,11 +1,12 @@
 """The queueing model beside a real engine: `python -m benchmarks.queueing`.
 
 A real llama.cpp server (xllamacpp, 33 MB of random weights, 8 slots, one thread) is first asked in a closed loop:
-prompts beside 7 streams tell what a prefill adds to a step, 1 to 8 clients the step of so many, prompts sent alone what
-a request takes beside its steps (HTTP, reading the prompt), and 16 clients its saturation. Then requests come at random
-(Poisson) at shares of that saturation, with lengths of the shape of a production trace. The model gets the steps, the
-prefills, scaled to that saturation, and says what TTFT and time between tokens the clients should have seen. The same
-engine played step by step stands beside it: what separates the two is the model's, the rest is the calibration's.
+prompts beside 7 streams tell what a prefill adds to a step, 1 to 8 clients the step of so many, and prompts sent alone
+what a request takes beside its steps (HTTP, reading the prompt). Then requests come at random (Poisson) at shares of
+what the full server finishes, with lengths of the shape of a production trace; just before and after, a short closed
+loop tells how fast the server is at that time. The model gets the steps and prefills at that pace, and says what TTFT
+and time between tokens the clients should have seen. The same engine played step by step stands beside it: what
+separates the two is the model's, the rest is the calibration's.
 
 The clients' clock stands still while other programs have the server's core, so a shared machine can measure it; what
 remains is told: a calibration in each round, their spread, and how far measured quantiles vary over blocks.
@@ -13,6 +14,7 @@ remains is told: a calibration in each round, their spread, and how far measured
 
 import argparse
 import statistics
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +41,8 @@ PROMPTS = (4, 50, 100, 200, 400)
 """Tokens of the prompts whose prefill is measured; in between it is taken to be straight."""
 CLOSED = 48
 """Requests of a closed loop whose step is measured: a multiple of the lengths, so that each comes equally often."""
+PACED = 64
+"""Requests of a look at how fast the full server is."""
 STREAMED = 144
 """Tokens of a stream beside which prompts are computed."""
 SETTLE = 0.1
@@ -89,6 +93,10 @@ class Calibrated:
         """Requests/s of a full batch."""
         return float(under_load(self.service(asked[0]), np.array([1e-6]), asked[1]).capacity_per_s[0])
 
+    def slower(self, times: float) -> "Calibrated":
+        """The same server when all takes so many times as long."""
+        return Calibrated(self.step_s * times, self.prefill_s * times, self.request_s * times)
+
 
 def calibrate(clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths]) -> Calibrated:
     """One closed loop after another."""
@@ -130,11 +138,19 @@ def _prefill_s(clients: Clients, random: np.random.Generator, context: float, to
     return float(statistics.median(stalls))
 
 
-def saturation(clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths], n: int) -> float:
-    """Requests/s that are answered while twice as many clients as slots ask without pause."""
-    ended = sorted(each.token_s[-1] for each in clients.closed_loop(requests(random, *asked, n), 2 * SLOTS))
-    full = ended[2 * SLOTS : -2 * SLOTS]
-    return (len(full) - 1) / (full[-1] - full[0])
+def pace(clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths], its: Calibrated) -> float:
+    """How much longer than the calibration says the full server takes for its work just now."""
+    todo = requests(random, *asked, PACED)
+    answers = clients.closed_loop(todo, SLOTS)
+    # From when all slots are taken to when the first one stays empty.
+    start, end = (
+        sorted(each.token_s[0] for each in answers)[SLOTS - 1],
+        sorted(each.token_s[-1] for each in answers)[-SLOTS],
+    )
+    began = [len(each.prompt) for each, answer in zip(todo, answers, strict=True) if start < answer.token_s[0] <= end]
+    tokens = sum(start < at <= end for each in answers for at in each.token_s[1:])
+    work_s = float(np.interp(began, PROMPTS, its.prefill_s).sum() + tokens * its.step_s[-1] / SLOTS)
+    return (end - start) / work_s
 
 
 def varies(random: np.random.Generator, values: Array, share: float) -> tuple[float, float]:
@@ -152,6 +168,10 @@ def varies(random: np.random.Generator, values: Array, share: float) -> tuple[fl
 class Run:
     """Requests of one open loop, and what their clients saw, in the order in which they were sent."""
 
+    its: Calibrated
+    """The server in this run."""
+    rate: float
+    """Requests/s that were sent."""
     asked: list[Asked]
     answers: list[Answer]
 
@@ -166,46 +186,45 @@ class Measured:
     """Everything one run of the benchmark saw."""
 
     known: list[Calibrated]
-    saturated: list[float]
-    """Requests/s, one of each round."""
+    paces: list[float]
+    """Of the full server, before and after each run."""
     runs: dict[float, list[Run]]
-    """By share of the saturation."""
-
-    @property
-    def rate(self) -> float:
-        """Requests/s of the saturated server."""
-        return statistics.mean(self.saturated)
-
-    def capacity(self, asked: tuple[Lengths, Lengths]) -> float:
-        """Requests/s of a full batch as the steps and prefills of the calibrations say."""
-        return statistics.mean(each.capacity(asked) for each in self.known)
-
-    def mean(self, asked: tuple[Lengths, Lengths]) -> Calibrated:
-        """The server on average, as fast as its saturation shows it to be: what others do to caches and memory slows
-        it from one minute to the next, and saturation is what the loads are shares of."""
-        pairs = zip(self.known, self.saturated, strict=True)
-        scaled = [(each, each.capacity(asked) / rate) for each, rate in pairs]
-        return Calibrated(
-            np.mean([each.step_s * slower for each, slower in scaled], axis=0),
-            np.mean([each.prefill_s * slower for each, slower in scaled], axis=0),
-            statistics.mean(each.request_s * slower for each, slower in scaled),
-        )
+    """By share of what the full server finishes."""
 
 
-def measure(asked: tuple[Lengths, Lengths], n: int, rounds: int, random: np.random.Generator) -> Measured:
-    """So many rounds: a calibration, saturation, then each load with `n` requests."""
+def mean(known: Sequence[Calibrated]) -> Calibrated:
+    """The server on average."""
+    return Calibrated(
+        np.mean([each.step_s for each in known], axis=0),
+        np.mean([each.prefill_s for each in known], axis=0),
+        statistics.mean(each.request_s for each in known),
+    )
+
+
+def measure(asked: tuple[Lengths, Lengths], seconds: float, rounds: int, random: np.random.Generator) -> Measured:
+    """So many rounds: a calibration, then each load for so long, between two looks at how fast the server is then.
+
+    What others do to caches and memory slows it from one minute to the next, and near saturation 7 % of that are half
+    of a wait.
+    """
     found = Measured([], [], {load: [] for load in LOADS})
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder) / "model.gguf", shape=SHAPE)
         with LlamaServer(model, slots=SLOTS) as server:
             clients = Clients(server)
-            for _ in range(rounds):
-                found.known.append(calibrate(clients, random, asked))
-                found.saturated.append(saturation(clients, random, asked, n))
+            for n in range(rounds):
+                its = calibrate(clients, random, asked)
+                found.known.append(its)
+                before = pace(clients, random, asked, its)
                 for load in LOADS:
-                    gaps = poisson_gaps(random, load * found.rate, n)
-                    todo = requests(random, *asked, n)
-                    found.runs[load].append(Run(todo, clients.open_loop(todo, gaps)))
+                    rate = load * its.capacity(asked) / before
+                    todo = requests(random, *asked, round(rate * seconds))
+                    answers = clients.open_loop(todo, poisson_gaps(random, rate, len(todo)))
+                    after = pace(clients, random, asked, its)
+                    found.runs[load].append(Run(its.slower((before + after) / 2), rate, todo, answers))
+                    found.paces.extend((before, after))
+                    say(f"round {n + 1} of {rounds}, {load:.0%}: {len(todo)} requests, pace {before:.3f}, {after:.3f}")
+                    before = after
     return found
 
 
@@ -234,11 +253,11 @@ def played(its: Calibrated, arrived_s: Array, prompt: Array, generated: Array) -
     return {"ttft": seen.ttft_s[settled] + its.request_s, "tpot": seen.tpot_s[settled]}
 
 
-def played_again(its: Calibrated, runs: Sequence[Run]) -> dict[str, Array]:
+def played_again(runs: Sequence[Run]) -> dict[str, Array]:
     """The engine under the very requests that the server got."""
     each = [
         played(
-            its,
+            run.its,
             np.array([answer.sent_s for answer in run.answers]),
             np.array([len(asked.prompt) for asked in run.asked]),
             np.array([asked.generated for asked in run.asked]),
@@ -250,19 +269,21 @@ def played_again(its: Calibrated, runs: Sequence[Run]) -> dict[str, Array]:
 
 def compared(found: Measured, asked: tuple[Lengths, Lengths], random: np.random.Generator) -> str:
     """The result, as JSON text."""
-    its, rate, capacity = found.mean(asked), found.rate, found.capacity(asked)
-    service = its.service(asked[0])
-    of = f"{len(found.saturated)} rounds"
+    capacity, slower = mean(found.known).capacity(asked), statistics.mean(found.paces)
+    of = f"{len(found.known)} rounds"
+    low, high = capacity / max(found.paces), capacity / min(found.paces)
+    spread = f"{SLOTS} clients; {len(found.paces)} looks, {low:.3g} to {high:.3g}"
     rows = [
-        Row("llama.cpp", "saturation", round(rate, 3), "requests/s", f"{2 * SLOTS} clients; {of}"),
-        Row("queueing model", "saturation", round(capacity, 3), "requests/s", "of steps and prefills, before scaling"),
+        Row("llama.cpp", "saturation", round(capacity / slower, 3), "requests/s", spread),
+        Row("queueing model", "saturation", round(capacity, 3), "requests/s", f"of steps and prefills; {of}"),
     ]
     off: dict[str, list[float]] = {name: [] for name in LIMITS}
     for load, runs in found.runs.items():
-        said = under_load(service, np.array([load * rate]), asked[1], SHARES)
+        its, rate = mean([run.its for run in runs]), statistics.mean(run.rate for run in runs)
+        said = under_load(its.service(asked[0]), np.array([rate]), asked[1], SHARES)
         answers = [each for run in runs for each in run.settled]
-        arrived_s = np.cumsum(random.exponential(1 / (load * rate), PLAYED))
-        again = played_again(its, runs)
+        arrived_s = np.cumsum(random.exponential(1 / rate, PLAYED))
+        again = played_again(runs)
         long = played(its, arrived_s, *(random.choice(each.tokens, PLAYED) for each in asked))
         for name, values, model_s in (
             ("ttft", np.array([each.ttft_s for each in answers]), said.ttft_s[0] + its.request_s),
@@ -285,7 +306,7 @@ def compared(found: Measured, asked: tuple[Lengths, Lengths], random: np.random.
                 off[figure].append(abs(ours / measured - 1))
                 off[f"engine.{figure}"].append(abs(same / measured - 1))
                 off[f"formula.{figure}"].append(abs(ours / stationary - 1))
-    targets = [Target("queueing.saturation", abs(capacity / rate - 1), 0.10, "<=")]
+    targets = [Target("queueing.saturation", abs(slower - 1), 0.10, "<=")]
     for name, limit in LIMITS.items():
         targets.append(Target(f"queueing.{name}", max(off[name]), limit, "<="))
     return report("queueing", rows + calibration_rows(found.known), targets)
@@ -305,20 +326,25 @@ def calibration_rows(known: Sequence[Calibrated]) -> list[Row]:
     return rows
 
 
+def say(what: str) -> None:
+    """Progress, beside the result."""
+    print(what, file=sys.stderr, flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, predict, and print one JSON object."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.queueing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=208, help="at each load in each round (default 208)")
+    parser.add_argument("--seconds", type=float, default=60, help="at each load in each round (default 60)")
     parser.add_argument("--rounds", type=int, default=4, help="rounds through all loads (default 4)")
     parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
     chosen = parser.parse_args(arguments)
-    if chosen.requests < 40 or chosen.rounds < 1:
-        parser.error("quantiles need at least 40 requests, and a round")
+    if chosen.seconds < 20 or chosen.rounds < 1:
+        parser.error("quantiles need at least 20 s of requests, and a round")
     random = np.random.default_rng(0)
     asked = lengths()
-    text = compared(measure(asked, chosen.requests, chosen.rounds, random), asked, random)
+    text = compared(measure(asked, chosen.seconds, chosen.rounds, random), asked, random)
     print(text)
     if chosen.json:
         chosen.json.write_text(f"{text}\n", encoding="utf-8")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 from benchmarks import queueing
 from benchmarks.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
 from pertoken.forecast.load import Lengths, fixed
+from pertoken.forecast.queueing import under_load
+from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, write_model
 from tests.standin_nvml.native import COMPILER
 
@@ -145,14 +148,13 @@ def test_requests_come_at_exactly_the_rate_and_with_every_length() -> None:
     assert {len(each.prompt) for each in drawn} == {7}
 
 
-def test_the_queueing_benchmark_puts_the_model_scaled_to_its_saturation_beside_what_was_measured() -> None:
+def test_the_queueing_benchmark_puts_the_model_at_the_pace_of_the_server_beside_what_was_measured() -> None:
     """A made-up server whose every answer takes 50 ms to the first token and 10 ms to each other."""
     known = queueing.Calibrated(np.full(queueing.SLOTS, 0.01), np.linspace(0.001, 0.1, len(queueing.PROMPTS)), 0.001)
     answers = [Answer(float(at), (at + 0.05, at + 0.06, at + 0.07)) for at in range(60)]
-    run = queueing.Run([Asked((3,) * 100, 3)] * len(answers), answers)
-    saturated = 0.5 * known.capacity(queueing.lengths())
-    found = queueing.Measured([known], [saturated], {load: [run] for load in queueing.LOADS})
-    assert found.mean(queueing.lengths()).step_s == pytest.approx(2 * known.step_s)
+    rate, asked = 0.3 * known.capacity(queueing.lengths()), [Asked((3,) * 100, 3)] * len(answers)
+    run = queueing.Run(known.slower(2), rate, asked, answers)
+    found = queueing.Measured([known], [2.0, 2.0], {load: [run] for load in queueing.LOADS})
     result = json.loads(queueing.compared(found, queueing.lengths(), np.random.default_rng(0)))
     rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
     assert all(np.isfinite(value) for value in rows.values())
@@ -161,3 +163,32 @@ def test_the_queueing_benchmark_puts_the_model_scaled_to_its_saturation_beside_w
     targets = {target["id"]: target["value"] for target in result["targets"]}
     assert {"queueing.saturation", *(f"queueing.{name}" for name in queueing.LIMITS)} == targets.keys()
     assert targets["queueing.saturation"] == pytest.approx(1)
+    said = under_load(known.slower(2).service(queueing.lengths()[0]), np.array([rate]), queueing.lengths()[1], (0.5,))
+    assert rows["queueing model", "tpot.p50 at 30% of saturation"] == pytest.approx(1000 * said.tpot_s[0, 0], abs=0.01)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3])
+def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calibrated_to(slower: float) -> None:
+    its = queueing.Calibrated(np.linspace(0.004, 0.012, queueing.SLOTS), np.linspace(0.002, 0.2, 5), 0.0)
+
+    class Played(Clients):
+        def __init__(self) -> None:
+            """There is no server."""
+
+        def closed_loop(self, asked: Iterable[Asked], clients: int) -> list[Answer]:
+            todo = list(asked)
+            now = its.slower(slower)
+            seen = simulate(
+                [Request(0.0, len(each.prompt), each.generated) for each in todo],
+                clients,
+                lambda running: float(now.step_s[running - 1]),
+                lambda tokens: float(np.interp(tokens, queueing.PROMPTS, now.prefill_s)),
+                settle=0,
+            )
+            return [
+                Answer(0.0, tuple(ttft_s + np.arange(each.generated) * tpot_s))
+                for each, ttft_s, tpot_s in zip(todo, seen.ttft_s, seen.tpot_s, strict=True)
+            ]
+
+    found = queueing.pace(Played(), np.random.default_rng(0), queueing.lengths(), its)
+    assert found == pytest.approx(slower, rel=0.05)

@@ -9,6 +9,7 @@ from itertools import chain
 
 from pertoken import __version__
 from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings, sliced_holdings
+from pertoken.agent.counters import is_bucket
 from pertoken.agent.device_rows import (
     DeviceStep,
     device_step,
@@ -178,7 +179,7 @@ def _cpu_holdings(
 def _moved(memory: Memory, states: Iterable[CounterState]) -> Iterator[CounterState]:
     # A vLLM page has hundreds of buckets that stand still: they keep their state, and only what moved is written.
     for state in states:
-        known = memory.counters.get(state.owner_id)
+        known = (memory.buckets if is_bucket(state.series) else memory.counters).get(state.owner_id)
         if known is None or known.get(state.series) is not state:
             yield state
 
@@ -303,11 +304,6 @@ def _kept(
     gpu: Mapping[int, tuple[Holding, ...]],
     baseline: bool,
 ) -> Memory:
-    counters = {owner: dict(states) for owner, states in memory.counters.items()}
-    for owner, series in tick.forgotten:
-        del counters[owner][series]
-    for state in tick.counters:
-        counters.setdefault(state.owner_id, {})[state.series] = state
     row_ends = dict(memory.row_ends)
     owners = [tick.host.host_id, *(each.device_id for each in tick.devices)]
     owners += [each.deployment_id for each in tick.deployments]
@@ -325,7 +321,8 @@ def _kept(
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
         probe=readings.probe,
-        counters=counters,
+        counters=_counted(memory.counters, tick, buckets=False),
+        buckets=_counted(memory.buckets, tick, buckets=True),
         pages={**memory.pages, **taken},
         epochs={**memory.epochs, **epochs},
         gaps=gaps,
@@ -334,3 +331,18 @@ def _kept(
         gpu_holdings=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )
+
+
+def _counted(
+    known: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
+) -> Mapping[int, Mapping[str, CounterState]]:
+    """States of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as before."""
+    forgotten = [(owner, series) for owner, series in tick.forgotten if is_bucket(series) is buckets]
+    moved = [state for state in tick.counters if is_bucket(state.series) is buckets]
+    owners = {owner for owner, _ in forgotten} | {state.owner_id for state in moved}
+    changed = {owner: dict(known.get(owner, {})) for owner in owners}
+    for owner, series in forgotten:
+        del changed[owner][series]
+    for state in moved:
+        changed[state.owner_id][state.series] = state
+    return {**known, **changed}

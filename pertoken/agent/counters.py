@@ -138,7 +138,7 @@ def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
     """Growth by word over all its series, buckets left out; None where no series of the word could be counted."""
     totals: dict[str, int | None] = {}
     for series, delta in deltas.items():
-        if not _is_bucket(series):
+        if not is_bucket(series):
             before = totals.setdefault(word(series), None)
             totals[word(series)] = before if delta is None else (before or 0) + delta
     return totals
@@ -202,11 +202,12 @@ def _bucket_names(series: str, upper_bounds: tuple[float, ...]) -> tuple[str, ..
 
 
 @lru_cache(_REMEMBERED)
-def _is_bucket(series: str) -> bool:
+def is_bucket(series: str) -> bool:
+    """Whether a series is one bucket of a histogram."""
     return not series.endswith("}") and " le=" in series
 
 
 @lru_cache(_REMEMBERED)
 def _by_reason(series: str) -> str | None:
     reason = _REASON.search(series)
-    return None if reason is None or _is_bucket(series) else f"{word(series)}{{{reason[1]}}}"
+    return None if reason is None or is_bucket(series) else f"{word(series)}{{{reason[1]}}}"

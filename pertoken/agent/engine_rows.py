@@ -158,7 +158,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         busy_ms=_busy_ms(reading, words, span),
         buckets=tuple(
             (metric, bounds, counts)
-            for (metric, bounds), counts in counters.bucket_totals(reading.histograms, advance.deltas).items()
+            for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
             if any(counts)
         ),
         states=tuple(advance.states.values()),
@@ -170,8 +170,10 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
 
 def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Moment) -> counters.Advance:
     """What its counters grew by since the last page that was taken."""
-    known = memory.counters.get(engine_id, {})
-    values = {**reading.counters, **counters.bucket_values(reading.histograms)}
+    known, values = memory.counters.get(engine_id, {}), reading.counters
+    if reading.histograms is not None:
+        known = {**known, **memory.buckets.get(engine_id, {})}
+        values = {**values, **counters.bucket_values(reading.histograms)}
     start_ms = reading.endpoint.process_start_ms
     last_page_ms = memory.last_page_ms(engine_id, moment)
     unseen_ms = moment.wall_ms - last_page_ms

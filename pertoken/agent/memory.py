@@ -46,6 +46,8 @@ class Memory:
     """Monotonic ms up to which the rows of each owner (host, device, deployment) reach."""
     probe: ProbeReading | None = None
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
+    buckets: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
+    """Those of buckets of histograms, which are read less often."""
     pages: Mapping[int, Moment] = field(default_factory=dict)
     """When the counters of each engine were last taken, since this start."""
     known_owners: frozenset[int] = frozenset()

@@ -106,21 +106,51 @@ class Parser:
         """Those of the page before; none if the next one has to be read anew."""
         self._places: list[tuple[str, _Place | None]] = []
         """For each line what stands before its number ("" if it must stay as it is), and whose that is, if wanted."""
+        self._counts: list[tuple[bytes, _Place]] | None = None
+        """What stands before the number of each wanted series that is no bucket, from the end of the line before; None
+        if the page has to be read whole."""
         self._page = Page({})
         self._ended = False
 
-    def parse(self, body: bytes, *, eof_required: bool = False) -> Page:
+    def parse(self, body: bytes, *, eof_required: bool = False, buckets: bool = True) -> Page:
         """One page.
+
+        Without `buckets` it has none, and of a page of as many lines as the last one that was read whole only the
+        other wanted series are looked at, in their order.
 
         Raises PageError, with the line, for anything that is not a whole, well-formed page; also for a wanted series
         given twice with different values.
         """
+        page = None if buckets else self._counts_again(body, eof_required)
+        if page is not None:
+            return page
         try:
             lines = body.decode().split("\n")
         except UnicodeDecodeError as error:
             raise PageError(f"byte {error.start} is not UTF-8") from None
         page = self._again(lines) if self._ended or not eof_required else None
-        return page or self._anew(lines, eof_required)
+        page = page or self._anew(lines, eof_required)
+        return page if buckets else Page({n: s for n, s in page.samples.items() if not _of_buckets(n)}, page.layout)
+
+    def _counts_again(self, body: bytes, eof_required: bool) -> Page | None:
+        """The page without its buckets, if its lines seem to be those of the page before with other numbers."""
+        if self._counts is None or body.count(b"\n") + 1 != len(self._lines) or eof_required > self._ended:
+            return None
+        if not body.endswith(b"\n# EOF\n" if self._ended else b"\n"):
+            return None
+        numbers, at = [], 0
+        for head, _ in self._counts:
+            start = body.find(head, at)
+            if start < 0:
+                return None
+            at = body.index(b"\n", start + len(head))
+            numbers.append(body[start + len(head) : at])
+        if _PLAIN_BYTES(b"\n".join([*numbers, b""])) is None:
+            return None
+        samples: dict[str, dict[Labels, float]] = {}
+        for (_, (name, labels)), number in zip(self._counts, numbers, strict=True):
+            samples.setdefault(name, {})[labels] = float(number)
+        return Page(samples, self._page.layout)
 
     def _again(self, lines: list[str]) -> Page | None:
         """The page, if its lines are those of the page before with other numbers."""
@@ -137,15 +167,18 @@ class Parser:
                 found.append((place, value))
         if _PLAIN_NUMBERS("\n".join([*numbers, ""])) is None:
             return None
-        samples = {name: series.copy() for name, series in self._page.samples.items()}
+        before = self._page.samples
+        samples = dict(before)
         for (name, labels), value in found:
+            if samples[name] is before[name]:
+                samples[name] = before[name].copy()
             samples[name][labels] = float(value)
         self._lines, self._page = lines, Page(samples, self._page.layout)
         return self._page
 
     def _anew(self, lines: list[str], eof_required: bool) -> Page:
         """The page, whatever was before it. Raises PageError."""
-        self._lines = []
+        self._lines, self._counts = [], None
         *whole, rest = lines
         samples: dict[str, dict[Labels, float]] = {}
         places: list[tuple[str, _Place | None]] = []
@@ -175,6 +208,8 @@ class Parser:
         self._page = Page(samples)
         if not repeated:
             self._lines, self._places, self._ended = lines, [*places, ("", None)], ended or rest == "# EOF"
+            counts = [(f"\n{head}".encode(), place) for head, place in places if place and not _of_buckets(place[0])]
+            self._counts = counts if all(len(head) > 1 for head, _ in counts) else None
         return self._page
 
 
@@ -217,6 +252,7 @@ _PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
 _PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
 _PLAIN_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
 """Each on a line: hundreds at once cost a fifth of what they cost one by one."""
+_PLAIN_BYTES = re.compile(rf"(?:{_NUMBER}\n)*+".encode()).fullmatch
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
@@ -257,6 +293,10 @@ def _quoted_name(braces: str, number: int) -> tuple[str, str]:
 
 def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], text) if "\\" in text else text
+
+
+def _of_buckets(name: str) -> bool:
+    return name.endswith("_bucket")
 
 
 def _counts(name: str, values: Collection[float]) -> list[int]:

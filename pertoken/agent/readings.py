@@ -220,8 +220,8 @@ class EngineReading:
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
-    histograms: dict[str, HistogramReading] = field(default_factory=dict)
-    """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters."""
+    histograms: dict[str, HistogramReading] | None = field(default_factory=dict)
+    """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters; None: not read this time."""
     started_ms: int | None = None
     """Unix time at which its process started, as its own page tells; by a clock that need not be ours."""
     life_ms: int | None = None

@@ -16,7 +16,7 @@ from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.shipping import Shipping
-from pertoken.agent.ticks import lists_processes, tick_time
+from pertoken.agent.ticks import lists_processes, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.config import Settings
@@ -62,7 +62,7 @@ class Recorder:
         now_ms = _wall_ms()
         self._memory, self._last_ts = taken_over(self._writer.before, probe[0], now_ms)
         moment = self._moment(max(now_ms // 1000, self._last_ts or 0))
-        tick, memory = assemble(self._memory, self._readings(*probe), moment, cost=None)
+        tick, memory = assemble(self._memory, self._readings(*probe, latencies=True), moment, cost=None)
         self._writer.commit(tick)
         self._memory, self._listed_ts = memory, moment.ts
         self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
@@ -157,7 +157,7 @@ class Recorder:
         if shipping is not None:
             shipping.poll()
             events += shipping.events()
-        readings = self._readings(probe, events)
+        readings = self._readings(probe, events, latencies=reads_latencies(when.ts, self._last_ts))
         cpu_ms = _own_cpu_ms()
         cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
         tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
@@ -187,8 +187,8 @@ class Recorder:
         changed, self._seen = seen != self._seen, seen
         return changed
 
-    def _readings(self, probe: ProbeReading, events: tuple[Event, ...]) -> Readings:
-        engines = self._watch.read()
+    def _readings(self, probe: ProbeReading, events: tuple[Event, ...], *, latencies: bool) -> Readings:
+        engines = self._watch.read(latencies=latencies)
         host_id = host_id_of(probe)
         # Only several engines on the CPUs have to be told apart by their CPU time.
         times = (

@@ -29,6 +29,16 @@ def next_tick(now: float, interval_s: int) -> int:
     return (int(now) // interval_s + 1) * interval_s
 
 
+LATENCY_S = 5
+"""Latencies are read by the first tick of each stretch of this length. Buckets are most of a page and go on counting
+while nobody reads them, so a minute has them all; only those of the last seconds of a life are lost."""
+
+
+def reads_latencies(ts: int, last_ts: int | None) -> bool:
+    """Whether the tick `ts` reads the latencies of engines; `last_ts` is the tick before."""
+    return last_ts is None or ts // LATENCY_S != last_ts // LATENCY_S
+
+
 PROCESS_LIST_S = 10
 """Least time between two process lists, the one slow call of a driver..."""
 PROCESS_LIST_TICKS = 4

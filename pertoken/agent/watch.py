@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 
 import psutil
@@ -83,8 +83,11 @@ class Watch:
             self._silent[url] = self._clock() + ASK_AGAIN_S
         return kind
 
-    def read(self) -> tuple[EngineReading, ...]:
-        """Read every server found, at once; never raises for one of them. One of several models gives several."""
+    def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
+        """Read every server found, at once; never raises for one of them. One of several models gives several.
+
+        Without `latencies` their histograms are left for another time.
+        """
         readers = {}
         for endpoint in self._endpoints:
             reader = self._readers.get(endpoint.base_url)
@@ -92,7 +95,8 @@ class Watch:
             readers[endpoint.base_url] = reader if reader and same else EngineReader(endpoint, self._limits)
         self._readers = readers
         # One alone is read here: handing it to another thread costs a tenth of reading it.
-        told = list((map if len(readers) == 1 else self._pool.map)(EngineReader.read, readers.values()))
+        read = partial(EngineReader.read, latencies=latencies)
+        told = list((map if len(readers) == 1 else self._pool.map)(read, readers.values()))
         self._well = frozenset(
             url for url, each in zip(readers, told, strict=True) if not any(reading.fault for reading in each)
         )

@@ -160,3 +160,29 @@ def test_pages_read_one_after_the_other_are_read_as_each_alone(pages: list[list[
                 parser.parse(body)
         else:
             assert parser.parse(body) == alone
+
+
+LINES_OF_COUNTS = [
+    *("a 1", "a 2.5", 'a{x="1"} 7', 'b{x="1"} 8', 'b{x="1"} 9', "b 1e3", "a NaN", "# EOF", "", "# HELP a", "other 5"),
+    *('h_bucket{le="1"} 3', 'h_bucket{le="1"} 4', 'h_bucket{le="+Inf"} 9', "a 1 1700000000"),
+]
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.sampled_from(LINES_OF_COUNTS), max_size=8), st.booleans()), min_size=2, max_size=6)
+)
+def test_pages_read_without_their_buckets_have_the_other_series_of_each_alone(
+    pages: list[tuple[list[str], bool]],
+) -> None:
+    wanted = {"a", "b", "h_bucket"}
+    parser = Parser(wanted)
+    for lines, buckets in pages:
+        body = "".join(f"{line}\n" for line in lines).encode()
+        try:
+            alone = parse(body, wanted).samples
+        except PageError:
+            with contextlib.suppress(PageError):  # its fault may be in a line that was not looked at
+                parser.parse(body, buckets=buckets)
+            continue
+        told = alone if buckets else {name: series for name, series in alone.items() if name != "h_bucket"}
+        assert repr(sorted(parser.parse(body, buckets=buckets).samples.items())) == repr(sorted(told.items()))

@@ -80,7 +80,6 @@ class Values:
 
     counters: dict[str, int]
     gauges: dict[str, float]
-    histograms: dict[str, HistogramReading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,6 @@ class _Words:
 
     counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
     gauges: tuple[tuple[Gauge, str, Mapping[str, Sequence[Labels]]], ...]
-    histograms: tuple[tuple[Metric, str, Mapping[str, Sequence[Labels]]], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,9 +145,9 @@ class Adapter:
         return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
 
     def read(self, page: Page) -> Values:
-        """The page in our words; nothing at all where none of its series is there.
+        """Counters and gauges of the page in our words; nothing at all where none of its series is there.
 
-        Raises PageError for values a counter or a histogram cannot have.
+        Raises PageError for values a counter cannot have.
         """
         words = page.layout.once(self, lambda: self._words(page))
         counters: dict[str, int] = {}
@@ -163,14 +161,18 @@ class Adapter:
             told = [max(found) for each in series.values() if (found := [values[one] for one in each if one in values])]
             if told:
                 gauges[gauge.word] = gauge.combine(told)
+        if self.absent_is_zero and (counters or gauges):
+            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
+        return Values(counters, gauges)
+
+    def histograms_of(self, page: Page) -> dict[str, HistogramReading]:
+        """Histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
         histograms: dict[str, HistogramReading] = {}
-        for _, name, series in words.histograms:
+        for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
             buckets = page.histogram(name)
             for key, copies in series.items():
                 histograms[key] = HistogramReading(*max((buckets[each] for each in copies), key=_observations))
-        if self.absent_is_zero and (counters or gauges):
-            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
-        return Values(counters, gauges, histograms)
+        return histograms
 
     def models(self, page: Page) -> tuple[str, ...]:
         """Names of the models that the page's series are of."""
@@ -209,10 +211,12 @@ class Adapter:
             gauges=tuple(
                 (metric, name, self._copies(metric, page.samples[name])) for metric, name in _present(page, self.gauges)
             ),
-            histograms=tuple(
-                (metric, name, self._copies(metric, page.histogram(name)))
-                for metric, name in _present(page, self.histograms, "_bucket")
-            ),
+        )
+
+    def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
+        return tuple(
+            (name, self._copies(metric, page.histogram(name)))
+            for metric, name in _present(page, self.histograms, "_bucket")
         )
 
     def _copies(

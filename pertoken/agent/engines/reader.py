@@ -58,17 +58,20 @@ class EngineReader:
         """By model, for an engine of several, with when it was told."""
         self._life_ms: int | None = None
         """What the last page's headers told of its process."""
+        self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
+        """By model, of the last page: the life it was of, and its counters."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
-    def read(self) -> tuple[EngineReading, ...]:
+    def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
         """One reading, of an engine of several models one of each.
 
-        Never raises for what the engine does: `fault` says why there is none.
+        Without `latencies` they have no histograms, unless what counts has begun anew: then all that it counts does at
+        once. Never raises for what the engine does: `fault` says why there is none.
         """
         if self.endpoint.follows:
             return (self._following(),)
         try:
-            readings = self._read()
+            readings = self._read(latencies)
         except ScrapeError as error:
             return self._fault(error)
         except PageError as error:
@@ -76,19 +79,22 @@ class EngineReader:
         self._unsure = False
         return readings
 
-    def _read(self) -> tuple[EngineReading, ...]:
+    def _read(self, latencies: bool) -> tuple[EngineReading, ...]:
         url = self.endpoint.base_url
         unsure = self._unsure or self._ended()
         if unsure:
             self.endpoint = locate(self.endpoint, self._processes())
-        page = self._page()
+        page = self._page(latencies)
         parts = self._parts(page)
         told = {model: self._identify(model, part, unsure) for model, part in parts.items()}
-        readings = tuple(self._reading(model, part, told[model][0]) for model, part in parts.items())
+        readings = tuple(self._reading(model, part, told[model][0], latencies) for model, part in parts.items())
+        if not latencies and any(self._anew(reading) for reading in readings):
+            return self._read(latencies=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
         self._identities = told
+        self._counted = {reading.endpoint.model: (reading.life_ms, reading.counters) for reading in readings}
         return readings
 
     def _parts(self, page: Page) -> dict[str | None, Page]:
@@ -101,7 +107,7 @@ class EngineReader:
             raise ScrapeError("several_models", f"{self._url}: counts of several models on one page: {shown}")
         return {None: page}
 
-    def _reading(self, model: str | None, page: Page, identity: Identity) -> EngineReading:
+    def _reading(self, model: str | None, page: Page, identity: Identity, latencies: bool) -> EngineReading:
         values = self._adapter.read(page)
         if not values.counters and self._adapter.no_tokens is None:
             raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
@@ -118,11 +124,18 @@ class EngineReader:
             knobs=_with_dtype({**self.endpoint.knobs, **identity.knobs}, files),
             counters=values.counters,
             gauges=values.gauges,
-            histograms=values.histograms,
+            histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
             gaps=self._gaps(files),
         )
+
+    def _anew(self, reading: EngineReading) -> bool:
+        """Whether its counters do not go on from those of the page before."""
+        life_ms, counted = self._counted.get(reading.endpoint.model, (None, None))
+        if counted is None or life_ms != reading.life_ms:
+            return True
+        return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
     def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
         never = (self._adapter.no_tokens,) if self._adapter.no_tokens else ()
@@ -151,7 +164,7 @@ class EngineReader:
     def _ended(self) -> bool:
         return self.endpoint.pid is not None and start_ms(self.endpoint.pid) != self.endpoint.process_start_ms
 
-    def _page(self) -> Page:
+    def _page(self, latencies: bool) -> Page:
         if self._adapter.metrics_path is None:
             return Page({})
         try:
@@ -162,7 +175,7 @@ class EngineReader:
             raise
         told = reply.process_start
         self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
-        return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type)
+        return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type, buckets=latencies)
 
     def _identify(self, model: str | None, page: Page, afresh: bool) -> tuple[Identity, float]:
         """What it says of itself, and when it said so."""

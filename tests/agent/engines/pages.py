@@ -9,7 +9,7 @@ from pertoken.agent.engines import ADAPTERS, tokens
 from pertoken.agent.engines.adapter import Identity, Values
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.page import Page, parse
-from pertoken.agent.readings import EngineReading
+from pertoken.agent.readings import EngineReading, HistogramReading
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 
@@ -20,6 +20,10 @@ def page(kind: str, name: str) -> Page:
 
 def values(kind: str, name: str) -> Values:
     return ADAPTERS[kind].read(page(kind, name))
+
+
+def histograms(kind: str, name: str) -> dict[str, HistogramReading]:
+    return ADAPTERS[kind].histograms_of(page(kind, name))
 
 
 def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
@@ -37,7 +41,7 @@ def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
     return ADAPTERS[kind].identify(ask, page(kind, name))
 
 
-def read_one(reader: EngineReader) -> EngineReading:
+def read_one(reader: EngineReader, *, latencies: bool = True) -> EngineReading:
     """The reading of an engine of one model."""
-    (reading,) = reader.read()
+    (reading,) = reader.read(latencies=latencies)
     return reading

@@ -6,7 +6,7 @@ from pertoken.agent.counters import advance, bucket_totals, bucket_values, word_
 from pertoken.agent.engines import ADAPTERS, tokens
 from pertoken.agent.engines.adapter import Identity, invocation
 from pertoken.agent.page import PageError, parse
-from tests.agent.engines.pages import growth, identity, values
+from tests.agent.engines.pages import growth, histograms, identity, values
 
 VLLM, LLAMA = ADAPTERS["vllm"], ADAPTERS["llama.cpp"]
 
@@ -52,7 +52,7 @@ def test_ranks_are_series_of_their_own() -> None:
 
 
 def test_vllm_histograms_count_each_request_once() -> None:
-    before, after = (values("vllm", f"vllm-0.32.0-metrics-{when}").histograms for when in ("before", "after"))
+    before, after = (histograms("vllm", f"vllm-0.32.0-metrics-{when}") for when in ("before", "after"))
     states = advance({}, bucket_values(before), owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
     taken = advance(states, bucket_values(after), owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
     observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
@@ -73,7 +73,8 @@ def test_older_names_of_vllm_mean_the_same() -> None:
         "prefix_hits": 200,
     }
     assert old.gauges == {"running": 3, "waiting": 1, "kv_use": 0.25}
-    assert old.histograms['tpot_s{engine="0",model_name="tiny-llama"}'].counts == (60, 23, 0)
+    tpot = histograms("vllm", "vllm-0.9-older-names")['tpot_s{engine="0",model_name="tiny-llama"}']
+    assert tpot.counts == (60, 23, 0)
 
 
 def test_of_a_current_and_an_older_name_on_one_page_only_the_current_counts() -> None:

@@ -11,7 +11,7 @@ from pertoken.agent.counters import advance, reason_totals, word_totals
 from pertoken.agent.engines import ADAPTERS, tokens, words
 from pertoken.agent.engines.adapter import Identity, Seen
 from pertoken.agent.page import Page, parse
-from tests.agent.engines.pages import CAPTURES, growth, page, values
+from tests.agent.engines.pages import CAPTURES, growth, histograms, page, values
 
 HALVES = ("prefill", "decode")
 CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished": 40}
@@ -90,7 +90,7 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
     }
     seen = values("sglang", name)
     assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
-    observed = {key.partition("{")[0]: sum(each.counts) for key, each in seen.histograms.items()}
+    observed = {key.partition("{")[0]: sum(each.counts) for key, each in histograms("sglang", name).items()}
     assert observed == dict.fromkeys(("ttft_s", "e2e_s", "prompt_len", "generated_len"), 40)
     assert ADAPTERS["sglang"].models(page("sglang", name)) == ("tiny-llama",)
 
@@ -270,7 +270,7 @@ def test_lmdeploy_is_read_from_what_its_collector_writes() -> None:
     }
     assert set(grown.values()) == {0}
     assert values("lmdeploy", name).gauges == {"running": 0, "waiting": 0, "kv_use": 0}
-    assert len(values("lmdeploy", name).histograms) == 5
+    assert len(histograms("lmdeploy", name)) == 5
 
 
 def test_nim_of_both_generations_is_read() -> None:
@@ -303,7 +303,8 @@ def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
     seen = values("dynamo-frontend", "dynamo-frontend-written")
     assert seen.counters == {}
     assert seen.gauges == {"running": 8, "waiting": 3}
-    assert {key.partition("{")[0] for key in seen.histograms} == {"ttft_s", "prompt_len"}
+    observed = histograms("dynamo-frontend", "dynamo-frontend-written")
+    assert {key.partition("{")[0] for key in observed} == {"ttft_s", "prompt_len"}
     assert "DYN_SYSTEM_PORT" in (ADAPTERS["dynamo-frontend"].no_tokens or pytest.fail()).remedy  # type: ignore
 
 

@@ -45,6 +45,7 @@ def test_a_vllm_page_becomes_counters_gauges_histograms_and_identity() -> None:
     assert reading.fault is None
     assert reading.counters['prompt_tokens{engine="0",model_name="tiny-llama"}'] == 6784
     assert reading.gauges == {"running": 0, "waiting": 0, "kv_use": 0, "awake": 1}
+    assert reading.histograms is not None
     assert sum(reading.histograms['ttft_s{engine="0",model_name="tiny-llama"}'].counts) == 41
     assert (reading.served_model, reading.version, reading.model_path) == (
         "tiny-llama",
