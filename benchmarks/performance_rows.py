@@ -84,11 +84,13 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
 
 def _age_years(notes: str) -> float:
     """How long before the newest dated row a row was measured, where its notes tell: engines get faster meanwhile."""
-    found = re.search(r"measured=(\d{4}-\d\d-\d\d)", notes)
-    if found is None:
-        return 0.0
     newest = date.fromisoformat(names()["assumed"]["newest"])
-    return max(0.0, (newest - date.fromisoformat(found.group(1))).days / DAYS_PER_YEAR)
+    found = re.search(r"measured=(20\d\d-\d\d-\d\d)", notes)
+    try:
+        measured = date.fromisoformat(found.group(1)) if found else newest
+    except ValueError:
+        return 0.0  # no such day
+    return max(0.0, (newest - measured).days / DAYS_PER_YEAR)
 
 
 def _with_prior(accelerator: Accelerator) -> Accelerator:

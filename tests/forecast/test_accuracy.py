@@ -363,7 +363,7 @@ def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_it_say
 def test_a_dated_row_is_as_old_as_it_says_and_others_are_new() -> None:
     place = tag_names().index("age")
     assert read_as(notes="x; measured=2025-03-31").candidates.tags[0, place] == pytest.approx(1.0, abs=0.01)
-    for notes in ("measured=", "batch=measured avg", "measured=2030-01-01"):
+    for notes in ("measured=", "batch=measured avg", "measured=2030-01-01", "measured=2099-99-99"):
         assert read_as(notes=notes).candidates.tags[0, place] == 0
 
 
