@@ -25,6 +25,7 @@ from benchmarks.forecast_folds import (
     clusters,
     held,
     leave_out,
+    loss,
     predict,
     quantile,
 )
@@ -99,21 +100,16 @@ def transfers(
         progress(f"what outlives {kind}")
         weights = cluster_weights(labels[rows])
 
-        def loss(shares: Array, kind: str = kind, rows: Any = rows, weights: Array = weights) -> float:
-            total = 0.0
-            for fold in by_fold(lambda _: shares, kind):
-                errors = np.minimum(np.abs(fold.log_ratio[rows] - pairs.log_ratio[rows]), 1.0)
-                errors = np.where(np.isfinite(errors), errors, 1.0)
-                total += 2 * quantile(errors, weights, 0.5) + quantile(errors, weights, 0.9) / 4
-                total += float(np.average(errors, weights=weights))
-            return total
+        def over_folds(shares: Array, kind: str = kind, rows: Any = rows, weights: Array = weights) -> float:
+            folds = by_fold(lambda _: shares, kind)
+            return sum(loss(fold.log_ratio[rows] - pairs.log_ratio[rows], weights) for fold in folds)
 
-        shares, least = np.ones(len(names)), loss(np.ones(len(names)))
+        shares, least = np.ones(len(names)), over_folds(np.ones(len(names)))
         for place in range(len(names)):
             for share in SHARES[1:]:
                 trial = shares.copy()
                 trial[place] = share
-                if (value := loss(trial)) < least * (1 - LEAST_GAIN):
+                if (value := over_folds(trial)) < least * (1 - LEAST_GAIN):
                     shares, least = trial, value
         if (shares < 1).any():
             found[kind] = {name: float(share) for name, share in zip(names, shares, strict=True) if share < 1}
@@ -131,12 +127,12 @@ def attenuations(pairs: Pairs, counted: NDArray[np.bool_], folds: list[Predicted
             continue
         weights = cluster_weights(labels[rows])
 
-        def loss(slope: float, rows: Any = rows, weights: Array = weights) -> float:
+        def over_folds(slope: float, rows: Any = rows, weights: Array = weights) -> float:
             errors = [np.abs(slope * fold.log_ratio[rows] - pairs.log_ratio[rows]) for fold in folds]
             return float(sum(np.average(np.minimum(each, 1.0), weights=weights) for each in errors))
 
-        best = min(SLOPES, key=loss)
-        if best < 1 and loss(best) < loss(1.0) * (1 - LEAST_SLOPE_GAIN):
+        best = min(SLOPES, key=over_folds)
+        if best < 1 and over_folds(best) < over_folds(1.0) * (1 - LEAST_SLOPE_GAIN):
             found[kind] = best
     return found
 

@@ -59,6 +59,11 @@ class Pairs:
     """Of output tokens/s, after over before; NaN where not measured."""
     log_energy_ratio: Array
 
+    def take(self, index: NDArray[np.intp]) -> "Pairs":
+        """The pairs at these places."""
+        rows = tuple(self.rows[place] for place in index)
+        return Pairs(rows, self.before[index], self.after[index], self.log_ratio[index], self.log_energy_ratio[index])
+
     def column(self, name: str) -> Strings:
         """A column as text; empty where the file has none."""
         return np.array([row[name] for row in self.rows])

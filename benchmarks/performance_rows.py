@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from benchmarks.performance_devices import UNKNOWN_CPU, UNKNOWN_DEVICE, device, 
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.efficiency import tag_row
 from pertoken.forecast.formats import (
+    admits_whole_requests,
     assumed_kv_dtype,
     defaults,
     engine_tag,
@@ -25,6 +27,7 @@ from pertoken.forecast.formats import (
 )
 from pertoken.forecast.served import device_columns, device_tags, kernels, model_tags
 
+DAYS_PER_YEAR = 365.25
 WIDEST_ATTENTION = 8
 """Ranks over which heads of attention are split: a mixture on more copies attention and spreads its experts."""
 
@@ -48,10 +51,13 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
     dtype = _dtype(row, accelerator, columns, n, engine, doubts)
     kernel = kernels(dtype, accelerator)
     kv_name = _kv_dtype(row, engine, dtype, accelerator)
-    tag = (engine_tag(engine) or "") if engine else "other-engine"
+    old_vllm = None
+    if engine == "vllm":
+        old_vllm = re.search(names()["assumed"]["old_vllm"], f"{engine_text} {row['source'].lower()}") is not None
     held, graded = model_tags(columns)
-    held += [*kernel.tags, *device_tags(_with_prior(accelerator), kernel.weight_only, kv_name, tag)]
-    held.append(tag)
+    graded["age"] = _age_years(notes)
+    held += [*kernel.tags, *device_tags(_with_prior(accelerator), kernel.weight_only, kv_name, old_vllm)]
+    held.append((engine_tag(engine) or "") if engine else "other-engine")
     tp, pp, dp, shared = _layout(row, accelerator, columns, kernel.bits, n, engine)
     columns |= device_columns(accelerator) | _load(row, engine, accelerator, notes)
     columns |= {
@@ -66,15 +72,25 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
         "memory_share": defaults().gpu_memory_utilization,
         "clock_share": 1.0,
         "share_of_free": float(takes_share_of_free(engine)),
+        "whole_requests": float(admits_whole_requests(engine)),
     }
-    if engine == "vllm" and re.search(names()["assumed"]["old_vllm"], f"{engine_text} {row['source'].lower()}"):
-        held.append("vllm-before-0.8")
     held += ["images"] if "image-chat" in notes or "video-chat" in notes else []
     held += ["attention-dp"] if dp > 1 and shared else []
     held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []
     held += ["queued"] if row["mode"].startswith("offline") else []
     held += ["burst"] if row["mode"] == "burst" else []
     return columns, tag_row([each for each in held if each], graded), "; ".join(doubts)
+
+
+def _age_years(notes: str) -> float:
+    """How long before the newest dated row a row was measured, where its notes tell: engines get faster meanwhile."""
+    newest = date.fromisoformat(names()["assumed"]["newest"])
+    found = re.search(r"measured=(20\d\d-\d\d-\d\d)", notes)
+    try:
+        measured = date.fromisoformat(found.group(1)) if found else newest
+    except ValueError:
+        return 0.0  # no such day
+    return max(0.0, (newest - measured).days / DAYS_PER_YEAR)
 
 
 def _with_prior(accelerator: Accelerator) -> Accelerator:
@@ -90,7 +106,8 @@ def _dtype(
     doubts: list[str],
 ) -> str:
     text = row["weight_dtype"].lower()
-    found: str | None = first(names()["dtypes"], text, pattern=True) if text else None
+    found: str | None = first(names()["dtypes_of_engines"], f"{text}|{row['engine'].lower()}", pattern=True)
+    found = found or (first(names()["dtypes"], text, pattern=True) if text else None)
     if found is None:
         # Audited submissions run the narrowest format the hardware multiplies; others run 16 bits if they fit.
         fits = columns["params_total"] * 2 < accelerator.memory_bytes * n * 0.9
@@ -112,7 +129,8 @@ def _devices(row: Cells) -> tuple[float, Cells]:
 def _kv_dtype(row: Cells, engine: str | None, weight_dtype: str, accelerator: Accelerator) -> str | None:
     text = row["kv_dtype"].lower()
     if not text or text == "auto":
-        return assumed_kv_dtype(engine, weight_dtype, accelerator.arch)
+        scripted = first(names()["kv_dtypes"], f"{row['source']}|{row['model']}|{row['gpu']}".lower(), pattern=True)
+        return scripted or assumed_kv_dtype(engine, weight_dtype, accelerator.arch)
     return "fp8" if "fp8" in text else "int8" if "int8" in text else None
 
 
@@ -169,8 +187,10 @@ def _layout(
     if engine in ("llama.cpp", "eager", "ollama") and n > 1:
         return 1.0, n, 1.0, 0.0
     if tp is None:
-        # Nobody said: as few ranks as hold the weights, and the rest of the devices serve copies.
-        tp = 1.0
+        # Nobody said: a server splits its model over all devices; audited submissions and replicas serve copies, each
+        # on as few as hold the weights.
+        copies = "mlperf" in row["source"] or "replicas" in row["notes"].lower()
+        tp = 1.0 if copies else n / pp
         while tp * pp < n and columns["params_total"] * bits / 8 > 0.8 * accelerator.memory_bytes * tp * pp:
             tp *= 2
     pp = min(pp, n)

@@ -7,7 +7,6 @@ licence allows their redistribution.
 """
 
 import argparse
-import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,25 +15,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecast_fit import running
-from benchmarks.forecast_folds import Score, cluster_weights, clusters, predict, score
+from benchmarks.forecast_folds import Score, cluster_weights, clusters, loss, predict, score
 from benchmarks.performance import BadFile, Measurements, Pairs, read
 from benchmarks.performance_cells import Cells
 from benchmarks.performance_devices import device
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import deviation, efficiency, transfer
-from pertoken.forecast.power import Device, at_clock, busy_w, clock_bound, idle_w, shares, uncapped_w, under_cap
+from pertoken.forecast.power import (
+    Device,
+    at_clock,
+    busy_w,
+    clock_bound,
+    clock_constants,
+    idle_w,
+    products_share,
+    uncapped_w,
+    under_cap,
+)
 from pertoken.forecast.steady import steady
 
 CAPPED = ("power_cap", "clock_lock")
 """Kinds of change that only slow the device down."""
-NAMES = ("active", "memory", "memory_exponent", "compute", "compute_exponent")
-START = np.array([0.4, 0.3, 0.4, 1.5, 0.6])
-LEAST, MOST = np.array([0.0, 0.0, 0.1, 0.0, 0.1]), np.array([2.0, 3.0, 2.0, 8.0, 2.0])
-BOUND = ("weight_only_memory_bound", "overhead_bound")
-"""Shares of `[clock]` that measured caps tell; the others are assumed."""
-BOUND_SHARES = tuple(round(0.05 * step, 2) for step in range(21))
+NAMES = ("products", "exponent")
+START = np.array([1.5, 0.4])
+LEAST, MOST = np.array([0.0, 0.1]), np.array([8.0, 2.0])
+TRIED = {
+    "knee_exponent": tuple(range(5, 31)),
+    "weight_only_memory_bound": tuple(round(0.05 * step, 2) for step in range(21)),
+    "overhead_bound": tuple(round(0.05 * step, 2) for step in range(21)),
+}
+"""Constants of `[clock]` that measured caps tell, and the values tried; the others are assumed."""
+ROUNDS = 3
 STEPS = 60
+BINDING = 0.97
+"""Of a cap: a device that draws less is not held by it."""
 ROBUST = 0.1
 """Log errors beyond this count less (Huber)."""
 FREE = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
@@ -71,9 +86,9 @@ class Watts:
 
     def model_w(self, rows: NDArray[np.intp], token_s: Array, constants: Array | None = None) -> Array:
         """Watts of one device of these rows when a token takes `token_s`."""
-        memory, compute = shares(self.measurements.candidates.take(rows), self.running[rows], token_s)
+        share = products_share(self.measurements.candidates.take(rows), self.running[rows], token_s)
         busy = None if constants is None else dict(zip(NAMES, constants, strict=True))
-        return busy_w(self.of(rows), memory, compute, busy)
+        return busy_w(self.of(rows), share, busy)
 
     def of(self, rows: NDArray[np.intp]) -> Device:
         """Their devices."""
@@ -99,12 +114,12 @@ def fit(watts: Watts, rows: NDArray[np.bool_]) -> Array:
     def errors(constants: Array) -> Array:
         return np.asarray(np.log(watts.model_w(places, watts.token_s[places], constants)) - seen)
 
-    def loss(error: Array) -> float:
+    def huber(error: Array) -> float:
         size = np.abs(error)
         return float((weight * np.where(size < ROBUST, size**2, 2 * ROBUST * size - ROBUST**2)).sum())
 
     at, damping = START.copy(), 1e-2
-    best = loss(errors(at))
+    best = huber(errors(at))
     for _ in range(STEPS):
         error = errors(at)
         slope = np.stack([(errors(at + step) - error) / 1e-5 for step in 1e-5 * np.eye(len(at))], axis=1)
@@ -112,7 +127,7 @@ def fit(watts: Watts, rows: NDArray[np.bool_]) -> Array:
         normal = slope.T @ (slope * robust[:, None])
         step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), slope.T @ (robust * error))
         there = np.clip(at - step, LEAST, MOST)
-        if (now := loss(errors(there))) < best:
+        if (now := huber(errors(there))) < best:
             at, best, damping = there, now, damping / 3
         else:
             damping = min(damping * 4, 1e6)
@@ -124,7 +139,7 @@ def log_ratios(
     pairs: Pairs,
     log_tok_s: Array,
     constants: Array | None = None,
-    bounds: Mapping[str, float] | None = None,
+    clock: Mapping[str, float] | None = None,
 ) -> tuple[Array, Array]:
     """Logarithms of the ratios of output tokens/s and of joules per token, after over before; NaN where not known.
 
@@ -140,42 +155,42 @@ def log_ratios(
     slows = np.isin(pairs.column("kind"), CAPPED)
 
     candidates = watts.measurements.candidates.take(before)
-    bound = clock_bound(candidates, steady(candidates, efficiency(), watts.running[before]), bounds)
+    bound = clock_bound(candidates, steady(candidates, efficiency(), watts.running[before]), clock)
     device = watts.of(before)
     cap = [np.where(np.isfinite(watts.cap_w[rows]), watts.cap_w[rows], np.inf) for rows in (before, after)]
-    clock = [np.where(np.isfinite(watts.clock_share[rows]), watts.clock_share[rows], 1.0) for rows in (before, after)]
-    binding = (seen_w >= 0.97 * cap[0]) & ~np.isfinite(watts.clock_share[before])
-    free_w = np.where(binding, np.maximum(seen_w, here_w), uncapped_w(device, seen_w, clock[0]))
-    # A cap tells more than the clock that was measured under it; where there is none the clock was locked.
-    slowed = [
-        np.where(np.isfinite(cap[end]), capped, locked)
-        for end in (0, 1)
-        for capped, locked in [_stretch_and_watts(device, free_w, bound, cap[end], clock[end])]
-    ]
-    stretch, power = slowed[1][0] / slowed[0][0], slowed[1][1]
-    tok_s = np.where(slows, -np.log(stretch), log_tok_s)
-    after_w = np.where(slows, power, seen_w * carried)
+    seen = np.isfinite(watts.clock_share[before])
+    binding = seen_w >= BINDING * cap[0]
+    share = np.where(seen, watts.clock_share[before], 1.0)
+    free_w = np.where(binding & ~seen, np.maximum(seen_w, here_w), uncapped_w(device, seen_w, share, clock))
+    share = np.where(binding & ~seen, under_cap(device, free_w, bound, cap[0], clock).clock_share, share)
+    # A cap tells more than the clock that was measured under it; where there is none the clock was locked. What holds
+    # a clock below its highest and is not the cap goes on holding it.
+    capped = under_cap(device, free_w, bound, cap[1], clock).clock_share
+    capped = np.where(binding & (cap[1] > cap[0]), capped, np.minimum(capped, share))
+    locked = np.where(np.isfinite(watts.clock_share[after]), watts.clock_share[after], 1.0)
+    here = at_clock(device, free_w, bound, share, clock)
+    there = at_clock(device, free_w, bound, np.where(np.isfinite(cap[1]), capped, locked), clock)
+    tok_s = np.where(slows, np.log(here.stretch / there.stretch), log_tok_s)
+    after_w = np.where(slows, there.power_w, seen_w * carried)
     devices = watts.devices_n[after] / watts.devices_n[before]
     return tok_s, np.log(after_w / seen_w * devices) - tok_s
 
 
-def _stretch_and_watts(
-    device: Device, free_w: Array, bound: Array, cap_w: Array, clock_share: Array
-) -> tuple[Array, Array]:
-    capped, locked = under_cap(device, free_w, bound, cap_w), at_clock(device, free_w, bound, clock_share)
-    return np.stack([capped.stretch, capped.power_w]), np.stack([locked.stretch, locked.power_w])
-
-
 def fit_clock(watts: Watts, pairs: Pairs, rows: NDArray[np.bool_]) -> dict[str, float]:
-    """Shares of `[clock]` with the least absolute log error of tokens/s of these pairs, clusters weighing the same."""
-    weights = cluster_weights(clusters(pairs)[rows])
+    """Constants of `[clock]` with the least errors of tokens/s of these pairs, clusters weighing the same: a search
+    along each in turn."""
+    some = pairs.take(np.flatnonzero(rows))
+    weights = cluster_weights(clusters(some))
+    found = dict(clock_constants())
 
-    def loss(bounds: Mapping[str, float]) -> float:
-        found = log_ratios(watts, pairs, np.zeros(len(pairs.before)), bounds=bounds)[0]
-        return float(np.average(np.abs(found[rows] - pairs.log_ratio[rows]), weights=weights))
+    def of(clock: Mapping[str, float]) -> float:
+        return loss(log_ratios(watts, some, np.zeros(len(some.before)), clock=clock)[0] - some.log_ratio, weights)
 
-    tried = [dict(zip(BOUND, shares, strict=True)) for shares in itertools.product(BOUND_SHARES, repeat=len(BOUND))]
-    return min(tried, key=loss)
+    for _ in range(ROUNDS):
+        for name, values in TRIED.items():
+            losses = [of({**found, name: value}) for value in values]
+            found[name] = values[int(np.argmin(losses))]
+    return {name: found[name] for name in TRIED}
 
 
 def by_kind(pairs: Pairs, predicted: Array) -> dict[str, Score]:

@@ -19,7 +19,8 @@ use of the cache, activity of memory and tensor cores) moves those constants for
 and what it leaves open is the interval.
 
 It says nothing where it has nothing to go on: a model whose shape is unknown, a dtype, architecture or engine that no
-measurement covers, a knob it does not know, a cache in FP8 on hardware that cannot multiply FP8.
+measurement covers, a knob it does not know, a cache in FP8 on hardware that cannot multiply FP8 under an engine that is
+not known to read it well there (vLLM from 0.8 on is).
 """
 _METHOD = """\
 For each pair of public measurements the forecast sees the whole row before the change, and of the row after it only the
@@ -27,12 +28,25 @@ configuration. Errors are |predicted/measured - 1| of output tokens/s, median / 
 the same; pairs marked as little trustworthy are left out. A host of yours is a device, a model and a source the table
 has not seen, so the figures that count leave each GPU, model and source out in turn and refit the constants. The shares
 under `[transfer]` and `[attenuation]`, the widths under `[error]` and how little far-off rows count in the fit were
-chosen on those same left-out pairs, not in folds of their own, and the prior of an 8-bit cache in vLLM was set after
-its errors there were seen; that makes the figures a little optimistic.
+chosen on those same left-out pairs, not in folds of their own, and so were the constants of power caps, which no fold
+refits; the priors of an 8-bit cache and of bitsandbytes' kernels were set after their errors there were seen. That
+makes the figures a little optimistic.
 
-A pair that is not predicted counts as no change: here a change of the engine, whose direction was a coin toss on pairs
-left out; a cache in FP8 on hardware that cannot multiply FP8; speculation in a batch where nobody tells how much is
-drafted; prefix caching and chunked prefill where the rows tell nothing of hits or chunks.
+Public rows leave much out. What is filled in: the cache dtype that the launch scripts of a source set, layouts (a
+server splits its model over all its devices, unless it is an audited submission or says that it runs replicas), and how
+long before the newest a dated row was measured, since the same configuration was measured to get faster with its
+engine.
+
+A pair that is not predicted counts as no change and so ties with it: here a change of the engine, whose direction was a
+coin toss on pairs left out; a cache in FP8 on hardware that cannot multiply FP8, which ran at 0.1 to 1.5 times and
+decides the ninth decile of its kind; speculation in a batch where nobody tells how much is drafted; prefix caching (2
+pairs) and chunked prefill (1 pair), whose rows tell nothing of hits or chunks that the forecast reads.
+"""
+_OTHER_KINDS = """\
+Of the kinds that the mean leaves out, `switch_engine`, `prefix_cache` and `chunked_prefill` tie with *no change* by
+abstaining, and so does the ninth decile of `kv_fp8`. `parallelism_same_n` (experts spread otherwise over the same
+devices) has the better median, but without its model or its source not the better ninth decile: its five clusters are
+three models, and in most pairs the engine's version changes too, so that the direction was a coin toss.
 """
 _MISSING = """\
 Where two rows differ, what sets them apart is the evidence that is missing: engine versions, mixtures, batches that
@@ -85,6 +99,7 @@ def page(note: str) -> str:
         )
         + ".",
     ]
+    lines += ["", _OTHER_KINDS.rstrip()]
     lines += _energy(rows)
     lines += ["\n## What would make it better\n", _MISSING, "| pairs | mean over folds and kinds |", "|---|---|"]
     for what in dict.fromkeys(what.rpartition(".")[0] for subject, what in rows if subject == "what is missing"):

@@ -70,6 +70,8 @@ class Candidates:
     """Share of device memory the engine may use, 0 to 1."""
     share_of_free: Array
     """1 where the engine takes `memory_share` of what its weights leave for the cache, 0 where of all memory."""
+    whole_requests: Array
+    """1 where a request starts only once the cache has room for all it may generate, 0 where its prompt is enough."""
     accepted_len: Array
     """Tokens generated per step of a sequence: 1 without speculative decoding."""
     drafted_len: Array

@@ -33,9 +33,19 @@ def kv_tokens(c: Candidates) -> Array:
     return np.maximum(free_bytes(c), 0.0) / kv_bytes_per_token(c) * c.dp
 
 
+def filling_sequences(c: Candidates) -> Array:
+    """Sequences of the load's mean length whose cached tokens fill the cache; 0 where the weights do not fit."""
+    return kv_tokens(c) / cached_tokens(c, context(c))
+
+
+def held_tokens(c: Candidates) -> Array:
+    """Tokens of cache that a running sequence keeps from others: what it has so far, or room for all it will have."""
+    return cached_tokens(c, np.where(c.whole_requests > 0, c.prompt_len + c.generated_len, context(c)))
+
+
 def fitting_sequences(c: Candidates) -> Array:
     """Sequences of the load's mean length that the cache holds; 0 where the weights do not fit."""
-    return kv_tokens(c) / cached_tokens(c, context(c))
+    return kv_tokens(c) / held_tokens(c)
 
 
 def running_sequences(c: Candidates) -> Array:
@@ -44,5 +54,5 @@ def running_sequences(c: Candidates) -> Array:
     At least 1: whether a deployment starts at all is asked before.
     """
     room = np.maximum(kv_tokens(c), LEAST_FREE * c.memory_bytes / kv_bytes_per_token(c) * c.dp)
-    most = np.minimum(c.max_num_seqs * c.dp, room / cached_tokens(c, context(c)))
+    most = np.minimum(c.max_num_seqs * c.dp, room / held_tokens(c))
     return np.maximum(1.0, np.minimum(c.concurrency, most))

@@ -85,6 +85,12 @@ def takes_share_of_free(engine: str | None) -> bool:
     return engine in _table()["memory_share"]["of_free"]
 
 
+@cache
+def admits_whole_requests(engine: str | None) -> bool:
+    """Whether an engine starts a request only once its cache has room for all that it may generate."""
+    return engine in _table()["admission"]["whole_requests"]
+
+
 def engine_tag(engine: str) -> str | None:
     """The efficiency tag of an engine as discovery names it; empty for the base, None without a prior."""
     found: str | None = _table()["engines"].get(engine)

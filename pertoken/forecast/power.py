@@ -1,8 +1,10 @@
 """Watts and joules: of a device under work, under a power cap, and at a locked clock.
 
-Power rises from idle to the limit with the share of the memory bandwidth and of the FLOP/s that the work takes; a
-device that decodes draws much of it before either is used up. A cap lowers the clock until the power fits, and the
-clock stretches the parts of a step that wait for it. Constants: `power.toml`, fitted by `python -m benchmarks.power`.
+Power rises from idle to the limit with the products that the work asks for; a device that decodes draws much of it
+long before its FLOP/s are used up. Products count as if in 16 bits: a device that computes the same tokens in a
+narrower format was measured to draw no less, and what it reads of memory tells nothing beside them. A cap lowers the
+clock until the power fits, and the clock stretches the parts of a step that wait for it. Constants: `power.toml`,
+fitted by `python -m benchmarks.power`.
 """
 
 import tomllib
@@ -19,7 +21,8 @@ from pertoken.forecast.steady import Steady
 from pertoken.forecast.terms import TERMS, seconds
 
 MEMORY = ("weights", "experts", "kv_cache")
-COMPUTE = ("decode_flops", "prefill_flops", "prefill_attention")
+WEIGHT_PRODUCTS, ATTENTION = ("decode_flops", "prefill_flops"), ("prefill_attention",)
+COMPUTE = WEIGHT_PRODUCTS + ATTENTION
 LINKS = ("all_reduce_latency", "all_reduce_bytes")
 BISECTIONS = 50
 Busy = Mapping[str, float]
@@ -53,19 +56,18 @@ def idle_w(accelerator: str, limit_w: float) -> float:
     return float(table["watts"].get(accelerator, table["assumed"] * limit_w))
 
 
-def shares(c: Candidates, running: Array, token_s: Array) -> tuple[Array, Array]:
-    """Shares of the listed bandwidth and FLOP/s that are used, shape (n,), when a token takes `token_s`."""
-    listed = seconds(c, running)
-    memory, compute = (listed[:, _places(names)].sum(axis=1) / token_s for names in (MEMORY, COMPUTE))
-    return np.clip(memory, 1e-4, 1.2), np.clip(compute, 1e-5, 1.0)
+def products_share(c: Candidates, running: Array, token_s: Array) -> Array:
+    """Share of the listed FLOP/s in 16 bits that is used, shape (n,), when a token takes `token_s`."""
+    listed_s = seconds(c, running)
+    in_16_bits = listed_s[:, _places(WEIGHT_PRODUCTS)].sum(axis=1) * c.flops / c.fp16_flops
+    attention = listed_s[:, _places(ATTENTION)].sum(axis=1)
+    return np.asarray(np.clip((in_16_bits + attention) / token_s, 1e-5, 1.0))
 
 
-def busy_w(device: Device, memory_share: Array, compute_share: Array, busy: Busy | None = None) -> Array:
-    """Watts of one device at work, shape (n,): never below idle, never above its limit."""
+def busy_w(device: Device, share: Array, busy: Busy | None = None) -> Array:
+    """Watts of one device that uses this share of its products, shape (n,): never below idle, never above its limit."""
     x = busy or _table()["busy"]
-    work = x["active"] + x["memory"] * memory_share ** x["memory_exponent"]
-    work = work + x["compute"] * compute_share ** x["compute_exponent"]
-    return device.idle_w - (device.limit_w - device.idle_w) * np.expm1(-work)
+    return device.idle_w - (device.limit_w - device.idle_w) * np.expm1(-x["products"] * share ** x["exponent"])
 
 
 def joule_per_token(c: Candidates, power_w: Array, running: Array, token_s: Array) -> Array:
@@ -74,8 +76,8 @@ def joule_per_token(c: Candidates, power_w: Array, running: Array, token_s: Arra
 
 
 def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Array:
-    """Share of a step that stretches as the clock falls, 0 to 1, shape (n,); `clock` replaces shares of `[clock]`."""
-    x = {**_table()["clock"], **(clock or {})}
+    """Share of a step that stretches as the clock falls, 0 to 1, shape (n,)."""
+    x = clock or clock_constants()
     memory = np.where(c.weight_only > 0, x["weight_only_memory_bound"], x["memory_bound"])[:, None]
     bound = np.full((len(c), len(TERMS)), float(x["overhead_bound"]))
     bound[:, _places(MEMORY)] = memory
@@ -85,27 +87,32 @@ def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Arra
     return found
 
 
-def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array) -> Slowed:
+def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array, clock: Busy | None = None) -> Slowed:
     """A clock locked at a share of the highest, where it draws `power_w` unlocked. Shares are clipped to 0.1 to 1."""
-    x = _table()["clock"]
-    clock = np.clip(clock_share, x["least"], 1.0)
-    fixed = _fixed(device, power_w)
-    return Slowed(fixed + (power_w - fixed) * _dynamic(clock), clock, 1 - bound + bound / clock)
+    x = clock or clock_constants()
+    share = np.clip(clock_share, x["least"], 1.0)
+    fixed = _fixed(x, device, power_w)
+    return Slowed(fixed + (power_w - fixed) * _dynamic(x, share), share, 1 - bound + bound / share)
 
 
-def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array) -> Slowed:
+def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock: Busy | None = None) -> Slowed:
     """A power limit set to `cap_w`, where the work draws `power_w` without one.
 
     A cap below what the lowest clock draws holds it at that clock: it cannot be kept.
     """
-    fixed = _fixed(device, power_w)
-    low, high = np.full(len(power_w), float(_table()["clock"]["least"])), np.ones(len(power_w))
+    x = clock or clock_constants()
+    fixed = _fixed(x, device, power_w)
+    low, high = np.full(len(power_w), x["least"]), np.ones(len(power_w))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        fits = fixed + (power_w - fixed) * _dynamic(middle) <= cap_w
+        fits = fixed + (power_w - fixed) * _dynamic(x, middle) <= cap_w
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    clock = np.where(power_w <= cap_w, 1.0, low)
-    return at_clock(device, power_w, bound, clock)
+    return at_clock(device, power_w, bound, np.where(power_w <= cap_w, 1.0, low), x)
+
+
+def clock_constants() -> Busy:
+    """The numbers of `[clock]`."""
+    return {name: float(value) for name, value in _table()["clock"].items() if not isinstance(value, str)}
 
 
 def log_sd(slowed: bool) -> float:
@@ -113,21 +120,21 @@ def log_sd(slowed: bool) -> float:
     return float(_table()["clock" if slowed else "busy"]["log_sd"])
 
 
-def uncapped_w(device: Device, power_w: Array, clock_share: Array) -> Array:
+def uncapped_w(device: Device, power_w: Array, clock_share: Array, clock: Busy | None = None) -> Array:
     """What a device would draw at its highest clock that draws `power_w` at a share of it, shape (n,)."""
-    fixed = _fixed(device, power_w)
-    found: Array = fixed + (power_w - fixed) / _dynamic(np.clip(clock_share, _table()["clock"]["least"], 1.0))
+    x = clock or clock_constants()
+    fixed = _fixed(x, device, power_w)
+    found: Array = fixed + (power_w - fixed) / _dynamic(x, np.clip(clock_share, x["least"], 1.0))
     return found
 
 
-def _fixed(device: Device, power_w: Array) -> Array:
-    found: Array = np.minimum(np.maximum(_table()["clock"]["fixed"] * device.limit_w, device.idle_w), power_w)
+def _fixed(x: Busy, device: Device, power_w: Array) -> Array:
+    found: Array = np.minimum(np.maximum(x["fixed"] * device.limit_w, device.idle_w), power_w)
     return found
 
 
-def _dynamic(clock: Array) -> Array:
-    x = _table()["clock"]
-    found: Array = (1 - x["knee"]) * clock + x["knee"] * clock ** x["knee_exponent"]
+def _dynamic(x: Busy, share: Array) -> Array:
+    found: Array = (1 - x["knee"]) * share + x["knee"] * share ** x["knee_exponent"]
     return found
 
 

@@ -11,6 +11,7 @@ from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import tag_row
 from pertoken.forecast.formats import (
     Format,
+    admits_whole_requests,
     assumed_kv_dtype,
     defaults,
     engine_tag,
@@ -138,9 +139,10 @@ def device_columns(accelerator: Accelerator) -> dict[str, float]:
     }
 
 
-def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | None, engine: str | None) -> list[str]:
-    """Tags of a device with a kind of kernels and a cache dtype under an engine's tag.
+def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | None, old_vllm: bool | None) -> list[str]:
+    """Tags of a device with a kind of kernels and a cache dtype.
 
+    `old_vllm`: whether the engine is a vLLM from before 0.8; None for one whose version is not known and for others.
     Raises Abstained for an unknown architecture.
     """
     arch = hardware_tag(accelerator.arch)
@@ -152,9 +154,11 @@ def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | Non
     if weight_only and arch in ("ampere", "ada", "turing"):
         held.append("weight-only-before-hopper")
     if kv_bytes_per_value(kv_dtype) == 1:
-        held.append("kv-8-bit-vllm" if engine == "vllm" else "kv-8-bit")
-        if kv_dtype == "fp8" and not has_fp8_cache(accelerator.arch):
+        held.append("kv-8-bit-unpacked" if old_vllm else "kv-8-bit")
+        if kv_dtype == "fp8" and old_vllm is not False and not has_fp8_cache(accelerator.arch):
             held.append("kv-fp8-unpacked")
+    if old_vllm:
+        held.append("vllm-before-0.8")
     return held
 
 
@@ -178,9 +182,10 @@ def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, 
     kv_bytes = kv_bytes_per_value(kv_dtype)
     if kv_bytes is None:
         raise Abstained(f"the serving model does not know the dtype {kv_dtype}")
-    held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, kv_dtype, engine)]
-    if engine == "vllm" and re.match(VLLM_BEFORE_0_8, deployment.engine_version or ""):
-        held.append("vllm-before-0.8")
+    old_vllm = None
+    if engine == "vllm" and deployment.engine_version:
+        old_vllm = re.match(VLLM_BEFORE_0_8, deployment.engine_version) is not None
+    held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, kv_dtype, old_vllm)]
     if engine:
         held.append(engine)
     columns |= device_columns(accelerator)
@@ -203,6 +208,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, 
         "drafted_len": float(drafted),
         "clock_share": 1.0,
         "share_of_free": float(takes_share_of_free(deployment.engine)),
+        "whole_requests": float(admits_whole_requests(deployment.engine)),
     }
     return columns, tag_row(held, graded)
 

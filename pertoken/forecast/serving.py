@@ -13,9 +13,17 @@ from pertoken.catalog.market import Market
 from pertoken.deployment import Deployment
 from pertoken.forecast.calibration import Posterior, activity, first_token, per_token, posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
-from pertoken.forecast.efficiency import absolute_half_width, attenuation, deviation, efficiency, half_width, transfer
-from pertoken.forecast.formats import defaults, has_fp8_cache
+from pertoken.forecast.capacity import filling_sequences, fitting_sequences, free_bytes, kv_tokens, weight_bytes
+from pertoken.forecast.efficiency import (
+    absolute_half_width,
+    attenuation,
+    deviation,
+    efficiency,
+    half_width,
+    tag_names,
+    transfer,
+)
+from pertoken.forecast.formats import defaults
 from pertoken.forecast.opinion import Opinion, Ratio, Said, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
@@ -193,22 +201,22 @@ def calibrate(
     found = posterior(candidate, table, prior, observed)
     expected = steady(candidate, table, running).token_s[0]
     explained = steady(candidate, table, running, found.mean @ prior.groups).token_s[0]
-    fitting = float(fitting_sequences(candidate)[0])
+    fitting, filling = float(fitting_sequences(candidate)[0]), float(filling_sequences(candidate)[0])
     return Calibration(
         origin=deployment,
         mean=tuple(map(float, found.mean[0])),
         covariance=tuple(tuple(map(float, row)) for row in found.covariance[0]),
-        capacity=_capacity(float(running[0]), fitting, kv_use),
+        capacity=_capacity(float(running[0]), fitting, filling, kv_use),
         log_time=float(np.log(explained / expected)),
     )
 
 
-def _capacity(running: float, fitting: float, kv_use: float | None) -> float:
+def _capacity(running: float, fitting: float, filling: float, kv_use: float | None) -> float:
     """Factor on the sequences that fit: a well-used cache tells how many fill it; else at least those seen running."""
     if fitting <= 0:
         return 1.0
     if kv_use is not None and kv_use >= MUCH_OF_CACHE:
-        return running / kv_use / fitting
+        return running / kv_use / filling
     return max(1.0, running / fitting)
 
 
@@ -225,9 +233,14 @@ def compare(
     The interval is the error measured for changes of these kinds. A second `opinion` is blended in where it has one.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    kinds = _known_kinds(now, to, load, market)
+    kinds = _known_kinds(now, to, load)
     known = calibration or Calibration()
     here, there = resolve([now], [load], market), resolve([to], [load], market)
+    if "kv_fp8" in kinds and there.tags[0, tag_names().index("kv-fp8-unpacked")]:
+        raise Abstained(
+            f"{to.accelerator} has no FP8 units: measured, a cache in FP8 ran at 0.1 to 0.7 of the speed there, but "
+            "under vLLM from 0.8 on"
+        )
     after = forecast(to, load, market, known)
     if after.running is None:
         return after
@@ -276,13 +289,8 @@ def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def _known_kinds(now: Deployment, to: Deployment, load: Load, market: Market) -> frozenset[str]:
+def _known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
     changes = now.changes_to(to)
-    accelerator = market.accelerator(to.accelerator)
-    if "kv_dtype" in changes and to.kv_dtype == "fp8" and accelerator and not has_fp8_cache(accelerator.arch):
-        raise Abstained(
-            f"{accelerator.name} has no FP8 units: measured, a cache in FP8 ran at 0.1 to 0.7 of the speed there"
-        )
     if "enable_prefix_caching" in changes and not now.enable_prefix_caching:
         raise Abstained(
             "which share of prompts repeats is not measured while the prefix cache is off: switch it on for some hours"

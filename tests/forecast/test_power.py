@@ -19,7 +19,7 @@ from pertoken.forecast.power import (
     clock_bound,
     idle_w,
     joule_per_token,
-    shares,
+    products_share,
     uncapped_w,
     under_cap,
 )
@@ -35,7 +35,7 @@ def one(value: float) -> Array:
 
 
 def test_watts_stay_between_idle_and_the_limit() -> None:
-    assert H100.idle_w[0] < busy_w(H100, one(1e-4), one(1e-5))[0] < busy_w(H100, one(0.8), one(0.6))[0] < 700
+    assert H100.idle_w[0] < busy_w(H100, one(1e-5))[0] < busy_w(H100, one(0.6))[0] < 700
 
 
 def test_a_batch_spends_fewer_joules_on_a_token() -> None:
@@ -47,7 +47,7 @@ def test_a_batch_spends_fewer_joules_on_a_token() -> None:
     device = Device(np.repeat(H100.idle_w, 2), np.repeat(H100.limit_w, 2))
     running = np.array([1.0, 32.0])
     token_s = steady(candidates, efficiency(), running).token_s
-    watts = busy_w(device, *shares(candidates, running, token_s))
+    watts = busy_w(device, products_share(candidates, running, token_s))
     joules = joule_per_token(candidates, watts, running, token_s)
     assert watts[1] > watts[0]
     assert joules[0] > 8 * joules[1]
@@ -134,3 +134,27 @@ def test_the_energy_of_a_pair_is_forecast_from_before_and_the_configuration_of_a
     assert tok_s[0] == math.log(4.667) and tok_s[1] < 0
     assert math.exp(joules[1]) == pytest.approx(300 / 520 / math.exp(tok_s[1]), rel=1e-6)
     assert by_kind(pairs, joules).keys() == {"raise_batch"}
+
+
+def test_a_cap_between_draw_and_the_old_cap_changes_nothing_whatever_else_holds_the_clock(tmp_path: Path) -> None:
+    shape = "c,Qwen/Qwen3-8B,8.19,8.19,36,8,128,bf16,bf16,H100-SXM,1,vLLM 0.11,online-closed,64,1000,500"
+    free = f"z,{shape},4300,15,,560,0.13,1,1,1,1,,high,,MIT,700,1980,"
+    held = f"a,{shape},4200,15,,520,0.124,1,1,1,1,,high,,MIT,600,1500,"
+    caps = [f"{cap},{shape},,,,,,1,1,1,1,,high,,MIT,{cap},," for cap in (560, 525, 450, 350)]
+    (tmp_path / "m.csv").write_text("\n".join([HEADER, free, held, *caps]) + "\n")
+    ends = [f"power_cap,a,{cap},c,Qwen/Qwen3-8B,H100-SXM,H100-SXM,,,high" for cap in (560, 525, 450, 350)]
+    head = "kind,before,after,source,model,gpu_before,gpu_after,ratio_output_tok_s,ratio_energy_per_token,trust"
+    (tmp_path / "p.csv").write_text("\n".join([head, *ends]) + "\n")
+    measurements, pairs = read(tmp_path / "m.csv", tmp_path / "p.csv")
+    tok_s, _ = log_ratios(Watts(measurements), pairs, np.zeros(4))
+    assert tok_s[:2] == pytest.approx(0, abs=1e-9)
+    assert tok_s[3] < tok_s[2] < 0
+
+
+def test_a_device_that_computes_the_same_tokens_in_fp8_draws_no_less() -> None:
+    model = MARKET.model("Llama-3.1-8B")
+    assert model is not None
+    load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=32)
+    kinds = [Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype=dtype) for dtype in ("bf16", "fp8")]
+    wide, narrow = products_share(resolve(kinds, [load] * 2, MARKET), np.full(2, 32.0), np.full(2, 0.01))
+    assert wide == pytest.approx(narrow)

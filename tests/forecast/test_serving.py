@@ -176,17 +176,20 @@ def test_a_knob_the_model_does_not_know_is_not_priced() -> None:
         compare(LLAMA_8B, LLAMA_8B.but(enforce_eager=True), CHAT, MARKET)
 
 
-def test_a_cache_in_fp8_is_not_priced_where_the_hardware_has_no_fp8() -> None:
+def test_a_cache_in_fp8_is_not_priced_where_the_hardware_has_no_fp8_unless_the_engine_is_known_to_be_new() -> None:
     a100 = LLAMA_8B.but(accelerator="A100 80GB SXM4")
-    with pytest.raises(Abstained, match="no FP8 units"):
-        compare(a100, a100.but(kv_dtype="fp8"), CHAT, MARKET)
-    assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(kv_dtype="fp8"), CHAT, MARKET), Change)
+    for silent in (a100, replace(a100, engine_version="0.6.3")):
+        with pytest.raises(Abstained, match="no FP8 units"):
+            compare(silent, silent.but(kv_dtype="fp8"), CHAT, MARKET)
+    for known in (LLAMA_8B, replace(a100, engine_version="0.11.0")):
+        assert isinstance(compare(known, known.but(kv_dtype="fp8"), CHAT, MARKET), Change)
 
 
 def test_tensorrt_llm_gives_its_cache_a_share_of_what_weights_leave_and_the_dtype_of_its_checkpoint() -> None:
     vllm = LLAMA_70B.but(weight_dtype="fp8")
     trtllm = replace(vllm, engine="trtllm")
-    of_all, of_free = (forecast(each.but(kv_dtype="bf16"), CHAT, MARKET) for each in (vllm, trtllm))
+    short = replace(CHAT, generated_len=8)
+    of_all, of_free = (forecast(each.but(kv_dtype="bf16"), short, MARKET) for each in (vllm, trtllm))
     assert of_free.max_concurrency > of_all.max_concurrency
     unseen = forecast(trtllm, CHAT, MARKET)
     assert any("kv_dtype fp8" in each for each in unseen.assumptions)
