@@ -3,7 +3,7 @@ import re
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.page import PageError, Parser, parse
