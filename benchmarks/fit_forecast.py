@@ -95,7 +95,7 @@ def transfers(
     labels, kinds = clusters(pairs), pairs.column("kind")
     for kind in sorted(set(kinds)):
         rows = np.flatnonzero((kinds == kind) & counted)
-        if len(set(labels[rows])) < FEWEST_CLUSTERS or kind == "switch_engine":
+        if len(set(labels[rows])) < FEWEST_CLUSTERS:
             continue
         progress(f"what outlives {kind}")
         weights = cluster_weights(labels[rows])
@@ -121,7 +121,7 @@ def attenuations(pairs: Pairs, counted: NDArray[np.bool_], folds: list[Predicted
     clusters weighing the same; 1 where that is nearly as good."""
     found = {}
     labels, kinds = clusters(pairs), pairs.column("kind")
-    for kind in sorted(set(kinds) - {"switch_engine"}):
+    for kind in sorted(set(kinds)):
         rows = np.flatnonzero((kinds == kind) & counted)
         if len(set(labels[rows])) < FEWEST_CLUSTERS:
             continue

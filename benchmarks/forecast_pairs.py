@@ -29,8 +29,6 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
         moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
         swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
         said = [each for each in doubts if ("device" in each and moved) or ("size" in each and swapped)]
-        if row["kind"] == "switch_engine":
-            said.append("which engine is faster was told right in half of the left-out pairs: no better than a guess")
         blind = drafts[after] and not drafted_len(measurements.rows[after])
         if row["kind"] == "speculative" and blind and ran[after] > MOST_BLIND_BATCH:
             said.append("how many tokens are drafted per step is not told, and a batch pays for each")

@@ -25,7 +25,7 @@ from pertoken.forecast.formats import (
     hardware_tag,
     takes_share_of_free,
 )
-from pertoken.forecast.served import device_columns, device_tags, kernels, model_tags
+from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels, model_tags
 
 DAYS_PER_YEAR = 365.25
 WIDEST_ATTENTION = 8
@@ -85,12 +85,17 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
 def _age_years(notes: str) -> float:
     """How long before the newest dated row a row was measured, where its notes tell: engines get faster meanwhile."""
     newest = date.fromisoformat(names()["assumed"]["newest"])
-    found = re.search(r"measured=(20\d\d-\d\d-\d\d)", notes)
     try:
-        measured = date.fromisoformat(found.group(1)) if found else newest
+        measured = date.fromisoformat(_day(notes) or names()["assumed"]["newest"])
     except ValueError:
         return 0.0  # no such day
     return max(0.0, (newest - measured).days / DAYS_PER_YEAR)
+
+
+def _day(notes: str) -> str:
+    """When a row was measured, as its notes tell it; empty where they do not."""
+    found = re.search(r"measured=(20\d\d-\d\d-\d\d)", notes)
+    return found.group(1) if found else ""
 
 
 def _with_prior(accelerator: Accelerator) -> Accelerator:
@@ -210,6 +215,14 @@ def drafted_len(row: Cells) -> float | None:
     return float(found.group(1)) if found else None
 
 
+def _scripted_drafts(row: Cells) -> int | None:
+    """Tokens drafted per step where the row does not tell, but the launch scripts of its source do."""
+    copies = round(row.number("attn_dp") or 1)
+    told = (row["source"], row["model"], row["engine"], _day(row["notes"]), str(copies))
+    found: int | None = first(names()["drafted"], "|".join(told).lower(), pattern=True)
+    return found
+
+
 def _load(row: Cells, engine: str | None, accelerator: Accelerator, notes: str) -> dict[str, float]:
     assumed = names()["assumed"]
     prompt = row.number("input_tokens") or first(names()["prompt_tokens"], notes)
@@ -222,6 +235,8 @@ def _load(row: Cells, engine: str | None, accelerator: Accelerator, notes: str) 
         if accepted <= 1:
             accepted = assumed["accepted_len"].get(method, assumed["other_accepted_len"])
         drafted = drafted_len(row) or max(1.0, 1.6 * (accepted - 1))
+    elif scripted := _scripted_drafts(row):
+        drafted, accepted = float(scripted), accepted_len(assumed["accepted_len"]["mtp"] - 1, scripted)
     batch = row.number("batch_or_concurrency")
     limit = assumed["batch_limit"].get(engine, assumed["other_batch_limit"])
     if engine == "vllm" and not re.search(assumed["old_vllm"], row["engine"].lower()):

@@ -115,8 +115,9 @@ def common(
     measurements: Measurements, pairs: Pairs, answers: Answers, progress: Callable[[str], None]
 ) -> dict[int, Pair]:
     """The pairs that the tables predict, by their place in the file, without the forecast's part; low-trust ones and
-    those that the forecast abstains from are left out."""
-    why = reasons(measurements, pairs)
+    those that the forecast abstains from are left out, and so are those where drafts begin or end: tables are not asked
+    about drafts."""
+    why, drafted = reasons(measurements, pairs), measurements.candidates.drafted_len
     found = {}
     for place, row in enumerate(pairs.rows):
         if place % 200 == 0:
@@ -124,6 +125,8 @@ def common(
         before, after = (measurements.rows[end[place]] for end in (pairs.before, pairs.after))
         tables = answers.log_ratio(before, after)
         if tables is None or row["trust"] == "low" or why[place] or not np.isfinite(pairs.log_ratio[place]):
+            continue
+        if drafted[pairs.before[place]] != drafted[pairs.after[place]]:
             continue
         seen, said = measurements.tok_s[pairs.before[place]], answers.log_rate(before)
         doubt = abs(said - math.log(seen)) if said is not None and seen > 0 else math.inf

@@ -32,21 +32,24 @@ chosen on those same left-out pairs, not in folds of their own, and so were the 
 refits; the priors of an 8-bit cache and of bitsandbytes' kernels were set after their errors there were seen. That
 makes the figures a little optimistic.
 
-Public rows leave much out. What is filled in: the cache dtype that the launch scripts of a source set, layouts (a
-server splits its model over all its devices, unless it is an audited submission or says that it runs replicas), and how
-long before the newest a dated row was measured, since the same configuration was measured to get faster with its
+Public rows leave much out. What is filled in: the cache dtype that the launch scripts of a source set, which of its
+runs draft tokens by its change log (it measured DeepSeek-R1 with and without, and its rows do not say which), layouts
+(a server splits its model over all its devices, unless it is an audited submission or says that it runs replicas), and
+how long before the newest a dated row was measured, since the same configuration was measured to get faster with its
 engine.
 
-A pair that is not predicted counts as no change and so ties with it: here a change of the engine, whose direction was a
-coin toss on pairs left out; a cache in FP8 on hardware that cannot multiply FP8, which ran at 0.1 to 1.5 times and
-decides the ninth decile of its kind; speculation in a batch where nobody tells how much is drafted; prefix caching (2
-pairs) and chunked prefill (1 pair), whose rows tell nothing of hits or chunks that the forecast reads.
+A pair that is not predicted counts as no change and so ties with it: here a cache in FP8 on hardware that cannot
+multiply FP8, which ran at 0.1 to 1.5 times and decides the ninth decile of its kind; speculation in a batch where
+nobody tells how much is drafted; prefix caching (2 pairs) and chunked prefill (1 pair), whose rows tell nothing of hits
+or chunks that the forecast reads, or not even the device or the model.
 """
 _OTHER_KINDS = """\
-Of the kinds that the mean leaves out, `switch_engine`, `prefix_cache` and `chunked_prefill` tie with *no change* by
-abstaining, and so does the ninth decile of `kv_fp8`. `parallelism_same_n` (experts spread otherwise over the same
-devices) has the better median, but without its model or its source not the better ninth decile: its five clusters are
-three models, and in most pairs the engine's version changes too, so that the direction was a coin toss.
+Of the kinds that the mean leaves out, `prefix_cache` and `chunked_prefill` tie with *no change* by abstaining, and so
+does the ninth decile of `kv_fp8`. A change of the engine (`switch_engine`) is no knob, so no advice rests on it: what
+engines reach of their hardware was fitted on other changes, its predictions are shrunk as left-out pairs ask
+(`[attenuation]`), and the direction is told right in about seven of ten left-out pairs, without its source in six.
+What tells most is whether one side drafts tokens. In `parallelism_same_n` (experts spread otherwise over the same
+devices) too: what had looked like a gain of spreading experts was drafts.
 """
 _MISSING = """\
 Where two rows differ, what sets them apart is the evidence that is missing: engine versions, mixtures, batches that

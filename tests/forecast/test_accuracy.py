@@ -16,14 +16,13 @@ from benchmarks.fit_forecast import licensed, prior, write_rows
 from benchmarks.fit_forecast import main as fit_main
 from benchmarks.forecast import by_shipped_table, energy_rows, energy_tables
 from benchmarks.forecast_baselines import baselines
-from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters, running
+from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters
 from benchmarks.forecast_folds import Predicted, clusters, predict, quantile, score
 from benchmarks.forecast_pairs import slow_down
 from benchmarks.performance import Measurements, Pairs, measured, paired, read, with_carried
 from benchmarks.performance_devices import device
 from benchmarks.power import Watts
-from pertoken.forecast.capacity import fitting_sequences, kv_tokens
-from pertoken.forecast.efficiency import deviation, efficiency, tag_names, transfer
+from pertoken.forecast.efficiency import deviation, efficiency, transfer
 from pertoken.forecast.terms import TERMS
 
 DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
@@ -296,114 +295,6 @@ def test_a_tighter_power_cap_is_forecast_to_slow_a_device_down_and_other_changes
     predicted = Predicted(np.zeros(2), np.full(2, 0.1))
     slow_down(Watts(measurements), pairs, predicted)
     assert predicted.log_ratio[0] < -0.02 and predicted.log_ratio[1] == 0
-
-
-def read_as(**cells: str) -> Measurements:
-    """One row of an H100 with these cells."""
-    usual = {"key": "k", "model": "meta-llama/Llama-3.1-8B", "gpu": "H100-SXM", "n_gpus": "1", "weight_dtype": "bf16"}
-    return measured([{**usual, "engine": "vllm 0.12", "batch_or_concurrency": "32", **cells}])
-
-
-def test_a_mixture_on_more_ranks_than_attention_has_copies_attention_and_spreads_its_experts() -> None:
-    mixture = {"model": "deepseek-ai/DeepSeek-R1", "params_total_b": "671", "params_active_b": "37"}
-    wide = read_as(**mixture, gpu="GB200", n_gpus="36", tp="36").candidates
-    assert (wide.tp[0], wide.dp[0], wide.shared_experts[0]) == (1, 36, 1)
-    ranks = read_as(**mixture, n_gpus="8", tp="1", ep="8").candidates
-    assert (ranks.tp[0], ranks.dp[0], ranks.shared_experts[0]) == (1, 8, 1)
-    twice = read_as(**mixture, n_gpus="64", tp="64", ep="8").candidates
-    assert (twice.tp[0], twice.dp[0]) == (8, 1)
-
-
-@pytest.mark.parametrize(
-    ("cells", "cache_bytes"),
-    [
-        ({"engine": "trtllm 1.0", "weight_dtype": "fp8"}, 1),
-        ({"engine": "trtllm 1.0", "weight_dtype": "fp8", "kv_dtype": "bf16"}, 2),
-        ({"engine": "trtllm 1.0", "weight_dtype": "bf16"}, 2),
-        ({"engine": "trtllm 1.0", "weight_dtype": "fp8", "gpu": "A100-80G-SXM"}, 2),
-        ({"engine": "vllm 0.12", "weight_dtype": "fp8"}, 2),
-    ],
-)
-def test_only_tensorrt_llm_takes_the_cache_dtype_of_a_narrow_checkpoint(
-    cells: dict[str, str], cache_bytes: float
-) -> None:
-    assert read_as(**cells).candidates.kv_bytes[0] == cache_bytes
-
-
-def test_launch_scripts_of_a_source_tell_the_cache_dtype_that_its_rows_leave_out() -> None:
-    scripted = {"source": "aic-silicon-inferencex", "weight_dtype": "mxfp4", "model": "openai/gpt-oss-120b"}
-    assert read_as(**scripted, gpu="B200-SXM").candidates.kv_bytes[0] == 1
-    assert read_as(**scripted, gpu="H200-SXM").candidates.kv_bytes[0] == 2
-    assert read_as(**scripted | {"model": "meta-llama/Llama-3.1-70B"}, gpu="H200-SXM").candidates.kv_bytes[0] == 1
-    assert read_as(**scripted, gpu="B200-SXM", kv_dtype="bf16").candidates.kv_bytes[0] == 2
-
-
-def test_a_server_splits_its_model_over_all_devices_unless_it_is_audited_or_runs_replicas() -> None:
-    for cells, layout in (
-        ({}, (4, 1)),
-        ({"notes": "replicas; PCIe"}, (1, 4)),
-        ({"source": "mlperf-v4.1"}, (1, 4)),
-        ({"tp": "2"}, (2, 2)),
-    ):
-        found = read_as(**cells, n_gpus="4").candidates
-        assert (found.tp[0], found.dp[0]) == layout
-
-
-def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_it_says_so() -> None:
-    own = "transformers 4.46.3 + bitsandbytes 0.44.1"
-    for engine, dtype, tag in (
-        (own, "int8-bnb", "int8-bnb-whole"),
-        (own, "int8-bnb-decomp", "int8-bnb"),
-        ("transformers 4.30.2 + bitsandbytes 0.41.1", "int8-bnb", "int8-bnb"),
-    ):
-        tags = read_as(engine=engine, weight_dtype=dtype).candidates.tags[0]
-        assert {name for name, held in zip(tag_names(), tags, strict=True) if held and "int8" in name} == {tag}
-
-
-def test_a_dated_row_is_as_old_as_it_says_and_others_are_new() -> None:
-    place = tag_names().index("age")
-    assert read_as(notes="x; measured=2025-03-31").candidates.tags[0, place] == pytest.approx(1.0, abs=0.01)
-    for notes in ("measured=", "batch=measured avg", "measured=2030-01-01", "measured=2099-99-99"):
-        assert read_as(notes=notes).candidates.tags[0, place] == 0
-
-
-def test_tensorrt_llm_starts_a_request_only_with_room_for_its_whole_length() -> None:
-    cells = {"input_tokens": "512", "output_tokens": "3072", "batch_or_concurrency": "", "kv_dtype": "bf16"}
-    cells |= {"model": "meta-llama/Llama-3.1-70B", "weight_dtype": "fp8"}
-    found = read_as(**cells, engine="trtllm 1.0").candidates
-    assert fitting_sequences(found)[0] == pytest.approx(kv_tokens(found)[0] / 3584)
-    other = read_as(**cells).candidates
-    assert fitting_sequences(other)[0] == pytest.approx(kv_tokens(other)[0] / 2048)
-
-
-def test_a_batch_given_to_a_paged_engine_waits_where_it_does_not_fit() -> None:
-    long = {"input_tokens": "8192", "output_tokens": "8192", "batch_or_concurrency": "512", "mode": "fixed batch"}
-    assert running(read_as(**long))[0] < 512
-    assert running(read_as(**long, engine="eager transformers"))[0] == 512
-    assert running(read_as(**long, notes="batch=measured avg"))[0] == 512
-
-
-def test_a_cache_in_fp8_is_not_forecast_for_an_old_engine_on_hardware_that_cannot_multiply_it() -> None:
-    for gpu, version, silent in (
-        ("A100-80G-SXM", "0.6.3", True),
-        ("A100-80G-SXM", "0.11", False),
-        ("H100-SXM", "0.6.3", False),
-    ):
-        lines = [
-            {
-                **read_as(gpu=gpu, engine=f"vllm {version}").rows[0],
-                "key": name,
-                "output_tok_s_total": "2500",
-                "kv_dtype": name,
-            }
-            for name in ("bf16", "fp8")
-        ]
-        ends = {"before": "bf16", "after": "fp8", "kind": "kv_fp8", "source": "s", "model": "m"}
-        measurements = measured(lines)
-        found, _, why = by_shipped_table(measurements, paired(lines, [ends]), Watts(measurements))
-        assert bool(why[0]) == silent and ("FP8" in why[0]) == silent
-        # Where the cache has room there is next to nothing to gain.
-        assert abs(found.log_ratio[0]) < 0.1 or silent
 
 
 def test_the_fit_writes_a_table_of_every_term_and_the_rows_that_may_be_copied(
