@@ -12,11 +12,13 @@ measured; a deployment is a queue whose rate of finished requests depends on how
 front of it (`forecast/queueing.py`). A load above what a full batch finishes is refused, with both rates. The ranges on
 advice hold what the calibration leaves open and what the queueing model itself misses:
 
-`python -m benchmarks.queueing` asks a real llama.cpp server in a closed loop for its steps, its prefills and its
-saturation ({saturation}), and then at random times, with {requests} at each load.
+`python -m benchmarks.queueing` asks a real llama.cpp server in a closed loop for its steps and prefills
+({saturation} of a full batch), and then at random times, {requests} at a load in {rounds}; just
+before and after it looks at how fast the server is at that time, since 7 % of speed are half of a wait near saturation.
 *Model* is the forecast from the former, *played* the same engine step by step without a formula: {played}
 at length, and the very requests that the server got. Between the last two lies the luck of few arrivals, which a
-95th percentile of TTFT shows most: where the model misses the server by more than the played engine does, it is that.
+95th percentile of TTFT shows most, and beside the server what its speed did within a run. Other programs shared the
+machine; the clients' clock stood still while they had the server's core.
 """
 
 
@@ -27,10 +29,12 @@ def section() -> str:
     measured = [row for row in found["rows"] if row["subject"] == "llama.cpp" and " of saturation" in row["what"]]
     first = measured[0]["what"]
     rate = rows["llama.cpp", "saturation"]
+    asked = [int(row["method"].partition(" ")[0]) for row in measured]
     lines = [
         _INTRODUCTION.format(
             saturation=f"{rate['value']:.3g} requests/s",
-            requests=measured[0]["method"].partition(",")[0],
+            requests=f"{min(asked)} to {max(asked)} requests",
+            rounds=measured[0]["method"].partition(", ")[2].partition(";")[0],
             played=rows["played step by step", first]["method"],
         ),
         "| quantile, load | measured, ms | 80 % of blocks resampled | model | played at length | same requests |",

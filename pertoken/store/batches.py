@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection
 
 from pertoken.errors import StoreError
-from pertoken.store.open import explained, put_rows
+from pertoken.store.open import begun, explained, put_rows
 from pertoken.store.place import Place
 from pertoken.store.seal import Seals, chained
 from pertoken.store.witness import Acknowledged, Witness, acknowledged
@@ -49,7 +49,7 @@ class Batches:
         """
         seals, done, chain = self.seals, self.last, self._chain
         try:
-            with explained(self._place), self._connection.begin():
+            with explained(self._place), begun(self._connection):
                 seals.begin()
                 yield
                 n, crc_sum = seals.samples

@@ -19,6 +19,7 @@ REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004"), "advice": ("0001",),
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _INSUFFICIENT_PRIVILEGE = "42501"
+_BEGIN = "BEGIN IMMEDIATE"
 UNQUALIFIED: dict[str, Any] = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
@@ -52,7 +53,8 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        driver(connection).execute("BEGIN" if mode == "ro" else "BEGIN IMMEDIATE")
+        if not driver(connection).in_transaction:  # else it joins one of `begun`
+            driver(connection).execute("BEGIN" if mode == "ro" else _BEGIN)
 
     return engine
 
@@ -197,6 +199,25 @@ def open_advice(place: Place, engine: Engine | None = None) -> Engine | None:
             return None
         check_revision(found, "advice", place)
     return engine
+
+
+@contextmanager
+def begun(connection: Connection) -> Iterator[None]:
+    """A transaction of SQLite's by the driver's own hand, which statements of SQLAlchemy join: few ticks have any.
+
+    Raises the driver's own errors, which `explained` knows.
+    """
+    raw = driver(connection)
+    raw.execute(_BEGIN)
+    try:
+        yield
+        raw.commit()
+    except BaseException:
+        raw.rollback()
+        raise
+    finally:
+        if connection.in_transaction():
+            connection.rollback()  # what it knows of the transaction; the database has none any more
 
 
 def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:

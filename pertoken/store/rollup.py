@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Table, bindparam, case, cast, delete, func, literal_column, select
+from sqlalchemy import BigInteger, Connection, Table, bindparam, case, cast, func, literal_column, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import telemetry as t
+from pertoken.store.dirty import Mark, mark, marked, unmark
 from pertoken.store.open import driver, upsert
 from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
-Changed = Callable[[Connection, Iterable[tuple[str, int, int]]], None]
-"""Told, within the transaction, which buckets changed: (roll-up table, owner_id, start)."""
+Changed = Callable[[Connection, Iterable[Mark]], None]
+"""Told, within the transaction, which buckets changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,35 +93,21 @@ def roll_up(connection: Connection, seconds: int, seals: Seals | None = None, ch
     Minutes come first: they are what hours are made of.
     """
     names = [each.tables[seconds].name for each in ROLLUPS]
-    found = connection.execute(select(t.dirty).where(t.dirty.c.rollup.in_(names))).all()
-    if not found:
+    marks = marked(connection, names, seals)
+    if not marks:
         return 0
-    marks = [(str(name), owner_id, ts) for name, owner_id, ts in found]
     for each in ROLLUPS:
         name = each.tables[seconds].name
-        if buckets := [(owner_id, ts) for marked, owner_id, ts in marks if marked == name]:
+        if buckets := [(owner_id, ts) for rollup, owner_id, ts in marks if rollup == name]:
             _recompute(connection, each, seconds, buckets, seals)
-    connection.execute(delete(t.dirty).where(t.dirty.c.rollup.in_(names)))
+    unmark(connection, names, marks, seals)
     if changed is not None:
         changed(connection, marks)
-    if seals is not None:
-        seals.marks.drop(marks)
     if seconds == MINUTE:
         # Names of tables are of a type of their own, which a seal cannot sum.
         above = {each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS}
-        _mark(connection, {(above[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in marks}, seals)
+        mark(connection, {(above[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in marks}, seals)
     return len(marks)
-
-
-def _mark(connection: Connection, hours: set[tuple[str, int, int]], seals: Seals | None) -> None:
-    due = sorted(hours) if seals is None else seals.marks.missing(hours)
-    if due:
-        connection.execute(
-            upsert(connection.dialect.name, t.dirty).on_conflict_do_nothing(),
-            [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in due],
-        )
-    if seals is not None:
-        seals.marks.put(due)
 
 
 def _recompute(

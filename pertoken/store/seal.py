@@ -257,6 +257,10 @@ class Known:
         """Read the table again before the next change."""
         self._crcs = None
 
+    def known_keys(self) -> list[tuple[Any, ...]]:
+        """Keys of all rows."""
+        return list(self._known())
+
     def missing(self, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Those keys no row has, in order."""
         return sorted(set(keys) - self._known().keys())

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Table, delete, insert, update
 
 from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
+from pertoken.store.dirty import Mark, mark
 from pertoken.store.ids import stable_id
 from pertoken.store.open import put_rows, upsert
 from pertoken.store.samples import SAMPLES
@@ -112,7 +113,7 @@ class TickWriter:
         devices = {**self._devices_of, **{each.epoch_id: each.device_ids for each in tick.epochs}}
         for sample in folded(tick.samples, devices):
             by_type[type(sample)].append(sample)
-        dirty: set[tuple[str, int, int]] = set()
+        dirty: set[Mark] = set()
         for kind, samples in by_type.items():
             stored = SAMPLES[kind]
             values = [stored.values(sample) for sample in samples]
@@ -133,16 +134,7 @@ class TickWriter:
                 if key not in self._bucket_sets
             ],
         )
-        self._mark(dirty)
-
-    def _mark(self, dirty: set[tuple[str, int, int]]) -> None:
-        if self._seals is None:
-            marks = [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(dirty)]
-            if marks:
-                self._connection.execute(adding(self._dialect, t.dirty), marks)
-        elif missing := self._seals.marks.missing(dirty):
-            put_rows(self._connection, "INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
-            self._seals.marks.put(missing)
+        mark(self._connection, dirty, self._seals)
 
     def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
         return [
