@@ -63,7 +63,7 @@ def capability_rows(reading: DeviceReading) -> list[Row]:
     """What can be read (1) and what cannot (0), with the reason as its method."""
     gaps = {gap.metric: f"{gap.status}: {gap.reason}" for gap in reading.gaps}
     skipped = {"gaps", "uuid", "kind", "vendor", "name", "slot", "lost", "silent_s", "parent_uuid", "part_1e6"}
-    metrics = [name for name in DeviceReading.__slots__ if name not in {*skipped, "energy_wraps_mj"}]
+    metrics = [name for name in DeviceReading._fields if name not in {*skipped, "energy_wraps_mj"}]
     return [
         Row("capability", name, float(getattr(reading, name) is not None), "bool", gaps.get(name, "read"))
         for name in metrics

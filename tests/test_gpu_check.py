@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -35,14 +34,14 @@ def test_each_call_of_a_tick_is_timed_and_what_is_refused_has_no_time() -> None:
 
 
 def test_energy_by_both_ways_is_compared_and_a_reset_gives_no_figure() -> None:
-    read = [(float(s), replace(GPU, energy_mj=s * 400_000)) for s in range(5)]
+    read = [(float(s), GPU._replace(energy_mj=s * 400_000)) for s in range(5)]
     assert energy_row("copy", read).value == 1.0
     reset = energy_row("copy", [*read, (5.0, GPU)])
     assert reset.value is None and "reset" in reset.method
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason() -> None:
-    reading = replace(GPU, gaps=(Gap("temperature_c", "unsupported", "not offered"),))
+    reading = GPU._replace(gaps=(Gap("temperature_c", "unsupported", "not offered"),))
     rows = {each.what: each for each in capability_rows(reading)}
     assert rows["power_mw"].value == 1
     assert (rows["temperature_c"].value, rows["temperature_c"].method) == (0, "unsupported: not offered")
@@ -62,7 +61,7 @@ def test_a_product_must_work_the_tensor_cores_and_a_copy_must_not(
 
 
 def test_activity_is_the_median_after_the_start() -> None:
-    read = [(float(s), replace(GPU, util_1e4=value)) for s, value in enumerate([0, 100, 9000, 9100, 9200])]
+    read = [(float(s), GPU._replace(util_1e4=value)) for s, value in enumerate([0, 100, 9000, 9100, 9200])]
     rows = {each.what: each for each in activity_rows("copy", read)}
     assert rows["util"].value == pytest.approx(0.91) and rows["util"].unit == "ratio"
     assert rows["dram_active"].value is None and rows["power"].value == 400

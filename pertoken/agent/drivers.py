@@ -82,7 +82,7 @@ class Drivers:
         if not device.lost:
             return device
         answered_s = self._answered_s.get(device.uuid)
-        return replace(device, silent_s=None if answered_s is None else round(now_s - answered_s))
+        return device._replace(silent_s=None if answered_s is None else round(now_s - answered_s))
 
     def _without_sampler(self, kind: str, reason: str, remedy: str) -> tuple[ProbeReading, tuple[Event, ...]]:
         events = (Event(kind, reason),) if self._cpu is None else ()

@@ -76,7 +76,7 @@ class ProcessLists:
             self._withheld.pop(device.uuid, None)
             device = self._joined(device, device.processes)
         gap = self._withheld.get(device.uuid)
-        return replace(device, processes=None, gaps=(*device.gaps, gap)) if gap and not device.lost else device
+        return device._replace(processes=None, gaps=(*device.gaps, gap)) if gap and not device.lost else device
 
     def _joined(self, device: DeviceReading, named: tuple[DeviceProcess, ...]) -> DeviceReading:
         if self._in_host:
@@ -86,7 +86,7 @@ class ProcessLists:
             here = named
             strangers = tuple(each for each in named if not self._uses(each.pid))
         if not strangers:
-            return replace(device, processes=here) if len(here) < len(named) else device
+            return device._replace(processes=here) if len(here) < len(named) else device
         pids = ", ".join(str(each.pid) for each in strangers)
         where = "that are not on this host" if self._in_host else "that this agent's container does not hold"
         reason = f"the driver names processes {where} (pid {pids})"

@@ -91,7 +91,7 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
     if as_json:
         samples: dict[str, list[dict[str, Any]]] = {}
         for sample in tick.samples:
-            samples.setdefault(type(sample).__name__, []).append(asdict(sample))
+            samples.setdefault(type(sample).__name__, []).append(_columns(sample))
         document = {
             "host": asdict(tick.host),
             "devices": [asdict(row) for row in tick.devices],
@@ -102,6 +102,11 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
         }
         return json.dumps(document, indent=2)
     return "\n".join(_lines(look, tick))
+
+
+def _columns(sample: Any) -> dict[str, Any]:
+    columns: dict[str, Any] = sample._asdict() if isinstance(sample, DeviceSample) else asdict(sample)
+    return columns
 
 
 def _lines(look: Look, tick: Tick) -> Iterator[str]:

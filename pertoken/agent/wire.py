@@ -16,19 +16,20 @@ _KEPT = 256
 """Sets of gaps remembered."""
 
 
-def _values(kind: type, *left_out: str) -> Any:
-    return attrgetter(*(each.name for each in fields(kind) if each.name not in left_out))
+def _values(kind: type) -> Any:
+    return attrgetter(*(each.name for each in fields(kind)))
 
 
 _host, _happened = _values(HostReading), _values(Happened)
-_device, _process = _values(DeviceReading, "processes", "gaps"), _values(DeviceProcess)
-_gap, _costs = _values(Gap), attrgetter("driver_calls", "cpu_ms", "rss_bytes")
+_process, _gap, _costs = _values(DeviceProcess), _values(Gap), attrgetter("driver_calls", "cpu_ms", "rss_bytes")
+_APART = DeviceReading._fields.index("processes")
+"""These and the gaps, its last two values, are not plain."""
 
 
 def encode(reading: ProbeReading) -> str:
     """One line of JSON without its line end."""
     devices = [
-        (_device(each), None if each.processes is None else list(map(_process, each.processes)), _told(each.gaps))
+        (each[:_APART], None if each.processes is None else list(map(_process, each.processes)), _told(each.gaps))
         for each in reading.devices
     ]
     happened = list(map(_happened, reading.happened))

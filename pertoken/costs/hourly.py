@@ -1,7 +1,11 @@
 """What a million tokens cost, model by model and hour by hour: from one bucket of each deployment and hour."""
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from pertoken.costs.ledger import divide
@@ -82,7 +86,7 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
     which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
     Raises StoreError.
     """
-    found: defaultdict[Key, _Sums] = defaultdict(_Sums)
+    found: defaultdict[str, defaultdict[int, _Sums]] = defaultdict(partial(defaultdict, _Sums))
     with store.read() as connection:
         under_way = read.whole_hour(connection, end)
         # Ranks that follow hold devices, and their head counts their tokens.
@@ -90,31 +94,37 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
             epoch_id: (model, not url.startswith(FOLLOWING))
             for epoch_id, model, url in sums.models(connection, start - HOUR)
         }
-        payers = sums.payers(connection, start - HOUR)
+        payers = sums.payers(connection)
+        devices_of = read.by_epoch(read.epoch_devices(connection, start - HOUR))
         for stretch in stretches(start, end, prices.changes(), under_way=under_way):
-            of_device, of_epoch = _rates(payers, prices, stretch[0].start)
-            for epoch_id, ts, whole_ms, prompt, generated in sums.served_by_bucket(connection, stretch):
+            of_device, of_epoch = _rates(payers, devices_of, prices, stretch[0].start)
+            # Rows come epoch by epoch, so that what is known of one is looked up once.
+            for epoch_id, rows in groupby(sums.served_by_bucket(connection, stretch), itemgetter(0)):
                 if epoch_id not in serving:
                     continue  # its buckets were shipped before it was
                 model, counts = serving[epoch_id]
-                hour = found[model, ts - ts % HOUR]
-                if whole_ms and epoch_id in of_epoch:
-                    hour.hold(whole_ms * _NS, of_epoch[epoch_id])
-                if not counts:
-                    continue
-                if prompt is None or generated is None:
-                    hour.counted = False
-                else:
-                    hour.tokens += prompt + generated
+                hours, rate = found[model], of_epoch.get(epoch_id)
+                holds = epoch_id in of_epoch
+                for _, ts, whole_ms, prompt, generated in rows:
+                    hour = hours[ts - ts % HOUR]
+                    if whole_ms and holds:
+                        hour.hold(whole_ms * _NS, rate)
+                    if not counts:
+                        continue
+                    if prompt is None or generated is None:
+                        hour.counted = False
+                    else:
+                        hour.tokens += prompt + generated
             for epoch_id, ts, device_id, held_ns in sums.held_by_bucket(connection, stretch):
                 if epoch_id in serving and device_id in of_device:
-                    found[serving[epoch_id][0], ts - ts % HOUR].hold(held_ns, of_device[device_id])
+                    found[serving[epoch_id][0]][ts - ts % HOUR].hold(held_ns, of_device[device_id])
     return {
-        key: ModelHour(
+        (model, ts): ModelHour(
             divide(each.product, _HOUR_NS) if each.held and each.priced else None,
             each.tokens if each.counted else None,
         )
-        for key, each in found.items()
+        for model, hours in found.items()
+        for ts, each in hours.items()
     }
 
 
@@ -139,13 +149,18 @@ class _Sums:
             self.product += held_ns * nano_usd_per_hour
 
 
-def _rates(payers: Rows, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
+def _rates(
+    payers: Rows, devices_of: Mapping[int, Sequence[int]], prices: PriceBook, ts: int
+) -> tuple[dict[int, int | None], dict[int, int | None]]:
     """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
     of_device: dict[int, int | None] = {}
-    of_epoch: dict[int, int | None] = {}
-    for epoch_id, device_id, kind, name, uuid in payers:
+    for device_id, kind, name, uuid in payers:
         price = prices.at(Priced(kind, name, uuid), ts)
-        rate = of_device[device_id] = None if price is None else price.nano_usd_per_device_hour
-        before = of_epoch.get(epoch_id, 0)
-        of_epoch[epoch_id] = None if rate is None or before is None else before + rate
+        of_device[device_id] = None if price is None else price.nano_usd_per_device_hour
+    of_epoch: dict[int, int | None] = {}
+    for epoch_id, device_ids in devices_of.items():
+        rates = [of_device[each] for each in device_ids if each in of_device]
+        if rates:
+            known = [each for each in rates if each is not None]
+            of_epoch[epoch_id] = sum(known) if len(known) == len(rates) else None
     return of_device, of_epoch

@@ -1,7 +1,7 @@
 """Values the agent hands to the store. Field names are the columns they become; None becomes NULL."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pertoken.provenance import Provenance
 
@@ -90,9 +90,8 @@ class EpochRow:
     device_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
-    """What one device did since its row before."""
+class DeviceSample(NamedTuple):
+    """What one device did since its row before: a tuple, since each device has one in each tick."""
 
     device_id: int
     ts: int

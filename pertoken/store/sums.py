@@ -157,10 +157,9 @@ def models(connection: Connection, start: int) -> Rows:
     return answer(connection, _MODELS, {"start": start})
 
 
-def payers(connection: Connection, start: int) -> Rows:
-    """(epoch_id, device_id, kind, name, uuid) of the devices of epochs that served since `start`; epoch NULL for those
-    of none. A MIG device is left out: it is paid for with its GPU."""
-    return answer(connection, _PAYERS, {"start": start})
+def payers(connection: Connection) -> Rows:
+    """(device_id, kind, name, uuid) of devices. A MIG device is left out: it is paid for with its GPU."""
+    return answer(connection, _PAYERS)
 
 
 _SINCE = t.epoch.c.end_ts.is_(None) | (t.epoch.c.end_ts > bindparam("start", type_=BigInteger))
@@ -170,15 +169,8 @@ _MODELS = (
     .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
     .where(_SINCE)
 )
-_PAYERS = (
-    select(t.epoch_device.c.epoch_id, t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid)
-    .select_from(t.device)
-    .outerjoin(
-        t.epoch_device,
-        (t.epoch_device.c.device_id == t.device.c.device_id)
-        & t.epoch_device.c.epoch_id.in_(select(t.epoch.c.epoch_id).where(_SINCE)),
-    )
-    .where(t.device.c.parent_id.is_(None))
+_PAYERS = select(t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid).where(
+    t.device.c.parent_id.is_(None)
 )
 
 

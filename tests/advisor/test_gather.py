@@ -43,7 +43,7 @@ def test_an_engine_on_cpus_is_told_what_would_count_its_memory_traffic(tmp_path:
     gap = Gap("memory_traffic_bytes", "missing", "its counters are not mounted", "mount -t resctrl")
     with Writer(where) as writer:
         for i in range(13):
-            read = replace(probe(), devices=(replace(CPU, gaps=(gap,)),))
+            read = replace(probe(), devices=(CPU._replace(gaps=(gap,)),))
             tick, kept = assemble(
                 kept, Readings(read, (engine(100 * i, 10 * i),)), moment(i), Cost(1, 1, 1, 0) if i else None
             )

@@ -1,6 +1,5 @@
 """Deployments on parts of GPUs, and GPUs of which nobody can say who holds them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,7 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_i
 @pytest.mark.parametrize("hidden", [True, False])
 def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
     gap = Gap("processes", "denied", "pids cannot be told from here", "hostPID: true")
-    reading = replace(gpu(0), processes=None, gaps=(gap,)) if hidden else gpu(0)
+    reading = gpu(0)._replace(processes=None, gaps=(gap,)) if hidden else gpu(0)
     kept, rows = memory(), []
     for i in range(13):
         cost = Cost(1, 1, 1, 0) if i else None

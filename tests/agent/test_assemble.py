@@ -177,15 +177,15 @@ def test_foreign_work_on_a_gpu_is_other_and_shares_by_memory_are_an_assumption()
 
 
 def test_holders_are_kept_between_two_process_lists() -> None:
-    listed, silent = gpu(0, 101), replace(gpu(0), processes=None)
+    listed, silent = gpu(0, 101), gpu(0)._replace(processes=None)
     ticks = run(Readings(probe(listed), (engine(1),)), Readings(probe(silent), (engine(2),)))
     assert list(shares(ticks[1]).values()) == [SHARE]
 
 
 def test_a_gpu_whose_processes_cannot_be_listed_leaves_nobody_on_the_cpu() -> None:
     ticks = run(
-        Readings(probe(replace(gpu(0), processes=None)), (engine(1),)),
-        Readings(probe(replace(gpu(0), processes=None)), (engine(2),)),
+        Readings(probe(gpu(0)._replace(processes=None)), (engine(1),)),
+        Readings(probe(gpu(0)._replace(processes=None)), (engine(2),)),
     )
     assert shares(ticks[1]) == {}
 
@@ -233,7 +233,7 @@ def test_energy_is_counted_and_a_reset_is_null_and_told() -> None:
 
 
 def test_a_lost_device_costs_only_itself_and_its_hours_go_on() -> None:
-    lost = replace(gpu(1), power_mw=None, energy_mj=None, processes=None, lost="fell off the bus")
+    lost = gpu(1)._replace(power_mw=None, energy_mj=None, processes=None, lost="fell off the bus")
     steps = [probe(gpu(0, energy_mj=n * 10**6), gpu(1, energy_mj=n * 10**6)) for n in range(3)]
     steps[1] = probe(steps[1].devices[0], lost)
     ticks = run(*map(Readings, steps))

@@ -40,7 +40,7 @@ def test_an_engine_without_tokens_is_a_finding_with_what_would_count_them() -> N
 
 
 def test_a_device_that_does_not_answer_says_for_how_long() -> None:
-    (found,) = of_device(replace(gpu(0), lost="the GPU fell off the bus", silent_s=90))
+    (found,) = of_device(gpu(0)._replace(lost="the GPU fell off the bus", silent_s=90))
     assert (not found.ok and "fell off the bus; it last answered 1.5m ago" in found.text) or "90s ago" in found.text
 
 
@@ -48,7 +48,7 @@ def test_who_holds_a_device_is_named() -> None:
     _, held = of_device(gpu(0, os.getpid()))
     assert held.ok and f"(pid {os.getpid()})" in held.text and held.text.startswith("held by py")
     (_, hidden) = of_device(
-        replace(gpu(0), processes=None, gaps=(Gap("processes", "denied", "hidden", "hostPID: true"),))
+        gpu(0)._replace(processes=None, gaps=(Gap("processes", "denied", "hidden", "hostPID: true"),))
     )
     assert (hidden.ok, hidden.remedy) == (False, "hostPID: true")
 
@@ -64,7 +64,7 @@ def test_who_holds_a_device_is_named() -> None:
     ],
 )
 def test_a_missing_right_is_named_with_the_metric_it_would_give(gap: Gap, right: str) -> None:
-    (_, found) = of_device(replace(gpu(0), processes=None, gaps=(gap,)))
+    (_, found) = of_device(gpu(0)._replace(processes=None, gaps=(gap,)))
     assert not found.ok
     assert found.text == f"{gap.metric}: {gap.reason}"
     assert found.remedy and right in found.remedy

@@ -4,7 +4,7 @@ from pertoken.agent.lost_metrics import WAIT, metric_events
 from pertoken.agent.readings import DeviceReading, Gap
 from tests.agent.values import gpu
 
-WHOLE = replace(gpu(0), util_1e4=5000, dram_active_1e4=7000)
+WHOLE = gpu(0)._replace(util_1e4=5000, dram_active_1e4=7000)
 REFUSED = Gap("util_1e4", "unsupported", "this GPU does not offer it")
 
 
@@ -13,8 +13,8 @@ def kinds(before: DeviceReading | None, now: DeviceReading) -> list[tuple[str, s
 
 
 def test_a_metric_that_is_told_no_longer_is_an_event_with_the_reason_and_so_is_its_return() -> None:
-    without = replace(
-        WHOLE, util_1e4=None, dram_active_1e4=None, gaps=(REFUSED, replace(REFUSED, metric="dram_active_1e4"))
+    without = WHOLE._replace(
+        util_1e4=None, dram_active_1e4=None, gaps=(REFUSED, replace(REFUSED, metric="dram_active_1e4"))
     )
     ((kind, message),) = kinds(WHOLE, without)
     assert kind == "metric_lost" and "util_1e4, dram_active_1e4 cannot be read" in message and REFUSED.reason in message
@@ -24,12 +24,12 @@ def test_a_metric_that_is_told_no_longer_is_an_event_with_the_reason_and_so_is_i
 
 
 def test_what_passes_by_itself_and_what_was_never_told_are_no_events() -> None:
-    waiting = replace(WHOLE, dram_active_1e4=None, gaps=(replace(REFUSED, metric="dram_active_1e4", remedy=WAIT),))
+    waiting = WHOLE._replace(dram_active_1e4=None, gaps=(replace(REFUSED, metric="dram_active_1e4", remedy=WAIT),))
     assert kinds(WHOLE, waiting) == kinds(waiting, WHOLE) == []
-    never = replace(WHOLE, util_1e4=None, gaps=(REFUSED,))
+    never = WHOLE._replace(util_1e4=None, gaps=(REFUSED,))
     assert kinds(None, never) == kinds(never, never) == []
 
 
 def test_a_lost_device_is_told_as_such_and_not_metric_by_metric() -> None:
-    lost = replace(WHOLE, util_1e4=None, dram_active_1e4=None, lost="gone", gaps=(REFUSED,))
+    lost = WHOLE._replace(util_1e4=None, dram_active_1e4=None, lost="gone", gaps=(REFUSED,))
     assert kinds(WHOLE, lost) == kinds(lost, WHOLE) == []

@@ -1,6 +1,5 @@
 """A GPU in MIG devices: who holds what, and that nothing is paid for or drawn twice."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from pertoken.agent.assemble import Cost, Readings, assemble
@@ -32,7 +31,7 @@ def ticks(n: int) -> list[Tick]:
     """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
     kept, found = memory(), []
     for i in range(n):
-        devices = (replace(PARENT, energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
+        devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
         reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))
         tick, kept = assemble(kept, reading, moment(i), Cost(1, 1, 1, 0) if i else None)
         found.append(tick)

@@ -2,7 +2,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +39,8 @@ def test_in_the_hosts_namespace_what_ended_is_left_out_and_a_list_of_nobody_is_n
 
 def test_why_a_driver_tells_no_processes_stands_until_it_tells_some() -> None:
     lists, refused = ProcessLists(in_host=True), Gap("processes", "denied", "only to a privileged user")
-    lists.believed(probe(replace(gpu(0), processes=None, gaps=(refused,))))
-    assert lists.believed(probe(replace(gpu(0), processes=None))).devices[0].gaps == (refused,)
+    lists.believed(probe(gpu(0)._replace(processes=None, gaps=(refused,))))
+    assert lists.believed(probe(gpu(0)._replace(processes=None))).devices[0].gaps == (refused,)
     assert lists.believed(probe(gpu(0))).devices[0].gaps == ()
 
 
@@ -55,7 +54,7 @@ def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() ->
     assert (gap.metric, gap.status) == ("processes", "denied") and "645400" in gap.reason
     assert "hostPID" in (gap.remedy or "")
     assert reading.gaps[-1].status == "denied" and "hostPID" in (reading.gaps[-1].remedy or "")
-    assert lists.believed(probe(replace(gpu(1), processes=None))).devices[0].gaps == (gap,), (
+    assert lists.believed(probe(gpu(1)._replace(processes=None))).devices[0].gaps == (gap,), (
         "not asked this time: still so"
     )
     assert lists.believed(probe(gpu(1, ENGINE))).devices[0].gaps == ()

@@ -46,7 +46,10 @@ def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_
     monkeypatch.setattr("pertoken.agent.watch.detect", detect)
     monkeypatch.setattr("pertoken.agent.watch.start_ms", lambda pid: start_ms[0])
     monkeypatch.setattr(
-        "pertoken.agent.watch.EngineReader.read", lambda reader: (EngineReading(reader.endpoint, fault=fault[0]),)
+        "pertoken.agent.watch.EngineReader.read",
+        lambda reader, *, latencies: (
+            EngineReading(reader.endpoint, fault=fault[0], histograms={} if latencies else None),
+        ),
     )
     watch = Watch((url,), False, Limits())
 
@@ -62,6 +65,7 @@ def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_
     assert watch.endpoints[0].process_start_ms == 6000
     fault[0] = "it answers 404"
     assert [asked_by_a_look() for _ in range(3)] == [0, 1, 1]
+    assert [watch.read(latencies=each)[0].histograms for each in (False, True)] == [None, {}]
     watch.close()
 
 

@@ -67,8 +67,8 @@ def where(server: str | None, tmp_path: Path) -> Iterator[Place]:
 def probe_of(n: int, *pids: int) -> ProbeReading:
     """A host with two GPUs of its own, held by these processes."""
     host = replace(HOST, name=f"gpu-{n}", machine_id=f"machine-{n}")
-    gpus = (replace(gpu(slot, *pids), uuid=f"GPU-{n}-{slot}") for slot in (0, 1))
-    return ProbeReading(host, (*gpus, replace(CPU, uuid=f"cpu:machine-{n}")))
+    gpus = (gpu(slot, *pids)._replace(uuid=f"GPU-{n}-{slot}") for slot in (0, 1))
+    return ProbeReading(host, (*gpus, CPU._replace(uuid=f"cpu:machine-{n}")))
 
 
 def serving(tick: int, meeting: str = MEETING) -> EngineReading:

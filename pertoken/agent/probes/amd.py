@@ -302,13 +302,13 @@ class _Card:
         return cls(
             (first.uuid, *(part.known.uuid for part in parts)),
             library,
-            replace(first, memory_bytes=None, gaps=gaps),
+            first._replace(memory_bytes=None, gaps=gaps),
             parts,
         )
 
     def unread(self, why: str) -> tuple[DeviceReading, ...]:
         partitions = self.parts if len(self.parts) > 1 else ()
-        return tuple(replace(known, lost=why) for known in (self.known, *(part.known for part in partitions)))
+        return tuple(known._replace(lost=why) for known in (self.known, *(part.known for part in partitions)))
 
     def read(self, processes: bool) -> tuple[DeviceReading, ...]:
         if len(self.parts) == 1:
@@ -317,13 +317,13 @@ class _Card:
         whole = {metric: TICK[metric] for metric in TICK if metric in _OF_THE_CARD}
         each = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
         card = self._read(self.parts[0].handle, self.known, whole, False)
-        card = replace(card, processes=()) if processes and not card.lost else card  # they run on its partitions
+        card = card._replace(processes=()) if processes and not card.lost else card  # they run on its partitions
         return (card, *(self._read(part.handle, part.known, each, processes) for part in self.parts))
 
     def _read(self, handle: Any, known: DeviceReading, table: dict[str, _Call], processes: bool) -> DeviceReading:
         values, gaps = self.library.values(known.uuid, handle, table)
         if all(value is None for value in values.values()):
-            return replace(known, lost=f"the GPU answers nothing: {gaps[0].reason}")
+            return known._replace(lost=f"the GPU answers nothing: {gaps[0].reason}")
         if values.get("power_mw") == 0:
             values |= {metric: None for metric in _OF_THE_CARD}
             gaps = tuple(gap for gap in gaps if gap.metric not in _OF_THE_CARD)
@@ -331,13 +331,12 @@ class _Card:
         if processes:
             values["processes"], hidden = self.library.processes(known.uuid, handle)
             gaps += hidden
-        return replace(known, **values, gaps=known.gaps + gaps)
+        return known._replace(**values, gaps=known.gaps + gaps)
 
 
 def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> DeviceReading:
     gaps = tuple(gap for gap in known.gaps if gap.metric not in _OF_THE_CARD)
-    return replace(
-        known,
+    return known._replace(
         uuid=f"{card.uuid}/{n}",
         kind="partition",
         name=f"{known.name} partition ({n})",

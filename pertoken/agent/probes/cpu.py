@@ -94,7 +94,7 @@ class CpuProbe:
         if self._before is not None:
             elapsed_ms = round((now_s - self._before[0]) * 1000)
             used_mj = energy_step(self._before[1], device, elapsed_ms).counter_mj
-            device = replace(device, power_mw=None if used_mj is None else used_mj * 1000 // elapsed_ms)
+            device = device._replace(power_mw=None if used_mj is None else used_mj * 1000 // elapsed_ms)
         self._before = now_s, device
         return device
 

@@ -9,7 +9,7 @@ import importlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +124,13 @@ class _Gaudi:
     known: DeviceReading
 
     def unread(self, why: str) -> tuple[DeviceReading, ...]:
-        return (replace(self.known, lost=why),)
+        return (self.known._replace(lost=why),)
 
     def read(self, processes: bool) -> tuple[DeviceReading, ...]:
         values, gaps = self.library.values(self.known.uuid, self.handle, TICK)
         if len(gaps) == len(values):
             return self.unread(f"the device answers nothing: {gaps[0].reason}")
-        return (replace(self.known, **values, gaps=self.known.gaps + gaps),)
+        return (self.known._replace(**values, gaps=self.known.gaps + gaps),)
 
 
 class GaudiProbe(CardProbe):

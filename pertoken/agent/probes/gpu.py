@@ -122,7 +122,7 @@ class Gpu:
     def unread(self, why: str | None = None) -> tuple[DeviceReading, ...]:
         """It and its MIG devices, with no value and the reason."""
         why = why or self.lost
-        return tuple(replace(each, lost=why) for each in (self.known, *(one.known for one in self._slices.values())))
+        return tuple(each._replace(lost=why) for each in (self.known, *(one.known for one in self._slices.values())))
 
     def lose(self, why: str) -> None:
         """Its handle is dead; so is what was begun with it."""
@@ -217,7 +217,7 @@ class Gpu:
         untold = {gap.metric for gap in self.known.gaps} | {"power_limit_mw"}
         table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
         values, gaps = _values(self._source, self.known.uuid, self.handle, table)
-        self.known = replace(self.known, **values, gaps=tuple(gaps.values()))
+        self.known = self.known._replace(**values, gaps=tuple(gaps.values()))
 
     def _processes(self, uuid: str, handle: Any) -> tuple[dict[str, Any], dict[str, Gap]]:
         if self._in_slices and uuid == self.known.uuid:

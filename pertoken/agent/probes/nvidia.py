@@ -198,7 +198,7 @@ class NvidiaProbe:
 
     def _with_xids(self, reading: DeviceReading) -> DeviceReading:
         gap = self._no_xids.get(reading.uuid)
-        return replace(reading, gaps=(*reading.gaps, gap)) if gap and not reading.lost else reading
+        return reading._replace(gaps=(*reading.gaps, gap)) if gap and not reading.lost else reading
 
 
 def _by_slot(readings: list[DeviceReading]) -> tuple[DeviceReading, ...]:

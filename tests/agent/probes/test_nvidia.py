@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -45,7 +44,7 @@ def test_eight_healthy_gpus_are_read_whole() -> None:
     assert [device.slot for device in devices] == list(range(8))
     assert all(complete(device) for device in devices)
     gpu = eight()[5]
-    assert replace(devices[5], gaps=()) == DeviceReading(
+    assert devices[5]._replace(gaps=()) == DeviceReading(
         uuid="GPU-00000000-0000-4000-8000-000000000005",
         kind="gpu",
         vendor="NVIDIA",
