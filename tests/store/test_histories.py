@@ -81,7 +81,9 @@ def histories(draw: st.DrawFn) -> History:
 
 
 def at(ts: int, ticked: Tick) -> Tick:
-    samples = tuple(replace(each, ts=ts) for each in ticked.samples)
+    samples = tuple(
+        each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in ticked.samples
+    )
     return replace(ticked, ts=ts, samples=samples, devices=(DEVICE,), epochs=(EPOCH,))
 
 
