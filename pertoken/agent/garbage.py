@@ -2,8 +2,8 @@
 
 import gc
 
-LEFT_OVER = 5_000
-"""Objects made and not yet let go of before those are searched: half a megabyte, if all of them were in cycles."""
+LEFT_OVER = 20_000
+"""Objects made and not yet let go of before those are searched: a few megabytes, if all of them were in cycles."""
 
 
 def settle() -> None:
