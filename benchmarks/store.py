@@ -37,7 +37,8 @@ from pertoken.store.write import Writer
 US, THEM, BARE = "pertoken", "prometheus", "bare sqlite3"
 NANO_USD_PER_HOUR = 2_500_000_000
 HISTORY_DAYS = 30
-IN_A_TURN = 5
+IN_A_TURN = 25
+"""Of our answers: they take about as long as one of the peer's, and so are as warm."""
 RAW_DAYS, MINUTES_DAYS = 2, 30
 """Of those, how many the default retention keeps as ticks and as 1-min roll-ups; hours are kept for all."""
 TARGETS = (("store.query_ratio", 1 / 30), ("store.disk_ratio", 0.75), ("store.commit_ratio", 1.6))

@@ -103,12 +103,16 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
                 if epoch_id not in serving:
                     continue  # its buckets were shipped before it was
                 model, counts = serving[epoch_id]
-                hours, rate = found[model], of_epoch.get(epoch_id)
-                holds = epoch_id in of_epoch
+                hours, holds, rate = found[model], epoch_id in of_epoch, of_epoch.get(epoch_id)
+                rate = None if rate is None else rate * _NS
                 for _, ts, whole_ms, prompt, generated in rows:
                     hour = hours[ts - ts % HOUR]
                     if whole_ms and holds:
-                        hour.hold(whole_ms * _NS, rate)
+                        hour.held = True
+                        if rate is None:
+                            hour.priced = False
+                        else:
+                            hour.product += whole_ms * rate
                     if not counts:
                         continue
                     if prompt is None or generated is None:
@@ -154,9 +158,13 @@ def _rates(
 ) -> tuple[dict[int, int | None], dict[int, int | None]]:
     """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
     of_device: dict[int, int | None] = {}
+    alike: dict[tuple[str, str, str], int | None] = {}
     for device_id, kind, name, uuid in payers:
-        price = prices.at(Priced(kind, name, uuid), ts)
-        of_device[device_id] = None if price is None else price.nano_usd_per_device_hour
+        key = kind, name, uuid if prices.alone(uuid) else ""
+        if key not in alike:
+            price = prices.at(Priced(kind, name, uuid), ts)
+            alike[key] = None if price is None else price.nano_usd_per_device_hour
+        of_device[device_id] = alike[key]
     of_epoch: dict[int, int | None] = {}
     for epoch_id, device_ids in devices_of.items():
         rates = [of_device[each] for each in device_ids if each in of_device]

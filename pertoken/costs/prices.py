@@ -45,13 +45,13 @@ class PriceBook:
         self._selectors = {price.selector.lower() for price in self.prices}
         self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
 
-    def _alone(self, device: Priced) -> bool:
+    def alone(self, uuid: str) -> bool:
         """Whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
-        return device.uuid in self.detected or device.uuid.lower() in self._selectors
+        return uuid in self.detected or uuid.lower() in self._selectors
 
     def at(self, device: Priced, ts: int) -> Price | None:
         """The price of a device at an instant; None if nobody set one and none is listed."""
-        key = device.kind, device.name, device.uuid if self._alone(device) else "", ts
+        key = device.kind, device.name, device.uuid if self.alone(device.uuid) else "", ts
         if key not in self._looked_up:  # a fleet has thousands of devices of a few names
             self._looked_up[key] = self._find(device, ts)
         return self._looked_up[key]
