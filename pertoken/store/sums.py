@@ -46,6 +46,10 @@ _NEVER_SHOWN = frozenset(
 
 def _rows(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[str]) -> Any:
     """Columns of the buckets of segments of these lengths, which are bound by `_bound`."""
+    return union_all(*_parts(dialect, rollup, lengths, names)).subquery()
+
+
+def _parts(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[str]) -> list[Select[Any]]:
     parts = []
     for n, seconds in enumerate(lengths):
         table = _ROLLUPS[rollup][seconds]
@@ -53,7 +57,7 @@ def _rows(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[s
             dialect, table, bindparam(f"start{n}", type_=BigInteger), bindparam(f"end{n}", type_=BigInteger)
         )
         parts.append(select(*(column(table, name) for name in names)).where(inside))
-    return union_all(*parts).subquery()
+    return parts
 
 
 def _bound(segments: Segments) -> dict[str, int]:
@@ -148,8 +152,9 @@ def _buckets(connection: Connection, segments: Segments, rollup: str, names: tup
 
 
 @cache
-def _columns(dialect: str, rollup: str, lengths: tuple[int, ...], names: tuple[str, ...]) -> Select[Any]:
-    return select(_rows(dialect, rollup, lengths, names))
+def _columns(dialect: str, rollup: str, lengths: tuple[int, ...], names: tuple[str, ...]) -> Any:
+    parts = _parts(dialect, rollup, lengths, names)
+    return parts[0] if len(parts) == 1 else union_all(*parts)
 
 
 def models(connection: Connection, start: int) -> Rows:
