@@ -37,7 +37,7 @@ from pertoken.store.write import Writer
 US, THEM, BARE = "pertoken", "prometheus", "bare sqlite3"
 NANO_USD_PER_HOUR = 2_500_000_000
 HISTORY_DAYS = 30
-IN_A_TURN = 25
+TURNS, IN_A_TURN = 3, 25
 """Of our answers: they take about as long as one of the peer's, and so are as warm."""
 RAW_DAYS, MINUTES_DAYS = 2, 30
 """Of those, how many the default retention keeps as ticks and as 1-min roll-ups; hours are kept for all."""
@@ -224,18 +224,18 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
     found = asked(store, day, prices)
     gc.collect()
     gc.freeze()  # what the benchmark holds of its day is searched for cycles by no screen
-    ours_ms, theirs_ms, their_bytes = _prometheus(
-        folder, day, right, repeats, rows, lambda: asked(store, day, prices), peer
-    )
+    answered = _prometheus(folder, day, right, repeats, rows, lambda: asked(store, day, prices), peer)
+    turns, their_bytes = answered if answered else ([], None)
+    ours_ms = [each for each, _ in turns] or [median_ms(lambda: asked(store, day, prices), repeats)]
     wrong = max(abs((found.get(key) or 0) / value - 1) for key, value in right.items())
     exact = found == right
     screen_ms = median_ms(lambda: fleet_report(store, day.end_ts - day.start_ts, day.end_ts), 5)
     question = f"median of {repeats} calls, warm"
-    turns = (
-        f"costs.hourly.model_hours; median over {repeats} turns with the peer's, of medians of {IN_A_TURN} warm calls"
+    how = (
+        f"median over {len(ours_ms)} turns with the peer's, of medians of {IN_A_TURN} warm calls" if turns else question
     )
     rows += [
-        Row(US, "usd_per_mtok_by_model_and_hour", ours_ms, "ms", turns),
+        Row(US, "usd_per_mtok_by_model_and_hour", statistics.median(ours_ms), "ms", f"costs.hourly.model_hours; {how}"),
         Row(US, "largest_error", wrong * 100, "%", "against what was generated"),
         Row(US, "exact", float(exact), "1 or 0", "every hour of every model equal to the nano-dollar per Mtok"),
         Row(US, "fleet_report", screen_ms, "ms", "all that the fleet screen shows over the same window; median of 5"),
@@ -266,7 +266,7 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
     if their_history:
         rows.append(Row(US, "disk_ratio_all_ticks", equal / their_history, "", "30 days at equal resolution"))
     return rows, {
-        "store.query_ratio": ours_ms / theirs_ms if theirs_ms and exact else None,
+        "store.query_ratio": statistics.median(ours / theirs for ours, theirs in turns) if turns and exact else None,
         "store.disk_ratio": default / their_history if their_history else None,
         "store.commit_ratio": statistics.median(ratios),
     }
@@ -280,13 +280,13 @@ def _prometheus(
     rows: list[Row],
     ours: Callable[[], object],
     peer: bool,
-) -> tuple[float, float | None, int | None]:
-    """Milliseconds of our answer and of the peer's, asked in turns, and what its blocks take."""
+) -> tuple[list[tuple[float, float]], int] | None:
+    """Milliseconds of our answer and of the peer's, turn by turn, and what its blocks take; None where it is absent."""
     version = prometheus.installed() if peer else None
     if version is None:
         why = "the Debian package `prometheus` is not installed" if peer else "not asked for"
         rows.append(Row(THEM, "version", None, "", f"absent: {why}"))
-        return median_ms(ours, repeats), None, None
+        return None
     home = folder / "prometheus"
     home.mkdir()
     with prometheus.running(home) as server:
@@ -295,23 +295,22 @@ def _prometheus(
         first, last = day.start_ts + 3600, day.end_ts
         turns = [
             (median_ms(ours, IN_A_TURN), median_ms(lambda: server.query_range(promql(), first, last, 3600), 1))
-            for _ in range(repeats)
+            for _ in range(TURNS * repeats)
         ]
-        ours_ms, took = (statistics.median(each) for each in zip(*turns, strict=True))
         found = server.query_range(promql(), first, last, 3600)
         wrong = max(abs(found.get(key, 0.0) * 1e9 / value - 1) for key, value in right.items())
         size = server.bytes_of_blocks()
-    question = f"query_range over loopback, step 1 h; median of {repeats} calls, warm"
+    question = f"query_range over loopback, step 1 h; median over {len(turns)} turns, warm"
     rows += [
         Row(THEM, "version", version, "", "Debian package, started on loopback"),
         Row(
             THEM, "ingest", day.samples / server.sent_s, "samples/s", "remote write, one sample per series and request"
         ),
         Row(THEM, "raw", size / day.samples, "bytes/sample", "blocks of a snapshot after compaction, without its log"),
-        Row(THEM, "usd_per_mtok_by_model_and_hour", took, "ms", question),
+        Row(THEM, "usd_per_mtok_by_model_and_hour", statistics.median(each for _, each in turns), "ms", question),
         Row(THEM, "largest_error", wrong * 100, "%", "against what was generated; increase() extrapolates"),
     ]
-    return ours_ms, took, size
+    return turns, size
 
 
 def main() -> None:
