@@ -2,7 +2,10 @@
 
 Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands when told so). Every line is
 checked, since a page cut or mixed up anywhere is not a page to bill by; labels and values are read only where
-wanted. Sample names are taken exactly as exposed, so `*_created` gauges never count as their family.
+wanted. Between two pages that are read so, of one with as many lines only the counters and gauges known are looked for:
+a series that comes in the place of another line is seen by the next whole page, and counts from 0 then.
+
+Sample names are taken exactly as exposed, so `*_created` gauges never count as their family.
 """
 
 import re
@@ -107,7 +110,7 @@ class Parser:
         """Those of the page before; none if the next one has to be read anew."""
         self._places: list[tuple[str, _Place | None]] = []
         """For each line what stands before its number ("" if it must stay as it is), and whose that is, if wanted."""
-        self._counts: list[tuple[bytes, _Place]] | None = None
+        self._heads: list[tuple[bytes, _Place]] | None = None
         """What stands before the number of each wanted series that is no bucket, from the end of the line before; None
         if the page has to be read whole."""
         self._page = Page({})
@@ -135,12 +138,12 @@ class Parser:
 
     def _counts_again(self, body: bytes, eof_required: bool) -> Page | None:
         """The page without its buckets, if its lines seem to be those of the page before with other numbers."""
-        if self._counts is None or body.count(b"\n") + 1 != len(self._lines) or eof_required > self._ended:
+        if self._heads is None or body.count(b"\n") + 1 != len(self._lines) or eof_required > self._ended:
             return None
         if not body.endswith(b"\n# EOF\n" if self._ended else b"\n"):
             return None
         numbers, at = [], 0
-        for head, _ in self._counts:
+        for head, _ in self._heads:
             start = body.find(head, at)
             if start < 0:
                 return None
@@ -149,7 +152,7 @@ class Parser:
         if _PLAIN_BYTES(b"\n".join([*numbers, b""])) is None:
             return None
         samples: dict[str, dict[Labels, float]] = {}
-        for (_, (name, labels)), number in zip(self._counts, numbers, strict=True):
+        for (_, (name, labels)), number in zip(self._heads, numbers, strict=True):
             samples.setdefault(name, {})[labels] = float(number)
         return Page(samples, self._page.layout)
 
@@ -179,7 +182,7 @@ class Parser:
 
     def _anew(self, lines: list[str], eof_required: bool) -> Page:
         """The page, whatever was before it. Raises PageError."""
-        self._lines, self._counts = [], None
+        self._lines, self._heads = [], None
         *whole, rest = lines
         samples: dict[str, dict[Labels, float]] = {}
         places: list[tuple[str, _Place | None]] = []
@@ -209,8 +212,8 @@ class Parser:
         self._page = Page(samples)
         if not repeated:
             self._lines, self._places, self._ended = lines, [*places, ("", None)], ended or rest == "# EOF"
-            counts = [(f"\n{head}".encode(), place) for head, place in places if place and not _of_buckets(place[0])]
-            self._counts = counts if all(len(head) > 1 for head, _ in counts) else None
+            heads = [(f"\n{head}".encode(), place) for head, place in places if place and not _of_buckets(place[0])]
+            self._heads = heads if all(len(head) > 1 for head, _ in heads) else None
         return self._page
 
 

@@ -147,3 +147,18 @@ def test_they_are_read_in_the_first_tick_of_each_stretch_however_ticks_fall() ->
     assert all(reads_latencies(ts, ts - 10) for ts in range(100, 161, 10))
     assert reads_latencies(108, 104), "the tick of 105 was missed"
     assert reads_latencies(101, None), "the first"
+
+
+def test_a_first_page_is_asked_for_once_and_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, asked = Watched("seen", monkeypatch), []
+    page = watched.engine.page("seen")
+
+    def get(url: str, limits: Limits) -> Reply:
+        asked.append(url.rpartition("/")[2])
+        return Reply(page if url.endswith("/metrics") else b'{"data": [{"id": "tiny"}]}', "text/plain")
+
+    monkeypatch.setattr("pertoken.agent.engines.reader.get", get)
+    assert read_one(watched.reader, latencies=False).histograms is not None
+    assert asked.count("metrics") == 1
+    assert read_one(watched.reader, latencies=False).histograms is None
+    assert asked.count("metrics") == 2

@@ -84,6 +84,7 @@ class EngineReader:
         unsure = self._unsure or self._ended()
         if unsure:
             self.endpoint = locate(self.endpoint, self._processes())
+        latencies = latencies or unsure or not self._identities  # a page that goes on from none is read whole at once
         page = self._page(latencies)
         parts = self._parts(page)
         told = {model: self._identify(model, part, unsure) for model, part in parts.items()}
