@@ -29,9 +29,9 @@ from benchmarks.forecast_folds import (
     predict,
     quantile,
 )
-from benchmarks.forecast_pairs import reasons, slow_down
+from benchmarks.forecast_pairs import as_changes, reasons, slow_down
 from benchmarks.performance import BadFile, Measurements, Pairs, measured, read
-from benchmarks.power import Watts
+from benchmarks.power import CAPPED, Watts
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
 from pertoken.forecast.terms import OVERHEAD_S, TERMS
@@ -43,6 +43,7 @@ SHARES = (1.0, 0.6, 0.2)
 LEAST_GAIN = 0.02
 """By how much a smaller share must lower a kind's loss, as a share of it, to be taken."""
 FEWEST_CLUSTERS = 3
+"""Of (source, model, GPU) that shares, attenuations and intervals narrower than a judgement may rest on."""
 SLOPES = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
 LEAST_SLOPE_GAIN = 0.005
 """The same for an attenuation."""
@@ -118,12 +119,12 @@ def transfers(
 
 def attenuations(pairs: Pairs, counted: NDArray[np.bool_], folds: list[Predicted]) -> dict[str, float]:
     """What measured log-ratios are of predicted ones on pairs left out, by kind: the slope of least absolute error,
-    clusters weighing the same; 1 where that is nearly as good."""
+    clusters weighing the same; 1 where that is nearly as good. `other`, for kinds of too few clusters: their mean."""
     found = {}
     labels, kinds = clusters(pairs), pairs.column("kind")
     for kind in sorted(set(kinds)):
         rows = np.flatnonzero((kinds == kind) & counted)
-        if len(set(labels[rows])) < FEWEST_CLUSTERS:
+        if kind in CAPPED or len(set(labels[rows])) < FEWEST_CLUSTERS:
             continue
         weights = cluster_weights(labels[rows])
 
@@ -132,8 +133,8 @@ def attenuations(pairs: Pairs, counted: NDArray[np.bool_], folds: list[Predicted
             return float(sum(np.average(np.minimum(each, 1.0), weights=weights) for each in errors))
 
         best = min(SLOPES, key=over_folds)
-        if best < 1 and over_folds(best) < over_folds(1.0) * (1 - LEAST_SLOPE_GAIN):
-            found[kind] = best
+        found[kind] = best if over_folds(best) < over_folds(1.0) * (1 - LEAST_SLOPE_GAIN) else 1.0
+    found["other"] = round(float(np.mean(list(found.values()))), 2)
     return found
 
 
@@ -159,6 +160,8 @@ def errors(
             # What the calibration left open does not tell these errors apart: they share one width.
             per_sd = 1.0
             floor = quantile(np.sqrt(np.maximum(error**2 - sd**2, rules["floor"] ** 2)), weights, share)
+        if n < FEWEST_CLUSTERS:
+            floor = max(floor, rules["others_floor"])
         per_sd = max(per_sd, rules["least_per_sd"])
         found[kind] = {"floor": round(floor, 3), "per_sd": round(per_sd, 3), "n": len(rows), "clusters": n}
     found["other"] = {
@@ -281,9 +284,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--licensed", type=Path, help="folder to write the rows that may be copied to, and their pairs")
     options = parser.parse_args(arguments)
     try:
-        measurements, pairs = read(options.path / "measurements.csv", options.path / "pairs.csv")
+        measurements, told = read(options.path / "measurements.csv", options.path / "pairs.csv")
     except BadFile as error:
         parser.exit(2, f"{error}\n")
+    pairs = as_changes(measurements, told)
     as_of = options.as_of or table()["fit"]["as_of"]
 
     def progress(step: str) -> None:
@@ -301,18 +305,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = prior().names
     raw = by_fold(lambda kind: np.array([kept.get(kind, {}).get(name, 1.0) for name in names]), None)
     slopes = attenuations(pairs, counted, raw)
-    damping = np.array([slopes.get(kind, 1.0) for kind in pairs.column("kind")])
+    damping = np.array([slopes.get(kind, slopes["other"]) for kind in pairs.column("kind")])
     folds = [Predicted(damping * each.log_ratio, each.log_sd) for each in raw]
     for fold in folds:
         slow_down(watts, pairs, fold)
     absolute = evidence.log_tok_s - evidence.predict(values)[0]
     widths = errors(pairs, counted, folds, measurements, absolute)
-    some_measurements, some_pairs = licensed(measurements, pairs)
+    some_measurements, some_pairs = licensed(measurements, told)
     if options.licensed:
         write_rows(options.licensed / "measurements.csv", some_measurements.rows)
         write_rows(options.licensed / "pairs.csv", some_pairs.rows)
     progress("fitting licensed rows only")
-    some = fit(Evidence(some_measurements, some_pairs))
+    some = fit(Evidence(some_measurements, as_changes(some_measurements, some_pairs)))
     progress("")
     shipped = efficiency()
     moved = (

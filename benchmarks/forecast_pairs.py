@@ -1,15 +1,18 @@
 """What is said of a pair beside the serving model: why nothing, or what the power model makes of a slower device."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecast_fit import running
 from benchmarks.forecast_folds import MACRO, Predicted
 from benchmarks.performance import Measurements, Pairs
+from benchmarks.performance_cells import Cells
 from benchmarks.performance_rows import drafted_len
 from benchmarks.power import CAPPED, Watts, log_ratios
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import tag_names
+from pertoken.forecast.efficiency import unpacks_cache
 
 MOST_BLIND_BATCH = 4
 """Sequences up to which verifying a draft costs next to nothing, however long it is."""
@@ -23,7 +26,6 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
     found = []
     alike = same_to_the_forecast(measurements, pairs)
     ran, drafts = running(measurements), measurements.candidates.drafted_len > 0
-    unpacked = measurements.candidates.tags[:, tag_names().index("kv-fp8-unpacked")] > 0
     for before, after, row, silent in zip(pairs.before, pairs.after, pairs.rows, alike, strict=True):
         doubts = {each for end in (before, after) for each in measurements.doubts[end].split("; ") if each}
         moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
@@ -32,14 +34,20 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
         blind = drafts[after] and not drafted_len(measurements.rows[after])
         if row["kind"] == "speculative" and blind and ran[after] > MOST_BLIND_BATCH:
             said.append("how many tokens are drafted per step is not told, and a batch pays for each")
-        if row["kind"] == "kv_fp8" and (unpacked[before] or unpacked[after]):
-            said.append(
-                f"{measurements.rows[after]['gpu']} has no FP8 units: a cache in FP8 ran at 0.1 to 1.5 times there"
-            )
         if silent and row["kind"] not in (*MACRO, *CAPPED):
             said.append("the forecast reads nothing that differs between the rows")
         found.append("; ".join(sorted(said)))
     return found
+
+
+def as_changes(measurements: Measurements, pairs: Pairs) -> Pairs:
+    """The same pairs with their kinds in the words of the efficiency table, as `with_unpacked` has them."""
+    unpacked = unpacks_cache(measurements.candidates)
+    apart = (pairs.column("kind") == "kv_fp8") & (unpacked[pairs.before] | unpacked[pairs.after])
+    rows = tuple(
+        Cells({**row, "kind": "kv_fp8_unpacked"}) if each else row for row, each in zip(pairs.rows, apart, strict=True)
+    )
+    return replace(pairs, rows=rows)
 
 
 def same_to_the_forecast(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:

@@ -11,8 +11,13 @@ from benchmarks.performance_cells import names, number
 from pertoken.catalog.market import MIB, Accelerator, load_market
 
 HERE = Path(__file__).parent
-UNKNOWN_DEVICE, UNKNOWN_CPU = "Unknown device", "Unknown CPU"
-"""Rows of `data/devices.csv` that stand in for a device nobody knows."""
+UNKNOWN = {
+    r"xeon|epyc|core|cpu|neoverse|graviton|ryzen": "Unknown CPU",
+    r"apple|metal": "Unknown Apple GPU",
+    "": "Unknown device",
+}
+"""Regular expression on a name in lower case to the row of `data/devices.csv` that stands in for a device nobody knows;
+the first match counts."""
 
 
 @cache
@@ -58,13 +63,18 @@ def device(name: str) -> Accelerator | None:
     for each in (*extra_devices().values(), *market.accelerators):
         theirs = _words(each.name)
         # What sets a device apart is its model number; a name without one in common is another device.
-        if each.name in (UNKNOWN_DEVICE, UNKNOWN_CPU) or not _distinctive(each.name) & (words | _joined(words)):
+        if each.name in UNKNOWN.values() or not _distinctive(each.name) & (words | _joined(words)):
             continue
         likeness = len(theirs & (words | _joined(words))) - 0.4 * len(theirs - words - _joined(words))
         likeness += 0.05 * (("sxm" in each.name.lower()) - ("nvl" in each.name.lower() and "72" not in each.name))
         if best is None or likeness > best[0]:
             best = (likeness, each)
     return best[1] if best else None
+
+
+def stand_in(name: str) -> Accelerator:
+    """What is assumed of a device that nobody knows."""
+    return next(extra_devices()[found] for pattern, found in UNKNOWN.items() if re.search(pattern, name.lower()))
 
 
 def _ordered(name: str) -> list[str]:

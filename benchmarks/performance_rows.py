@@ -13,7 +13,7 @@ from datetime import date
 import numpy as np
 
 from benchmarks.performance_cells import Cells, first, names
-from benchmarks.performance_devices import UNKNOWN_CPU, UNKNOWN_DEVICE, device, extra_devices
+from benchmarks.performance_devices import device, stand_in
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.efficiency import tag_row
 from pertoken.forecast.formats import (
@@ -42,8 +42,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
     accelerator = device(row["gpu"])
     if accelerator is None:
         doubts.append(f"the device {row['gpu']!r} is not known")
-        cpu = re.search(r"xeon|epyc|core|cpu|neoverse|graviton|ryzen", row["gpu"].lower())
-        accelerator = extra_devices()[UNKNOWN_CPU if cpu else UNKNOWN_DEVICE]
+        accelerator = stand_in(row["gpu"])
     columns, known = _shape(row)
     if not known:
         doubts.append(f"the size of {row['model']!r} is not known")
@@ -136,7 +135,9 @@ def _kv_dtype(row: Cells, engine: str | None, weight_dtype: str, accelerator: Ac
     if not text or text == "auto":
         scripted = first(names()["kv_dtypes"], f"{row['source']}|{row['model']}|{row['gpu']}".lower(), pattern=True)
         return scripted or assumed_kv_dtype(engine, weight_dtype, accelerator.arch)
-    return "fp8" if "fp8" in text else "int8" if "int8" in text else None
+    if "fp8" in text:
+        return "fp8_e5m2" if "e5m2" in f"{text} {row['notes'].lower()}" else "fp8"
+    return "int8" if "int8" in text else None
 
 
 def _shape(row: Cells) -> tuple[dict[str, float], bool]:
@@ -223,6 +224,13 @@ def _scripted_drafts(row: Cells) -> int | None:
     return found
 
 
+def _cached_share(notes: str) -> float:
+    """Prompt tokens found in the prefix cache, where the notes of a row tell it: those of a pair name both its rows."""
+    off = notes.startswith("before:") and "off -> on" in notes
+    found = re.search(r"hit rate (\d{1,2}(?:\.\d+)?) ?%", notes)
+    return float(found.group(1)) / 100 if found and not off else 0.0
+
+
 def _load(row: Cells, engine: str | None, accelerator: Accelerator, notes: str) -> dict[str, float]:
     assumed = names()["assumed"]
     prompt = row.number("input_tokens") or first(names()["prompt_tokens"], notes)
@@ -247,7 +255,8 @@ def _load(row: Cells, engine: str | None, accelerator: Accelerator, notes: str) 
         "concurrency": batch if batch and batch > 0 else math.inf,
         "prompt_len": max(1.0, prompt),
         "generated_len": max(1.0, row.number("output_tokens") or assumed["generated_tokens"]),
-        "cached_share": 0.0,
+        "cached_share": _cached_share(notes),
+        "whole_prompts": float("chunked prefill off" in notes),
         "max_num_seqs": limit,
         "accepted_len": accepted,
         "drafted_len": drafted,

@@ -23,11 +23,12 @@ import numpy as np
 from benchmarks.blend import FOLDS, Pair, learn, left_out, macro, per_kind
 from benchmarks.forecast import fold_predictions
 from benchmarks.forecast_fit import Evidence, fit
-from benchmarks.forecast_pairs import reasons
+from benchmarks.forecast_pairs import as_changes, reasons
 from benchmarks.performance import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.opinion import KernelTables, OperatingPoint, ask
+from pertoken.forecast.serving import UNKNOWN_TO_TABLES
 
 ANSWERS = Path(__file__).parent / "data" / "kernel_answers.jsonl.gz"
 """Questions and what aiconfigurator 0.12.0 answered; its output, no measurement of anyone."""
@@ -115,9 +116,10 @@ def common(
     measurements: Measurements, pairs: Pairs, answers: Answers, progress: Callable[[str], None]
 ) -> dict[int, Pair]:
     """The pairs that the tables predict, by their place in the file, without the forecast's part; low-trust ones and
-    those that the forecast abstains from are left out, and so are those where drafts begin or end: tables are not asked
-    about drafts."""
+    those that the forecast abstains from are left out, and so is what tables are not asked about: drafts that begin or
+    end, a cache in FP8 where hardware does not convert it, the prefix cache and chunked prefill."""
     why, drafted = reasons(measurements, pairs), measurements.candidates.drafted_len
+    asked = ~np.isin(as_changes(measurements, pairs).column("kind"), list(UNKNOWN_TO_TABLES))
     found = {}
     for place, row in enumerate(pairs.rows):
         if place % 200 == 0:
@@ -126,7 +128,7 @@ def common(
         tables = answers.log_ratio(before, after)
         if tables is None or row["trust"] == "low" or why[place] or not np.isfinite(pairs.log_ratio[place]):
             continue
-        if drafted[pairs.before[place]] != drafted[pairs.after[place]]:
+        if not asked[place] or drafted[pairs.before[place]] != drafted[pairs.after[place]]:
             continue
         seen, said = measurements.tok_s[pairs.before[place]], answers.log_rate(before)
         doubt = abs(said - math.log(seen)) if said is not None and seen > 0 else math.inf
@@ -210,12 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if tables is not None:
             tables.close()
             answers.save()
-    evidence = Evidence(measurements, pairs)
+    known = measurements, as_changes(measurements, pairs)
+    evidence = Evidence(*known)
     start = fit(evidence)
     folds = {
-        fold: with_ours(
-            found, fold_predictions((measurements, pairs), pairs, fold, evidence, start, progress)[0].log_ratio
-        )
+        fold: with_ours(found, fold_predictions(known, known[1], fold, evidence, start, progress)[0].log_ratio)
         for fold in FOLDS
     }
     progress("")

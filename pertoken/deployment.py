@@ -57,9 +57,12 @@ class Deployment:
     weight_dtype: str | None = None
     """`bf16`, `fp16`, `fp32`, `fp8`, `int8`, `int4`, `fp4`."""
     kv_dtype: str | None = None
+    """`bf16`, `fp16`, `fp8` (E4M3), `fp8_e5m2`, `int8`, ..."""
     max_num_seqs: int | None = None
     """Most sequences the engine batches (llama.cpp: slots)."""
     max_num_batched_tokens: int | None = None
+    enable_chunked_prefill: bool | None = None
+    """Whether prompts are computed in steps that also generate, up to `max_num_batched_tokens` of them at once."""
     max_model_len: int | None = None
     """Tokens."""
     gpu_memory_utilization: float | None = None

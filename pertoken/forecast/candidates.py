@@ -72,6 +72,8 @@ class Candidates:
     """1 where the engine takes `memory_share` of what its weights leave for the cache, 0 where of all memory."""
     whole_requests: Array
     """1 where a request starts only once the cache has room for all it may generate, 0 where its prompt is enough."""
+    whole_prompts: Array
+    """1 where a prompt is computed in a step in which nobody generates, 0 where its chunks ride along with decode."""
     accepted_len: Array
     """Tokens generated per step of a sequence: 1 without speculative decoding."""
     drafted_len: Array

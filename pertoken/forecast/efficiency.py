@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pertoken.forecast.candidates import Array
+from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.terms import TERMS
 
 
@@ -67,6 +68,19 @@ def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> t
     return tuple(known.get(name, 0.0) for name in tag_names())
 
 
+def unpacks_cache(c: Candidates) -> NDArray[np.bool_]:
+    """Whether a cache in FP8 is read by slow kernels, as on hardware that does not convert it, shape (n,)."""
+    return np.asarray(c.tags[:, tag_names().index("kv-fp8-unpacked")] > 0)
+
+
+def with_unpacked(kinds: Iterable[str], *ends: Candidates) -> frozenset[str]:
+    """Kinds of change between two candidates: a cache that one of them reads by slow kernels is a kind of its own."""
+    found = frozenset(kinds)
+    if "kv_fp8" in found and any(unpacks_cache(each).any() for each in ends):
+        return found - {"kv_fp8"} | {"kv_fp8_unpacked"}
+    return found
+
+
 @cache
 def efficiency() -> Efficiency:
     """The fitted constants."""
@@ -101,8 +115,9 @@ def transfer(kinds: Iterable[str]) -> Array:
 
 def attenuation(kinds: Iterable[str]) -> float:
     """What measured log-ratios of changes of these kinds were of predicted ones on deployments left out of the fit,
-    as a share; of several kinds the largest. 1 for a kind the table has no row for."""
-    return max((table()["attenuation"].get(kind, 1.0) for kind in kinds), default=1.0)
+    as a share; of several kinds the largest. A kind without a row of its own has the row `other`."""
+    slopes = table()["attenuation"]
+    return max((slopes.get(kind, slopes["other"]) for kind in kinds), default=1.0)
 
 
 def half_width(kinds: Iterable[str], log_sd: Array | float) -> Array:

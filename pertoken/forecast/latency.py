@@ -8,8 +8,8 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.deployment import Deployment
-from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width
+from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, with_unpacked
 from pertoken.forecast.load import Arrivals
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.service import forecast_under
@@ -71,11 +71,11 @@ def latency(
     figures = 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
     log_sd = [_log_sd(column, deployment, known) for column in figures.T]
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(likely), math.hypot(_half_width(sd, deployment, known), Z_80 * missed))
+        _range(float(likely), math.hypot(_half_width(sd, deployment, known, found), Z_80 * missed))
         for likely, sd, missed in zip(figures[0], log_sd, MISSED, strict=True)
     )
     spare = -math.log(utilization) / max(_log_sd(state.utilization, deployment, known), 1e-9)
-    seen = deployment.max_num_batched_tokens is not None
+    seen = deployment.max_num_batched_tokens is not None or deployment.enable_chunked_prefill is False
     return Latency(
         ttft_p50_ms=ttft_p50,
         ttft_p95_ms=ttft_p95,
@@ -120,7 +120,8 @@ def fewest_replicas(
 
 
 def _chunk_tokens(deployment: Deployment) -> float:
-    return float(deployment.max_num_batched_tokens or math.inf)
+    whole = deployment.enable_chunked_prefill is False
+    return math.inf if whole else float(deployment.max_num_batched_tokens or math.inf)
 
 
 def _log_sd(figure: Array, deployment: Deployment, known: Calibration) -> float:
@@ -133,11 +134,12 @@ def _log_sd(figure: Array, deployment: Deployment, known: Calibration) -> float:
     return math.sqrt(max(left_open, 0.0) + lost + (slope[-1] * prior.noise) ** 2)
 
 
-def _half_width(log_sd: float, deployment: Deployment, known: Calibration) -> float:
+def _half_width(log_sd: float, deployment: Deployment, known: Calibration, found: Candidates) -> float:
     """Of the 80 % interval of a logarithm, as `compare` has it for a change from where the host was measured."""
     if known.origin is None:
         return max(absolute_half_width(), Z_80 * log_sd)
-    return float(half_width(kinds_of(known.origin, deployment) or {"raise_batch"}, log_sd))
+    kinds = with_unpacked(kinds_of(known.origin, deployment), found)
+    return float(half_width(kinds or {"raise_batch"}, log_sd))
 
 
 def _range(likely: float, half_width: float) -> Range:

@@ -20,8 +20,9 @@ from pertoken.forecast.efficiency import (
     deviation,
     efficiency,
     half_width,
-    tag_names,
     transfer,
+    unpacks_cache,
+    with_unpacked,
 )
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.opinion import Opinion, Ratio, Said, blend, operating_point
@@ -236,11 +237,7 @@ def compare(
     kinds = _known_kinds(now, to, load)
     known = calibration or Calibration()
     here, there = resolve([now], [load], market), resolve([to], [load], market)
-    if "kv_fp8" in kinds and there.tags[0, tag_names().index("kv-fp8-unpacked")]:
-        raise Abstained(
-            f"{to.accelerator} has no FP8 units: measured, a cache in FP8 ran at 0.1 to 0.7 of the speed there, but "
-            "under vLLM from 0.8 on"
-        )
+    kinds = with_unpacked(kinds, here, there)
     after = forecast(to, load, market, known)
     if after.running is None:
         return after
@@ -250,7 +247,7 @@ def compare(
     log_ratio = float(attenuation(kinds) * found.log_ratio[0])
     said = Ratio(log_ratio, float(half_width(kinds, found.log_sd)[0]) / Z_80)
     heard = None
-    if opinion is not None and not kinds & _UNKNOWN_TO_TABLES:
+    if opinion is not None and not kinds & UNKNOWN_TO_TABLES:
         points = [operating_point(each, load, float(at[0])) for each, at in zip((now, to), running, strict=True)]
         seen = float(found.before.tok_s[0]) if known.measured else None
         heard = opinion.log_ratio(*points)
@@ -270,11 +267,12 @@ _KINDS = {
     "gpu_memory_utilization": "raise_batch",
     "max_model_len": "raise_batch",
     "max_num_batched_tokens": "chunked_prefill",
+    "enable_chunked_prefill": "chunked_prefill",
     "enable_prefix_caching": "prefix_cache",
     "num_speculative_tokens": "speculative",
 }
 _NO_EFFECT = frozenset({"purchase"})
-_UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "prefix_cache", "speculative"})
+UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cache", "speculative"})
 """What kernel tables are not asked about, so that they would say that nothing changes."""
 _QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
@@ -364,6 +362,11 @@ def _assumptions(deployment: Deployment, candidate: Candidates) -> tuple[str, ..
     said = []
     if deployment.kv_dtype is None and candidate.kv_bytes[0] < 2:
         said.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
+    if unpacks_cache(candidate)[0]:
+        said.append(
+            f"{deployment.accelerator} does not convert FP8: in public rows such a cache took 10 to 40 times as long "
+            "to read"
+        )
     if deployment.gpu_memory_utilization is None:
         said.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
     if deployment.max_num_seqs is None:

@@ -3,7 +3,8 @@
 Decode and prefill share the device: a step over `batch` sequences carries the prefill of `batch / generated_len`
 requests. Sources: weights and cache read per step, 2 FLOPs per active parameter and token, causal attention
 (Pope et al., 2022, arXiv 2211.05102); a mixture layer reads the E x (1 - (1 - k/E)^batch) experts a batch touches; a
-ring all-reduce of n ranks moves 2 (n - 1) / n of its input and takes latency that grows with the ranks.
+ring all-reduce of n ranks moves 2 (n - 1) / n of its input and takes latency that grows with the ranks. Prefill rides
+along with decode steps (Agrawal et al., 2023, arXiv 2308.16369) unless prompts are computed whole.
 """
 
 from typing import Final
@@ -116,4 +117,11 @@ def seconds(c: Candidates, running: Array) -> Array:
     out[:, at["all_reduce_bytes"]] = moved * wire
     out[:, at["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
     out[:, at["draft"]] = OVERHEAD_S["step"] * c.drafted_len
+
+    # Prompts that came during a step are computed in one of their own, which reads all weights and is launched: one
+    # follows each step in which at least one came, if they come at random.
+    alone = -c.whole_prompts * np.expm1(-requests)
+    for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
+        out[:, at[name]] *= 1 + alone
+    out[:, at["experts"]] += alone * experts * stored / expert_ranks / c.memory_bytes_per_s
     return out / np.where(c.accepted_len > 0, c.accepted_len, 1.0)[:, None]

@@ -93,6 +93,15 @@ def test_vllm_flags_are_read_in_every_spelling() -> None:
     }
 
 
+def test_a_cache_in_e5m2_is_another_dtype_and_prompts_may_be_computed_whole() -> None:
+    argv = (*VLLM, "--kv-cache-dtype", "fp8_e5m2", "--no-enable-chunked-prefill")
+    assert read_argv("vllm", argv) == {"kv_dtype": "fp8_e5m2", "enable_chunked_prefill": False}
+    assert commands("vllm", {"enable_chunked_prefill": (False, True), "kv_dtype": ("fp8", "fp8_e5m2")}) == Commands(
+        apply=("remove --no-enable-chunked-prefill", "set --kv-cache-dtype fp8_e5m2"),
+        undo=("set --no-enable-chunked-prefill", "set --kv-cache-dtype fp8"),
+    )
+
+
 def test_quantization_says_more_of_the_weights_than_dtype() -> None:
     assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "-q", "fp8")) == {"weight_dtype": "fp8"}
     assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "--quantization", "compressed-tensors")) == {}

@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from pertoken.forecast.efficiency import deviation, efficiency, half_width, table, tag_names, tag_row, transfer
+from pertoken.forecast.efficiency import (
+    attenuation,
+    deviation,
+    efficiency,
+    half_width,
+    table,
+    tag_names,
+    tag_row,
+    transfer,
+)
 from pertoken.forecast.formats import defaults, engine_tag, hardware_tag, kv_bytes_per_value, weight_format
 from pertoken.forecast.terms import TERMS
 
@@ -56,6 +65,17 @@ def test_a_change_of_two_kinds_keeps_no_more_of_what_was_learned_than_either() -
     both = transfer(["quantize_fp8", "smaller_model"])
     assert (both <= transfer(["quantize_fp8"])).all() and (both <= transfer(["smaller_model"])).all()
     assert (transfer([]) == 1).all() and both.shape == (len(deviation().names),)
+
+
+def test_kinds_that_few_deployments_were_measured_on_are_shrunk_as_others_were_and_no_narrower_than_a_judgement() -> (
+    None
+):
+    slopes, judged = table()["attenuation"], table()["error"]["other"]["floor"]
+    measured = [slope for kind, slope in slopes.items() if kind != "other"]
+    assert attenuation(["astrology"]) == slopes["other"] == pytest.approx(np.mean(measured), abs=0.006)
+    assert attenuation(["astrology", "tp_change"]) == max(slopes["other"], slopes["tp_change"])
+    few = [row for row in table()["error"].values() if row.get("clusters", 9) < 3]
+    assert few and all(row["floor"] >= judged for row in few)
 
 
 def test_the_measured_errors_say_on_how_many_pairs() -> None:

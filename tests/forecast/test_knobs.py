@@ -56,6 +56,19 @@ def test_the_size_of_a_chunk_leaves_the_rate_and_moves_latency_only() -> None:
     assert ratio({"max_num_batched_tokens": 2048}) == pytest.approx(1)
 
 
+def test_prompts_computed_whole_cost_steps_in_which_nobody_generates() -> None:
+    whole: dict[str, object] = {"enable_chunked_prefill": False}
+    for load in (CHAT, replace(CHAT, running=64)):
+        assert 0.7 < ratio(whole, load) < 1
+        assert ratio(whole, load) * ratio({"enable_chunked_prefill": True}, load, deployment(**whole)) == pytest.approx(
+            1
+        )
+    often, seldom = (ratio(whole, replace(CHAT, generated_len=n, running=32)) for n in (32, 4000))
+    assert often < seldom and seldom > 0.99
+    # Unknown is the engines' own default, which is to chunk.
+    assert ratio({"enable_chunked_prefill": True}) == pytest.approx(1)
+
+
 @pytest.mark.parametrize(
     ("now", "change", "load", "reason"),
     [
@@ -79,7 +92,12 @@ def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
             raise AssertionError("asked")
 
     now = deployment()
-    for change in ({"num_speculative_tokens": 0}, {"enable_prefix_caching": False}, {"max_num_batched_tokens": 512}):
+    for change in (
+        {"num_speculative_tokens": 0},
+        {"enable_prefix_caching": False},
+        {"max_num_batched_tokens": 512},
+        {"enable_chunked_prefill": False},
+    ):
         found = compare(now, now.but(**change), CHAT, MARKET, opinion=Nobody())
         assert isinstance(found, Change) and found.heard is None
 

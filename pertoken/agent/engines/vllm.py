@@ -33,6 +33,7 @@ _CONFIG: Mapping[str, tuple[str, str]] = {
     "max_num_seqs": ("scheduler_config", "max_num_seqs"),
     "max_num_batched_tokens": ("scheduler_config", "max_num_batched_tokens"),
     "max_model_len": ("model_config", "max_model_len"),
+    "enable_chunked_prefill": ("scheduler_config", "enable_chunked_prefill"),
     "enforce_eager": ("model_config", "enforce_eager"),
     "gpu_memory_utilization": ("cache_config", "gpu_memory_utilization"),
     "enable_prefix_caching": ("cache_config", "enable_prefix_caching"),

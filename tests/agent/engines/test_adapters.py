@@ -129,6 +129,7 @@ def test_vllm_in_development_mode_tells_every_knob_and_nothing_else() -> None:
         "weight_dtype": "fp32",
         "max_num_seqs": 8,
         "max_num_batched_tokens": 2048,
+        "enable_chunked_prefill": True,
         "max_model_len": 1024,
         "gpu_memory_utilization": 0.92,
         "enforce_eager": True,
