@@ -56,7 +56,8 @@ def deployments(draw: st.DrawFn) -> Deployment:
         pp=draw(st.sampled_from([1, 2, 4])),
         dp=draw(st.sampled_from([1, 2, 8])),
         weight_dtype=draw(st.sampled_from(WEIGHTS)),
-        kv_dtype=draw(st.sampled_from([None, "bf16", "fp8"])),
+        kv_dtype=draw(st.sampled_from([None, "bf16", "fp8", "fp8_e5m2"])),
+        enable_chunked_prefill=draw(st.sampled_from([None, True, False])),
         max_num_seqs=draw(st.sampled_from([None, 1, 64, 1024])),
     )
 

@@ -226,11 +226,14 @@ LOADS = st.builds(
     cached_share=st.floats(0, 1),
 )
 DEPLOYMENTS = st.builds(
-    lambda base, device, dtype, tp: base.but(accelerator=device, weight_dtype=dtype, tp=tp),
+    lambda base, device, dtype, tp, chunked: base.but(
+        accelerator=device, weight_dtype=dtype, tp=tp, enable_chunked_prefill=chunked
+    ),
     st.sampled_from([LLAMA_8B, LLAMA_70B, MOE]),
     st.sampled_from([each.name for each in MARKET.accelerators if hardware_tag(each.arch) is not None]),
     st.sampled_from(["bf16", "fp8", "int8", "int4", "fp4"]),
     st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([None, False]),
 )
 
 

@@ -1,5 +1,8 @@
 """Terms of a step by hand, at the listed rates."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,14 +57,28 @@ def test_a_mixture_reads_the_active_experts_at_batch_one_and_nearly_all_at_a_lar
 
 def test_speculation_spreads_a_step_over_the_tokens_it_accepts() -> None:
     candidate = resolve([LLAMA_8B], [SHORT], MARKET)
-    from dataclasses import replace
-
     ones = np.ones(1)
     guessed = replace(candidate, accepted_len=2.5 * ones, drafted_len=3 * ones)
     plain, fast = (seconds(each, ones) for each in (candidate, guessed))
     assert term("weights", fast) == pytest.approx(term("weights", plain) / 2.5)
     assert term("decode_flops", fast) == pytest.approx(term("decode_flops", plain) * 4 / 2.5)
     assert term("draft", fast) > 0
+
+
+def test_a_prompt_computed_whole_takes_a_step_that_reads_all_weights_once_more() -> None:
+    """At a batch of 4 and 4 generated tokens one prompt comes with each step: 1 - 1/e of the steps see one."""
+    alone = 1 - math.exp(-1)
+    for deployment in (LLAMA_70B, MOE):
+        load = replace(SHORT, generated_len=4.0, running=4.0)
+        whole, chunked = (deployment.but(tp=4, enable_chunked_prefill=each) for each in (False, None))
+        own, along = (seconds(resolve([each], [load], MARKET), np.array([4.0])) for each in (whole, chunked))
+        for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
+            assert term(name, own) == pytest.approx(term(name, along) * (1 + alone))
+        for name in ("kv_cache", "decode_flops", "prefill_flops", "sequences", "requests", "all_reduce_bytes"):
+            assert term(name, own) == term(name, along)
+    assert term("experts", own) - term("experts", along) == pytest.approx(
+        alone * 2 * (30.5e9 - 3.3e9) / (1 - 8 / 128) / 4 / 3.35e12
+    )
 
 
 def test_what_fits_is_what_memory_leaves_beside_weights_and_reserve() -> None:
