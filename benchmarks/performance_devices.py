@@ -55,7 +55,8 @@ def device(name: str) -> Accelerator | None:
     """The accelerator a public measurement means by this name: the catalog's with the most words in common."""
     wanted = name.replace("?", "").strip()
     market = load_market()
-    exact = market.accelerator(wanted) or market.accelerator(names()["devices"].get(wanted))
+    called = names()["devices"].get(wanted)
+    exact = market.accelerator(wanted) or market.accelerator(called) or extra_devices().get(called)
     if exact is not None:
         return exact
     words = _words(wanted)

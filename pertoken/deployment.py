@@ -55,7 +55,7 @@ class Deployment:
     dp: int | None = None
     """Data-parallel ranks."""
     weight_dtype: str | None = None
-    """`bf16`, `fp16`, `fp32`, `fp8`, `int8`, `int4`, `fp4`."""
+    """`bf16`, `fp16`, `fp32`, `fp8`, `int8`, `int4`, `fp4`; of llama.cpp also `int2`, `int3`, `int5`, `int6`."""
     kv_dtype: str | None = None
     """`bf16`, `fp16`, `fp8` (E4M3), `fp8_e5m2`, `int8`, ..."""
     max_num_seqs: int | None = None

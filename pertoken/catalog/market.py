@@ -53,7 +53,7 @@ class Accelerator:
 
         Weights of a format that the hardware cannot multiply are unpacked, and 16-bit products made of them.
         """
-        rates = {"bf16": self.fp16_flops, "fp16": self.fp16_flops, "int4": self.fp16_flops}
+        rates = dict.fromkeys(("bf16", "fp16", "int2", "int3", "int4", "int5", "int6"), self.fp16_flops)
         rates |= {"fp8": self.fp8_flops or self.fp16_flops, "int8": self.int8_flops or self.fp16_flops}
         rates |= {"fp4": self.fp4_flops or self.fp16_flops}
         return rates.get(weight_dtype)

@@ -13,6 +13,7 @@ WEIGHTS_SHARE = 0.85
 MOST_RANKS = 8
 """Devices of one usual server."""
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
+BYTES |= {"int6": 0.75, "int5": 0.625, "int3": 0.375, "int2": 0.25}
 
 
 @rule("move-accelerator")

@@ -209,7 +209,12 @@ def test_what_an_engine_can_only_switch_one_way_is_taken_back_by_leaving_the_fla
 def test_reported_words_become_ours() -> None:
     assert read_word("vllm", "weight_dtype", "torch.bfloat16") == "bf16"
     assert read_word("llama.cpp", "weight_dtype", "Q4_K - Medium") == "int4"
-    assert read_word("llama.cpp", "weight_dtype", "Q6_K") is None
+    assert [read_word("llama.cpp", "weight_dtype", each) for each in ("Q6_K", "Q5_K - Medium", "Q2_K - Medium")] == [
+        "int6",
+        "int5",
+        "int2",
+    ]
+    assert read_word("llama.cpp", "weight_dtype", "TQ1_0 - 1.69 bpw ternary") is None
 
 
 def test_changes_become_flags_and_their_undo() -> None:

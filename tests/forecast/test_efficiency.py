@@ -11,7 +11,7 @@ from pertoken.forecast.efficiency import (
     tag_row,
     transfer,
 )
-from pertoken.forecast.formats import defaults, engine_tag, hardware_tag, kv_bytes_per_value, weight_format
+from pertoken.forecast.formats import defaults, engine_tag, gguf_format, hardware_tag, kv_bytes_per_value, weight_format
 from pertoken.forecast.terms import TERMS
 
 
@@ -40,6 +40,12 @@ def test_an_unknown_tag_is_refused() -> None:
 def test_fewer_bits_are_fewer_bytes() -> None:
     bits = [found.bits for dtype in ("bf16", "fp8", "int4") if (found := weight_format(dtype))]
     assert bits == sorted(bits, reverse=True) and len(bits) == 3
+
+
+def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
+    formats = [weight_format(gguf_format(dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")]
+    bits = [found.bits for found in formats if found]
+    assert len(bits) == 6 and bits == sorted(set(bits), reverse=True)
 
 
 def test_an_unknown_format_is_none_and_an_unseen_cache_dtype_is_16_bit() -> None:

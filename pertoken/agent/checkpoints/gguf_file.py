@@ -24,10 +24,12 @@ _STRING, _ARRAY = 8, 9
 _KEPT_ELEMENTS = 4096
 """Longer arrays are vocabularies; shorter ones may tell of each layer."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-# `general.file_type`, as llama.cpp numbers them; formats that mix 3 to 6 bits fit none of our words.
+# `general.file_type`, as llama.cpp numbers them; a mixture of widths is called by that of most of its weights.
 _DTYPES = {
     **{0: "fp32", 1: "fp16", 32: "bf16", 7: "int8", 2: "int4", 3: "int4"},
     **{14: "int4", 15: "int4", 25: "int4", 30: "int4", 38: "fp4"},
+    **{8: "int5", 9: "int5", 16: "int5", 17: "int5", 18: "int6"},
+    **{10: "int2", 21: "int2", 11: "int3", 12: "int3", 13: "int3"},
 }
 
 

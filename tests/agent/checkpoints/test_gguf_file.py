@@ -68,4 +68,5 @@ def test_a_model_in_parts_is_the_sum_of_them(tmp_path: Path) -> None:
 def test_file_types_are_numbered_as_llama_cpp_numbers_them() -> None:
     names = {number: gguf.LlamaFileType(number).name for number in _DTYPES}
     words = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8", "int4": "4_", "fp4": "MXFP4"}
+    words |= {"int2": "Q2_", "int3": "Q3_", "int5": "Q5_", "int6": "Q6_"}
     assert all(words[dtype] in names[number] for number, dtype in _DTYPES.items())
