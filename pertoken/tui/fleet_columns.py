@@ -1,5 +1,7 @@
 """Columns of the fleet: deployments, devices, hosts."""
 
+from collections.abc import Callable
+
 from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column
 from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
@@ -7,13 +9,19 @@ from pertoken.units import format_bytes, format_count, format_duration, format_u
 
 Line = DeploymentLine | DeviceLine | HostLine
 SPARK_CELLS = 15
+UNKNOWN_INTERVAL_S = 60
+"""Of the ticks of a host that is not in the report."""
 
 
-def stale(report: FleetReport, line: Line) -> bool:
-    """Whether nothing was heard of a line for longer than its host's ticks explain."""
-    name = line.name if isinstance(line, HostLine) else line.host
-    interval_s = next((host.interval_s for host in report.hosts if host.name == name), 60)
-    return line.age_s is None or line.age_s > STALE_TICKS * interval_s
+def staleness(report: FleetReport) -> Callable[[Line], bool]:
+    """Tells of a line whether nothing was heard of it for longer than its host's ticks explain."""
+    interval_s = {host.name: host.interval_s for host in report.hosts}
+
+    def stale(line: Line) -> bool:
+        name = line.name if isinstance(line, HostLine) else line.host
+        return line.age_s is None or line.age_s > STALE_TICKS * interval_s.get(name, UNKNOWN_INTERVAL_S)
+
+    return stale
 
 
 def label(line: DeviceLine) -> str:
@@ -28,10 +36,10 @@ def usd_per_mtok(line: DeploymentLine) -> str:
 
 def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
     """Deployments; state and coverage only show up where they are worth a word."""
-    window = format_duration(report.window_s)
+    window, stale = format_duration(report.window_s), staleness(report)
     columns: tuple[Column[DeploymentLine], ...] = (
         Column("model", lambda line: literal(line.model), 0, least=14, keep_end=True),
-        Column("state", lambda line: _state(report, line), 2),
+        Column("state", lambda line: _state(stale, line), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
         Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
         Column("busy", lambda line: percent(line.busy), 4, lambda line: line.busy),
@@ -48,9 +56,10 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
 
 def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
     """Devices."""
+    stale = staleness(report)
     columns: tuple[Column[DeviceLine], ...] = (
         Column("device", lambda line: literal(label(line)), 0, least=14, keep_end=True),
-        Column("state", lambda line: _age(report, line), 2),
+        Column("state", lambda line: _age(stale, line), 2),
         Column("util", lambda line: percent(line.util), 3, lambda line: line.util),
         Column("power", lambda line: watts(line.power_w), 4, lambda line: line.power_w),
         Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
@@ -63,9 +72,10 @@ def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
 
 def host_columns(report: FleetReport) -> tuple[Column[HostLine], ...]:
     """Hosts."""
+    stale = staleness(report)
     return (
         Column("host", lambda line: literal(line.name), 0, least=10),
-        Column("state", lambda line: _age(report, line), 1),
+        Column("state", lambda line: _age(stale, line), 1),
         Column("CPU", lambda line: percent(line.cpu_util), 2, lambda line: line.cpu_util),
         Column("load", lambda line: number(line.load), 4, lambda line: line.load),
         Column("memory", _memory, 3, lambda line: line.memory_used_bytes),
@@ -74,12 +84,12 @@ def host_columns(report: FleetReport) -> tuple[Column[HostLine], ...]:
     )
 
 
-def _age(report: FleetReport, line: Line) -> str:
-    return ago(line.age_s) if stale(report, line) else ""
+def _age(stale: Callable[[Line], bool], line: Line) -> str:
+    return ago(line.age_s) if stale(line) else ""
 
 
-def _state(report: FleetReport, line: DeploymentLine) -> str:
-    return ", ".join(filter(None, ("fault" if line.fault else "", _age(report, line))))
+def _state(stale: Callable[[Line], bool], line: DeploymentLine) -> str:
+    return ", ".join(filter(None, ("fault" if line.fault else "", _age(stale, line))))
 
 
 def _queue(line: DeploymentLine) -> str:

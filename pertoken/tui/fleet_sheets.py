@@ -9,7 +9,7 @@ from pertoken.tui.fleet_columns import (
     device_columns,
     host_columns,
     label,
-    stale,
+    staleness,
     usd_per_mtok,
 )
 from pertoken.tui.notes import gap_reason
@@ -203,7 +203,7 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
 def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:
     if line.age_s is None:
         return "Nothing was ever read of it."
-    late = ": the figures are stale" if stale(report, line) else ""
+    late = ": the figures are stale" if staleness(report)(line) else ""
     return f"Last read {ago(line.age_s)}{late}."
 
 

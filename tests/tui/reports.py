@@ -7,15 +7,7 @@ from threading import Event
 from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
 from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.hourly import ModelHour, ModelHours
-from pertoken.costs.lines import (
-    Bill,
-    DeploymentLine,
-    DeviceLine,
-    EventLine,
-    FleetReport,
-    HostLine,
-    MissingMetric,
-)
+from pertoken.costs.lines import Bill, DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
 from pertoken.errors import StoreError
 
 NOW = 1_800_000_000

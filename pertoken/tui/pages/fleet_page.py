@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from pertoken.costs.lines import DeploymentLine, DeviceLine, HostLine
-from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns, stale
+from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns, staleness
 from pertoken.tui.fleet_sheets import deployment_sheet, device_sheet, host_sheet
 from pertoken.tui.notes import event_line, fleet_notes, notices_sheet
 from pertoken.tui.pages.list_page import ListPage
@@ -49,9 +49,7 @@ class FleetPage(ListPage):
         self.query_one("#hints", Notices).show([f"→ {literal(hint)}" for hint in report.hints])
         self.query_one("#events", Notices).show([event_line(report, event) for event in report.events[:_EVENTS]])
 
-        def late(line: DeploymentLine | DeviceLine | HostLine) -> bool:
-            return stale(report, line)
-
+        late = staleness(report)
         self.query_one("#deployments", Rows).show(report.deployments, deployment_columns(report), late)
         self.query_one("#devices", Rows).show(report.devices, device_columns(report), late)
         self.query_one("#hosts", Rows).show(report.hosts, host_columns(report), late)
