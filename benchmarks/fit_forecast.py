@@ -106,7 +106,7 @@ def transfers(
             return sum(loss(fold.log_ratio[rows] - pairs.log_ratio[rows], weights) for fold in folds)
 
         shares, least = np.ones(len(names)), over_folds(np.ones(len(names)))
-        for place in range(len(names)):
+        for place in (names.index(each) for each in design()["touches"].get(kind, names)):
             for share in SHARES[1:]:
                 trial = shares.copy()
                 trial[place] = share

@@ -29,7 +29,8 @@ has not seen, so the figures that count leave each GPU, model and source out in 
 under `[transfer]` and `[attenuation]`, the widths under `[error]` and how little far-off rows count in the fit were
 chosen on those same left-out pairs, not in folds of their own, and so were the constants of power caps, which no fold
 refits; the priors of an 8-bit cache and of bitsandbytes' kernels were set after their errors there were seen. That
-makes the figures a little optimistic.
+makes the figures a little optimistic. Which of a deployment's deviations a change can set anew at all is fixed by what
+it touches (an 8-bit cache its reading, a batch nothing), since pairs of a few deployments would ask for anything.
 
 Public rows leave much out. What is filled in: the cache dtype that the launch scripts of a source set, which of its
 runs draft tokens by its change log (it measured DeepSeek-R1 with and without, and its rows do not say which), layouts

@@ -247,8 +247,24 @@ def _action(
         commands += [*change.apply, *change.manual]
         undo += change.undo
     what = [f"release {', '.join(released)}"] if released else []
-    what += [f"{name} {old} → {new}" for name, (old, new) in changes.items() if name not in released]
+    what += _words({name: values for name, values in changes.items() if name not in released})
     return changes, tuple(commands), tuple(undo), ", ".join(what) or base.title
+
+
+_SAID = {"model": "", "accelerator": "", "weight_dtype": "weights ", "kv_dtype": "KV cache "}
+"""Changes that a title begins with, since a narrow screen cuts its end, and what it calls them."""
+
+
+def _words(changes: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Each change in few words: `H100 SXM5 → H200 SXM`, `weights bf16 → fp8`, `tp 2 → 1`, `enforce_eager off`."""
+    found = []
+    for name in sorted(changes, key=lambda each: each not in _SAID):
+        old, new = changes[name]
+        if name == "model":
+            old, new = (each.rpartition("/")[2] for each in (old, new))  # their makers go without saying
+        switched = {"True": "on", "False": "off"}.get(new)
+        found.append(f"{name} {switched}" if switched else f"{_SAID.get(name, f'{name} ')}{old} → {new}")
+    return found
 
 
 def _shown(value: object) -> str:

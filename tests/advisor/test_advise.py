@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pertoken.advisor.advise import _words
 from pertoken.cli import main
 from tests.advisor.rules import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -61,6 +62,15 @@ def test_idle_twins_are_released_first_then_weights_quantized_to_fewer_devices(l
     assert {"release-idle-device", "quantize-weights", "move-accelerator"} <= set(order)
     assert any("--quantization fp8" in command for command in fewer["commands"])
     assert any("remove --quantization" in command for command in fewer["undo"])
+
+
+def test_a_title_begins_with_what_changes_most_and_says_it_in_few_words(low_batch: Path) -> None:
+    titles = {each["rule_id"]: each["title"] for each in advise(low_batch) if each["state"] == "OPEN"}
+    assert titles["quantize-weights"].startswith("weights bf16 → ")
+    assert titles["move-accelerator"].startswith("H100 SXM5 → ")
+    assert titles["route-to-smaller-model"].startswith("Llama-3.3-70B → Llama-3.1-8B")
+    said = _words({"tp": ("2", "1"), "enforce_eager": ("True", "False"), "kv_dtype": ("bf16", "fp8")})
+    assert said == ["KV cache bf16 → fp8", "tp 2 → 1", "enforce_eager off"]
 
 
 def test_a_faster_model_on_a_half_idle_fleet_banks_nothing(low_batch: Path) -> None:

@@ -16,7 +16,7 @@ from benchmarks.fit_forecast import licensed, prior, write_rows
 from benchmarks.fit_forecast import main as fit_main
 from benchmarks.forecast import by_shipped_table, energy_rows, energy_tables
 from benchmarks.forecast_baselines import baselines
-from benchmarks.forecast_fit import Evidence, as_efficiency, fit, parameters
+from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
 from benchmarks.forecast_folds import Predicted, clusters, predict, quantile, score
 from benchmarks.forecast_pairs import slow_down
 from benchmarks.performance import Measurements, Pairs, measured, paired, read, with_carried
@@ -217,6 +217,14 @@ def test_the_design_of_the_fit_and_the_shipped_table_agree() -> None:
     assert prior().names == deviation().names and (prior().groups == deviation().groups).all()
     assert (prior().sd == deviation().sd).all() and prior().noise == deviation().noise
     assert as_efficiency(parameters().mean).by_tag.shape == efficiency().by_tag.shape
+
+
+def test_what_a_change_does_not_touch_of_a_deployment_stays_with_it() -> None:
+    touches = design()["touches"]
+    assert {each for row in touches.values() for each in row} <= set(deviation().names)
+    for kind, groups in touches.items():
+        lost = {name for name, share in zip(deviation().names, transfer([kind]), strict=True) if share < 1}
+        assert lost <= set(groups), kind
 
 
 def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None:
