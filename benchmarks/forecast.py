@@ -26,6 +26,7 @@ from benchmarks.forecast_baselines import baselines, noise_floor
 from benchmarks.forecast_fit import Evidence, fit
 from benchmarks.forecast_folds import FOLDS, MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
 from benchmarks.forecast_pairs import as_changes, reasons, slow_down
+from benchmarks.forecast_residuals import corrected, features
 from benchmarks.performance import BadFile, Measurements, Pairs, read, with_carried
 from benchmarks.power import Watts, by_kind, log_ratios
 from benchmarks.report import Row, Target, report
@@ -184,6 +185,21 @@ def cut_rows(
     return rows
 
 
+def learned_rows(measurements: Measurements, pairs: Pairs, folds: list[Array], trusted: NDArray[np.bool_]) -> list[Row]:
+    """Macro errors of the left-out folds if the errors of other left-out pairs corrected them: `corrected`."""
+    columns, nobody = features(measurements, pairs), np.zeros(len(trusted), dtype=bool)
+    scores = []
+    for column, fold in zip(FOLDS, folds, strict=False):
+        better = corrected(pairs, columns, fold, held(pairs, column))
+        scores.append(macro_of(tables(pairs, better, None, nobody, trusted & np.isfinite(fold))))
+    method = "kernel regression on the errors of the other left-out pairs; mean of the folds"
+    return [
+        Row("corrected by learned errors", f"macro.{figure}", round(mean, 4), "ratio", method)
+        for figure in ("median", "p90")
+        if np.isfinite(mean := float(np.mean([getattr(each, figure) for each in scores])) if scores else np.nan)
+    ]
+
+
 def energy_tables(
     watts: Watts, pairs: Pairs, log_tok_s: Array, abstained: NDArray[np.bool_]
 ) -> dict[str, dict[str, Score]]:
@@ -286,9 +302,10 @@ def main() -> None:
         as_rows(found, measurements, bare)
         + energy_rows(energy)
         + cut_rows(measurements, pairs, folds, abstained, trusted)
+        + learned_rows(measurements, pairs, folds, trusted)
     )
     for row in rows:
-        if row.subject in ("what is missing", "noise floor"):
+        if row.subject in ("what is missing", "corrected by learned errors", "noise floor"):
             print(f"{row.subject}: {row.what} {row.value} {row.unit}", file=sys.stderr)
     text = report("forecast", rows, targets(found))
     if options.json:

@@ -19,6 +19,7 @@ from benchmarks.forecast_baselines import baselines
 from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
 from benchmarks.forecast_folds import Predicted, clusters, predict, quantile, score
 from benchmarks.forecast_pairs import slow_down
+from benchmarks.forecast_residuals import corrected, features
 from benchmarks.performance import Measurements, Pairs, measured, paired, read, with_carried
 from benchmarks.performance_devices import device
 from benchmarks.power import Watts
@@ -225,6 +226,23 @@ def test_what_a_change_does_not_touch_of_a_deployment_stays_with_it() -> None:
     for kind, groups in touches.items():
         lost = {name for name, share in zip(deviation().names, transfer([kind]), strict=True) if share < 1}
         assert lost <= set(groups), kind
+
+
+def test_a_pattern_in_errors_is_learned_from_other_devices_and_none_is_made_up(
+    rows: tuple[Measurements, Pairs],
+) -> None:
+    measurements, pairs = rows
+    columns, chance = features(measurements, pairs), np.random.default_rng(3)
+    assert np.isfinite(columns).all()
+    held_out = pairs.column("gpu_after")
+    noise = 0.05 * chance.standard_normal(len(columns))
+    for missed in (0.3 * columns[:, 1], np.zeros(len(columns))):
+        measured_pairs = replace(pairs, log_ratio=missed + noise)
+        left = corrected(measured_pairs, columns, np.zeros(len(columns)), held_out) - missed
+        if missed.any():
+            assert np.abs(left).mean() < 0.8 * np.abs(missed).mean()
+        else:
+            assert np.abs(left).mean() < np.abs(noise).mean() / 2
 
 
 def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None:
