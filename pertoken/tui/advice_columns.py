@@ -66,14 +66,14 @@ OPEN_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("change", lambda each: literal(each.title), 0, least=16),
     Column("bankable $/month", lambda each: _money(each, each.bankable), 1, lambda each: _likely(each.bankable)),
     Column("capacity $/month", lambda each: _money(each, each.capacity), 2, lambda each: _likely(each.capacity)),
-    Column("target", lambda each: literal(each.target), 3, least=10),
+    Column("target", lambda each: literal(each.target), 3, least=10, keep_end=True),
     Column("SLO", lambda each: slo_verdict(each.slo), 4),
     Column("throughput", lambda each: ratio_range(each.throughput_ratio), 5, _middle),
 )
 NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("rule", lambda each: literal(each.rule_id), 1, least=12),
+    Column("rule", lambda each: literal(each.rule_id), 1, least=16),
     Column("state", lambda each: each.state.lower(), 2),
     Column("reason", _reason, 0, least=30),
     Column("remedy", lambda each: literal_lines(each.remedy or "")[0], 4, least=16),
-    Column("target", lambda each: literal(each.target), 3, least=10),
+    Column("target", lambda each: literal(each.target), 3, least=10, keep_end=True),
 )

@@ -31,8 +31,8 @@ class Column(Generic[L]):
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
     """Width of each column that is shown, by its index. `cells` are rows of all columns.
 
-    Columns with nothing in them are left out; then, until the rest fits in `width`, columns are cut to their least
-    and dropped by rank. One column always stays.
+    Columns with nothing in them are left out; then, until the rest fits in `width`, columns are cut to their least, the
+    first by rank last, and dropped by rank. One column always stays.
     """
     natural = {
         i: max(cell_len(column.name), *(cell_len(row[i]) for row in cells))
@@ -51,7 +51,7 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     shown = dict(natural)
     while total(shown) > width:
         able = [i for i in shown if shown[i] > least(i)] or list(shown)
-        widest = max(able, key=lambda i: shown[i])
+        widest = max(able, key=lambda i: (columns[i].rank > 0, shown[i]))
         if shown[widest] <= 1:
             break
         shown[widest] -= 1
