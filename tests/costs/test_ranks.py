@@ -156,9 +156,9 @@ def test_workers_that_do_not_know_their_model_join_by_where_they_meet(where: Pla
     ids=["another address", "another model", "an address that is each host's own"],
 )
 def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_never_idle(
-    tmp_path: Path, meeting: str, follower: EngineReading
+    where: Place, meeting: str, follower: EngineReading
 ) -> None:
-    report = recorded(laid(tmp_path), head(meeting), (probe_of(2, 200), [follower] * (TICKS + 1)))
+    report = recorded(where, head(meeting), (probe_of(2, 200), [follower] * (TICKS + 1)))
     alone = next(line for line in report.deployments if line.host == "gpu-2")
     assert (alone.generated_tokens, alone.busy, len(alone.devices)) == (None, 1.0, 2)
     assert alone.fault is not None and "elsewhere" in alone.fault
@@ -168,10 +168,8 @@ def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_nev
     assert report.bill.busy == pytest.approx(report.bill.paid * 3 / 4)
 
 
-def test_of_two_heads_that_could_be_theirs_none_is_guessed(tmp_path: Path) -> None:
+def test_of_two_heads_that_could_be_theirs_none_is_guessed(where: Place) -> None:
     probe, readings = head()
     twin = probe_of(3, 100)
-    report = recorded(
-        laid(tmp_path), (probe, readings), (twin, readings), (probe_of(2, 200), [following()] * (TICKS + 1))
-    )
+    report = recorded(where, (probe, readings), (twin, readings), (probe_of(2, 200), [following()] * (TICKS + 1)))
     assert sorted(len(line.devices) for line in report.deployments) == [2, 2, 2]
