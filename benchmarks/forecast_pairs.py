@@ -34,7 +34,11 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
         blind = drafts[after] and not drafted_len(measurements.rows[after])
         if row["kind"] == "speculative" and blind and ran[after] > MOST_BLIND_BATCH:
             said.append("how many tokens are drafted per step is not told, and a batch pays for each")
-        if silent and row["kind"] not in (*MACRO, *CAPPED):
+        if row["kind"] == "prefix_cache" and "decode-side" in measurements.rows[after]["notes"].lower():
+            said.append(
+                "the server only decodes: what it saves is receiving caches, of which the forecast knows nothing"
+            )
+        elif silent and row["kind"] not in (*MACRO, *CAPPED):
             said.append("the forecast reads nothing that differs between the rows")
         found.append("; ".join(sorted(said)))
     return found

@@ -165,6 +165,14 @@ def test_hits_of_the_prefix_cache_are_read_where_a_row_tells_them(notes: str, ca
     assert read_as(notes=notes).candidates.cached_share[0] == cached
 
 
+def test_the_prefix_cache_of_a_server_that_only_decodes_is_not_forecast() -> None:
+    cells = {"notes": "decode-side radix cache off -> on", "output_tok_s_total": "500"}
+    lines = [{**read_as(**cells).rows[0], "key": key} for key in ("off", "on")]
+    pairs = paired(lines, [{"before": "off", "after": "on", "kind": "prefix_cache", "source": "s", "model": "m"}])
+    measurements = measured(lines)
+    assert "only decodes" in by_shipped_table(measurements, pairs, Watts(measurements))[2][0]
+
+
 def test_prompts_are_computed_whole_where_a_row_says_so() -> None:
     assert read_as(notes="chunked prefill off").candidates.whole_prompts[0] == 1
     assert read_as(notes="chunked prefill on").candidates.whole_prompts[0] == 0
