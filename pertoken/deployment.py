@@ -9,6 +9,11 @@ from typing import Any
 
 from pertoken.evidence import Evidence
 
+WEIGHT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5} | {
+    f"int{bits}": bits / 8 for bits in (2, 3, 4, 5, 6)
+}
+"""Bytes of one parameter by `Deployment.weight_dtype`, without scales and whatever stays in 16 bits."""
+
 
 class UnknownKnob(ValueError):
     """A rule asked to change something that is not a knob of a deployment."""

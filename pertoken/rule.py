@@ -31,10 +31,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pertoken.deployment import Deployment, Fleet, FleetDevice, Model, UnknownKnob
+from pertoken.deployment import WEIGHT_BYTES, Deployment, Fleet, FleetDevice, Model, UnknownKnob
 from pertoken.evidence import Evidence, NotMeasured, Series
 
 __all__ = [
+    "WEIGHT_BYTES",
     "Deployment",
     "Evidence",
     "Fleet",

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,6 +51,7 @@ def latency(
     """
     known = calibration or Calibration()
     found, groups = resolve([deployment], [load], market), deviation().groups
+    ends = (found,) if known.origin is None else (found, resolve([known.origin], [load], market))
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
     alike = found.take(np.zeros(len(nudged), dtype=np.intp))
     state = forecast_under(
@@ -71,7 +73,7 @@ def latency(
     figures = 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
     log_sd = [_log_sd(column, deployment, known) for column in figures.T]
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(likely), math.hypot(_half_width(sd, deployment, known, found), Z_80 * missed))
+        _range(float(likely), math.hypot(_half_width(sd, deployment, known, ends), Z_80 * missed))
         for likely, sd, missed in zip(figures[0], log_sd, MISSED, strict=True)
     )
     spare = -math.log(utilization) / max(_log_sd(state.utilization, deployment, known), 1e-9)
@@ -134,11 +136,11 @@ def _log_sd(figure: Array, deployment: Deployment, known: Calibration) -> float:
     return math.sqrt(max(left_open, 0.0) + lost + (slope[-1] * prior.noise) ** 2)
 
 
-def _half_width(log_sd: float, deployment: Deployment, known: Calibration, found: Candidates) -> float:
+def _half_width(log_sd: float, deployment: Deployment, known: Calibration, ends: Iterable[Candidates]) -> float:
     """Of the 80 % interval of a logarithm, as `compare` has it for a change from where the host was measured."""
     if known.origin is None:
         return max(absolute_half_width(), Z_80 * log_sd)
-    kinds = with_unpacked(kinds_of(known.origin, deployment), found)
+    kinds = with_unpacked(kinds_of(known.origin, deployment), *ends)
     return float(half_width(kinds or {"raise_batch"}, log_sd))
 
 

@@ -20,6 +20,7 @@ from pertoken.forecast.efficiency import (
     deviation,
     efficiency,
     half_width,
+    tag_names,
     transfer,
     unpacks_cache,
     with_unpacked,
@@ -28,6 +29,7 @@ from pertoken.forecast.formats import defaults
 from pertoken.forecast.opinion import Opinion, Ratio, Said, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
+from pertoken.forecast.terms import TERMS
 from pertoken.units import format_bytes
 
 __all__ = [
@@ -363,9 +365,10 @@ def _assumptions(deployment: Deployment, candidate: Candidates) -> tuple[str, ..
     if deployment.kv_dtype is None and candidate.kv_bytes[0] < 2:
         said.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if unpacks_cache(candidate)[0]:
+        slower = math.exp(efficiency().by_tag[tag_names().index("kv-fp8-unpacked"), TERMS.index("kv_cache")])
         said.append(
-            f"{deployment.accelerator} does not convert FP8: in public rows such a cache took 10 to 40 times as long "
-            "to read"
+            f"{deployment.accelerator} does not convert FP8: reading its cache is taken to last {slower:.0f} times as "
+            "long, as fitted to the few kernels measured"
         )
     if deployment.gpu_memory_utilization is None:
         said.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pertoken.catalog.market import Market
-from pertoken.rule import Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import WEIGHT_BYTES, Deployment, Evidence, Skip, rule, skip
 
 COMMITTED = ("owned", "reserved")
 NO_BF16 = ("Volta", "Turing")
@@ -12,8 +12,6 @@ WEIGHTS_SHARE = 0.85
 """Share of device memory that weights may take, to leave room for a KV cache."""
 MOST_RANKS = 8
 """Devices of one usual server."""
-BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
-BYTES |= {"int6": 0.75, "int5": 0.625, "int3": 0.375, "int2": 0.25}
 
 
 @rule("move-accelerator")
@@ -45,10 +43,10 @@ def move_accelerator(seen: Evidence, now: Deployment, market: Market) -> Iterato
     if now.purchase in COMMITTED:
         yield skip(f"its devices are {now.purchase}: they are paid for whether used or not")
         return
-    if now.model.params_total is None or now.weight_dtype not in BYTES:
+    if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
         yield skip("the size of its weights is not known")
         return
-    weights = now.model.params_total * BYTES[now.weight_dtype] / (now.pp or 1)
+    weights = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1)
     found = False
     for there in market.accelerators:
         if there.name == here.name or there.arch in NO_BF16 or not market.offers(there.name):

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 
 from pertoken.catalog.market import Accelerator, Market
-from pertoken.rule import Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import WEIGHT_BYTES, Deployment, Evidence, Skip, rule, skip
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
 FEW_RUNNING = 16
 """Requests per device up to which 4-bit weights gain speed (Sources, 1 and 3; the limit is judgement)."""
-LEAST_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
-"""Bytes per parameter at the least, to leave out layouts that cannot hold the weights at all."""
 
 
 @rule("quantize-weights")
@@ -46,7 +44,8 @@ def quantize_weights(seen: Evidence, now: Deployment, market: Market) -> Iterato
     for dtype in formats:
         yield now.but(weight_dtype=dtype)
         ranks = (now.tp or 1) // 2
-        weights = (now.model.params_total or 0) * LEAST_BYTES[dtype] / (now.pp or 1)
+        weights = (now.model.params_total or 0) * WEIGHT_BYTES[dtype] / (now.pp or 1)
+        # At the least: scales come on top, so that only layouts that cannot hold the weights at all are left out.
         while ranks >= 1 and 0 < weights < ranks * device.memory_bytes:
             yield now.but(weight_dtype=dtype, tp=ranks)
             ranks //= 2

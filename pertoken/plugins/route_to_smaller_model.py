@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pertoken.catalog.market import Market
-from pertoken.rule import Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import WEIGHT_BYTES, Deployment, Evidence, Skip, rule, skip
 
 WORTH_ROUTING = 0.5
 """Active parameters of the smaller model over the present one's, at the most: beyond it a router hardly pays."""
@@ -11,8 +11,6 @@ HARDLY_BUSY = 0.05
 """Busy share below which there are too few requests to divide."""
 WEIGHTS_SHARE = 0.85
 """Share of device memory that weights may take, to leave room for a KV cache."""
-BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
-BYTES |= {"int6": 0.75, "int5": 0.625, "int3": 0.375, "int2": 0.25}
 
 
 @rule("route-to-smaller-model")
@@ -37,7 +35,7 @@ def route_to_smaller_model(seen: Evidence, now: Deployment, market: Market) -> I
         yield skip(f"it is busy {busy:.0%} of the time: too few requests to divide between two models")
         return
     device = market.accelerator(now.accelerator)
-    if device is None or now.weight_dtype not in BYTES:
+    if device is None or now.weight_dtype not in WEIGHT_BYTES:
         yield skip("its device or the dtype of its weights is not known")
         return
     active = now.model.params_active or 0
@@ -46,7 +44,7 @@ def route_to_smaller_model(seen: Evidence, now: Deployment, market: Market) -> I
         yield skip(f"the catalog has no model of half its size or less in the family of {now.model.name}")
         return
     choice = smaller[0]
-    ranks, weights = 1, (choice.params_total or 0) * BYTES[now.weight_dtype]
+    ranks, weights = 1, (choice.params_total or 0) * WEIGHT_BYTES[now.weight_dtype]
     while weights > WEIGHTS_SHARE * device.memory_bytes * ranks:
         ranks *= 2
     yield now.but(model=choice, tp=ranks, pp=now.pp and 1, dp=now.dp and 1)

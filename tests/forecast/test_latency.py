@@ -59,6 +59,14 @@ def test_what_was_measured_narrows_the_present_and_a_change_widens_it_again() ->
     assert width(under(2.0, known)) < width(under(2.0, known, weight_dtype="fp8"))
 
 
+def test_leaving_a_cache_that_is_read_by_slow_kernels_is_as_uncertain_as_going_there() -> None:
+    a100: dict[str, Any] = {"accelerator": "A100 80GB SXM4"}
+    for here, there in (("bf16", "fp8"), ("fp8", "bf16")):
+        known = calibrate(deployment(**a100, kv_dtype=here), CHAT, MARKET, busy_tok_s=400)
+        low, _, high = ranges(under(0.2, known, **a100, kv_dtype=there))[2]
+        assert high / low > 16
+
+
 def test_a_load_near_the_capacity_is_less_certain_and_maybe_overloaded() -> None:
     calm, capacity = under(1.0), 1.0 / under(1.0).utilization
     near = under(0.97 * capacity)

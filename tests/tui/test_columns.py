@@ -27,6 +27,12 @@ def test_a_narrow_table_cuts_before_it_drops_and_keeps_one_column() -> None:
     assert fit(cells(ROWS), COLUMNS, 1) == {0: 1}
 
 
+def test_what_a_line_is_about_is_cut_last() -> None:
+    where: Column[Row] = Column("where", lambda row: "in the second hall, to the left", 1, least=6)
+    assert fit([["Alpha beta", "in the second hall, to the left"]], (NAME, where), 22) == {0: 10, 1: 8}
+    assert fit([["Alpha beta", "in the second hall, to the left"]], (NAME, where), 16) == {0: 6, 1: 6}
+
+
 @given(st.integers(3, 60), st.lists(st.tuples(st.text(max_size=30), st.none() | st.floats(0, 1e6)), min_size=1))
 def test_what_fits_never_exceeds_the_width(width: int, rows: list[Row]) -> None:
     widths = fit(cells(rows), COLUMNS, width)
