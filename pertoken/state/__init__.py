@@ -1,0 +1,17 @@
+"""What runs, for whom and where, as frozen values: every lever of the advisor is a difference of two fleets.
+
+Front door:
+
+- `state.model`: `Model`, the shape of a served model, and the bytes of a weight by dtype.
+- `state.knobs`: the knob table: type, unit, range, restart, risk and who can price each knob.
+- `state.placement`: `Placement` (where and how a device is paid for) and `Commitment`.
+- `state.demand`: `Demand`, `Quantity`, and the relative and absolute changes `times()` and `to()`.
+- `state.schedule`: `Schedule`, replicas by hour of week.
+- `state.deployment`: `Deployment`, one engine at one endpoint.
+- `state.service`: `Service`, what clients call by one name, and its `Slo`.
+- `state.fleet`: `Fleet`, `Host`, `Device`, `Partition`.
+- `state.diff`: `diff(before, after)`, the one input of price, SLO verdict, commands, undo, title and identity.
+
+Edits return a changed copy and raise `InvalidEdit` for what cannot be. Nothing here reads a database, a price or
+evidence.
+"""

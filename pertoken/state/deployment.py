@@ -1,0 +1,149 @@
+"""One engine at one endpoint, with its knobs, devices and placement."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.knobs import checked, knobs
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
+
+NEW = 0
+"""`deployment_id` of a deployment that has no place in a fleet yet; `Fleet.replace` gives it one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Tokens per device-second after a change over before it, at like load, as a rule's source states them."""
+
+    low: float
+    likely: float
+    high: float
+    source: str
+
+    def __post_init__(self) -> None:
+        numbers = (self.low, self.likely, self.high)
+        if any(type(each) not in (int, float) or not math.isfinite(each) or each <= 0 for each in numbers):
+            raise InvalidEdit(f"expecting{numbers} is not possible: use finite ratios above 0")
+        if not self.low <= self.likely <= self.high:
+            raise InvalidEdit(f"expecting{numbers} is not possible: low ≤ likely ≤ high")
+        if not isinstance(self.source, str) or not self.source.strip():
+            raise InvalidEdit("an expectation names its source")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One engine at one endpoint. A knob that nobody could see is None.
+
+    The fields from `model` to `role` are the knobs of `state.knobs`; `but()` changes them. Every edit returns a copy.
+    """
+
+    model: Model
+    engine: str
+    """`vllm`, `llama.cpp`, ..."""
+    engine_version: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    weight_dtype: str | None = None
+    kv_dtype: str | None = None
+    max_num_seqs: int | None = None
+    """Sequences the engine batches at most (llama.cpp: slots)."""
+    max_num_batched_tokens: int | None = None
+    enable_chunked_prefill: bool | None = None
+    max_model_len: int | None = None
+    gpu_memory_utilization: float | None = None
+    enforce_eager: bool | None = None
+    enable_prefix_caching: bool | None = None
+    num_speculative_tokens: int | None = None
+    speculative_method: str | None = None
+    draft_model: str | None = None
+    lora_adapters: tuple[str, ...] | None = None
+    kv_offload_bytes: int | None = None
+    sm_clock_mhz: int | None = None
+    power_cap_w: int | None = None
+    sleep: bool | None = None
+    role: str | None = None
+    """`both`, `prefill` or `decode`."""
+    deployment_id: int = NEW
+    epoch_id: int = 0
+    served_model: str = ""
+    """Name that clients send."""
+    device_ids: tuple[int, ...] = ()
+    placement: Placement = field(default_factory=Placement)
+    serves: tuple[tuple[str, float | None], ...] = ()
+    """(service, share of its demand); None: an even part of what the service's other deployments leave."""
+    restart: bool = False
+    """Whether a proposal restarts it as it is."""
+    expected: Expectation | None = None
+
+    @property
+    def accelerator(self) -> str | None:
+        """Catalog name of the devices it runs on."""
+        return self.placement.accelerator
+
+    @property
+    def n_devices(self) -> int | None:
+        """Devices its ranks occupy: the product of the known parallel sizes, else those it was seen on."""
+        if self.tp is None and self.pp is None and self.dp is None:
+            return len(self.device_ids) or None
+        return (self.tp or 1) * (self.pp or 1) * (self.dp or 1)
+
+    def but(self, **changes: Any) -> "Deployment":
+        """Return this deployment with other knobs: `now.but(weight_dtype="fp8", tp=1)`.
+
+        Raises UnknownKnob for a name that is not a knob, InvalidEdit for a value outside its type or range.
+        """
+        return replace(self, **checked(changes))
+
+    def on(self, placement: Placement) -> "Deployment":
+        """Return this deployment elsewhere; what `placement` leaves out stays. It leaves the devices it was seen on."""
+        moved = placement.over(self.placement)
+        return self if moved == self.placement else replace(self, placement=moved, device_ids=())
+
+    def on_devices(self, device_ids: tuple[int, ...]) -> "Deployment":
+        """Return this deployment on other devices of the fleet.
+
+        Raises InvalidEdit for no device or one named twice.
+        """
+        ids = tuple(device_ids)
+        if not ids or len(set(ids)) != len(ids):
+            raise InvalidEdit(f"{self.name} cannot run on devices {ids}: name each device once, and at least one")
+        return replace(self, device_ids=ids)
+
+    def serving_share(self, share: float, service: str | None = None) -> "Deployment":
+        """Return this deployment taking `share` (0 to 1) of a service's demand; `service` where it serves several.
+
+        Raises InvalidEdit for another share, or a service it does not serve.
+        """
+        if type(share) not in (int, float) or not 0 <= share <= 1:
+            raise InvalidEdit(f"a share of {share!r} is not possible: use a number from 0 to 1")
+        names = [name for name, _ in self.serves]
+        if service is None and len(names) == 1:
+            service = names[0]
+        if service not in names:
+            raise InvalidEdit(f"{self.name} serves {', '.join(names) or 'nothing'}: name one of its services")
+        return replace(self, serves=tuple((name, share if name == service else old) for name, old in self.serves))
+
+    def restarted(self) -> "Deployment":
+        """Return this deployment restarted as it is."""
+        return replace(self, restart=True)
+
+    def expecting(self, low: float, likely: float, high: float, source: str) -> "Deployment":
+        """Return this deployment with a rule's own expectation of its speed; see `Expectation`."""
+        return replace(self, expected=Expectation(low, likely, high, source))
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.served_model or self.model.name
+
+    def knob_changes(self, other: "Deployment") -> dict[str, tuple[Any, Any]]:
+        """Return the knobs that differ, as `{knob: (here, there)}`, in the order of the knob table."""
+        return {
+            name: (getattr(self, name), getattr(other, name))
+            for name in knobs()
+            if getattr(self, name) != getattr(other, name)
+        }

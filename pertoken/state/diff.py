@@ -1,0 +1,164 @@
+"""What differs between two fleets: the one input of price, SLO verdict, commands, undo, title and identity."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+from pertoken.state.deployment import Deployment
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet, Host
+from pertoken.state.knobs import knobs
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
+from pertoken.state.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of one service, deployment, device or fleet, before and after."""
+
+    kind: str
+    """`service`, `deployment`, `device` or `fleet`."""
+    target: int | str
+    """Name of a service, else an id; the fleet's is 0."""
+    field: str
+    """A knob, `placement.purchase`, `demand.output_len`, `replicas`, ..."""
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The difference of two fleets; empty for a proposal that equals the present."""
+
+    changes: tuple[Change, ...] = ()
+    added: tuple[Deployment, ...] = ()
+    removed: tuple[Deployment, ...] = ()
+    released: tuple[Host, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.added or self.removed or self.released)
+
+    def of(self, kind: str, target: int | str) -> dict[str, tuple[Any, Any]]:
+        """Return the changes of one target, as `{field: (before, after)}`."""
+        return {
+            each.field: (each.before, each.after) for each in self.changes if (each.kind, each.target) == (kind, target)
+        }
+
+    def knobs(self, deployment_id: int) -> dict[str, tuple[Any, Any]]:
+        """Return the knobs of a deployment that change, as `{knob: (before, after)}`."""
+        return {name: pair for name, pair in self.of("deployment", deployment_id).items() if name in knobs()}
+
+    @property
+    def targets(self) -> tuple[int | str, ...]:
+        """Services and deployments that change, each once."""
+        return tuple(dict.fromkeys(each.target for each in self.changes if each.kind in ("service", "deployment")))
+
+    @property
+    def key(self) -> str:
+        """Identity of a variant: equal for equal changes, whatever they cost. 16 hexadecimal digits."""
+        unpriced = replace(self, changes=tuple(each for each in self.changes if each.field != "placement.offer"))
+        text = json.dumps(plain(unpriced), sort_keys=True)
+        return blake2b(text.encode(), digest_size=8, person=b"pertoken").hexdigest()
+
+
+def diff(before: Fleet, after: Fleet) -> Diff:
+    """Compare two fleets by id.
+
+    Raises InvalidEdit if no edit leads from one to the other: a service is missing or added, a host or device was
+    added, or a device is missing from a host that stays.
+    """
+    _refuse_impossible(before, after)
+    here = {each.deployment_id: each for each in before.deployments}
+    there = {each.deployment_id: each for each in after.deployments}
+    hosts = {each.host_id for each in after.hosts}
+    return Diff(
+        changes=tuple(_changes(before, after)),
+        added=tuple(each for key, each in there.items() if key not in here),
+        removed=tuple(each for key, each in here.items() if key not in there),
+        released=tuple(each for each in before.hosts if each.host_id not in hosts),
+    )
+
+
+def _refuse_impossible(before: Fleet, after: Fleet) -> None:
+    _refuse_other("services", {each.name for each in before.services}, {each.name for each in after.services})
+    _refuse_other("devices on hosts that stay", _devices(before, after), _devices(after, after))
+    if added := {each.host_id for each in after.hosts} - {each.host_id for each in before.hosts}:
+        raise InvalidEdit(f"the proposal has hosts that the fleet has not: {sorted(added)}")
+
+
+def _refuse_other(what: str, here: set[str], there: set[str]) -> None:
+    if here != there:
+        raise InvalidEdit(f"the proposal has other {what} than the fleet: {', '.join(sorted(here ^ there))}")
+
+
+def _devices(fleet: Fleet, after: Fleet) -> set[str]:
+    staying = {each.host_id for each in after.hosts}
+    return {f"{each.name} ({each.device_id})" for each in fleet.devices if each.host_id in staying}
+
+
+def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
+    services = {each.name: each for each in after.services}
+    for service in before.services:
+        if service.name in services:
+            yield from _of_service(service, services[service.name])
+    deployments = {each.deployment_id: each for each in after.deployments}
+    for deployment in before.deployments:
+        if deployment.deployment_id in deployments:
+            yield from _of_deployment(deployment, deployments[deployment.deployment_id])
+    devices = {each.device_id: each for each in after.devices}
+    for device in before.devices:
+        other = devices.get(device.device_id)
+        if other is not None and device.partitions != other.partitions:
+            profiles = [tuple(part.profile for part in each.partitions) for each in (device, other)]
+            yield Change("device", device.device_id, "partitions", *profiles)
+    if before.commitments != after.commitments:
+        yield Change("fleet", 0, "commitments", before.commitments, after.commitments)
+
+
+def _of_service(now: Service, to: Service) -> Iterator[Change]:
+    for name in ("replicas", "schedule", "min_replicas", "spare_replicas", "isolation", "slo", "labels"):
+        if getattr(now, name) != getattr(to, name):
+            yield Change("service", now.name, name, getattr(now, name), getattr(to, name))
+    for field in fields(now.demand):
+        before, after = getattr(now.demand, field.name), getattr(to.demand, field.name)
+        if before != after:
+            yield Change("service", now.name, f"demand.{field.name}", before, after)
+
+
+def _of_deployment(now: Deployment, to: Deployment) -> Iterator[Change]:
+    target = now.deployment_id
+    for name, (before, after) in now.knob_changes(to).items():
+        yield Change("deployment", target, name, before, after)
+    for field in fields(Placement):
+        before, after = getattr(now.placement, field.name), getattr(to.placement, field.name)
+        if before != after:
+            yield Change("deployment", target, f"placement.{field.name}", before, after)
+    for name in ("device_ids", "serves", "restart"):
+        if getattr(now, name) != getattr(to, name):
+            yield Change("deployment", target, name, getattr(now, name), getattr(to, name))
+
+
+_NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id")
+"""Fields that say what a change costs or promises, not what it is."""
+
+
+def plain(value: Any) -> Any:
+    """Return a state value as JSON values, without what it costs or promises; a model is its name."""
+    if isinstance(value, Model):
+        return value.name
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {name: plain(each) for name, each in named.items() if name not in _NOT_IDENTITY}
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(plain(each) for each in value)
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, Enum):
+        return value.value
+    return value

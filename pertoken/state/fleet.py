@@ -1,0 +1,232 @@
+"""All that runs and is paid for: services, deployments, hosts, devices and commitments."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from pertoken.state.deployment import Deployment
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A part of a device (MIG instance, AMD partition); it is paid for with the whole device."""
+
+    partition_id: int
+    """0 for one that a proposal would make."""
+    profile: str
+    """`1g.10gb`, `CPX`, ..."""
+    share: float | None = None
+    """Part of the device's compute, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator, or the CPUs of a host."""
+
+    device_id: int
+    name: str
+    host_id: int
+    accelerator: str | None = None
+    """Catalog name; None if the catalog does not know it."""
+    partitions: tuple[Partition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The unit that can be released: an instance or a server with all its devices."""
+
+    host_id: int
+    name: str
+    device_ids: tuple[int, ...] = ()
+    placement: Placement = field(default_factory=Placement)
+    paid_until: int | None = None
+    """Epoch seconds until which it is paid for anyway; None where no term is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All services, hosts, devices and commitments of one advice run; a proposal is a fleet too.
+
+    A deployment that serves several services is the same value in each of them.
+    """
+
+    services: tuple[Service, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    devices: tuple[Device, ...] = ()
+    commitments: tuple[Commitment, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_duplicates("service", (each.name for each in self.services))
+        _refuse_duplicates("host", (each.host_id for each in self.hosts))
+        _refuse_duplicates("device", (each.device_id for each in self.devices))
+        seen: dict[int, Deployment] = {}
+        for service in self.services:
+            for each in service.deployments:
+                if seen.setdefault(each.deployment_id, each) != each:
+                    raise InvalidEdit(f"{each.name} differs between the services it serves")
+
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    @property
+    def deployments(self) -> tuple[Deployment, ...]:
+        """Each deployment once, in the order of the services."""
+        return tuple({each.deployment_id: each for service in self.services for each in service.deployments}.values())
+
+    def deployment(self, deployment_id: int) -> Deployment:
+        """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
+        for each in self.deployments:
+            if each.deployment_id == deployment_id:
+                return each
+        raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
+
+    def service(self, name: str) -> Service:
+        """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
+        for each in self.services:
+            if each.name == name:
+                return each
+        raise InvalidEdit(f"service {name!r} is not part of this fleet")
+
+    def device(self, device_id: int) -> Device:
+        """Return a device by its id or the id of one of its partitions. Raises InvalidEdit if there is none."""
+        for each in self.devices:
+            if device_id == each.device_id or device_id in (part.partition_id for part in each.partitions):
+                return each
+        raise InvalidEdit(f"device {device_id} is not part of this fleet")
+
+    def host(self, host_id: int) -> Host:
+        """Return a host by id. Raises InvalidEdit if it is not part of this fleet."""
+        for each in self.hosts:
+            if each.host_id == host_id:
+                return each
+        raise InvalidEdit(f"host {host_id} is not part of this fleet")
+
+    def holders(self, host: Host) -> tuple[Deployment, ...]:
+        """Return the deployments that run on devices of a host, or on partitions of them."""
+        ids = set(host.device_ids)
+        ids |= {
+            part.partition_id for each in self.devices if each.device_id in host.device_ids for part in each.partitions
+        }
+        return tuple(each for each in self.deployments if ids & set(each.device_ids))
+
+    # -- editing ---------------------------------------------------------------------------------------------------
+
+    def edit(self, edited: "Deployment | Service | Fleet") -> "Fleet":
+        """Return this fleet with a service or deployment of the same identity replaced by `edited`.
+
+        Raises InvalidEdit if the fleet has none of that identity.
+        """
+        if isinstance(edited, Fleet):
+            return edited
+        if isinstance(edited, Deployment):
+            self.deployment(edited.deployment_id)
+            return self._with({edited.deployment_id: edited})
+        present = self.service(edited.name)
+        ids = {each.deployment_id for each in present.deployments}
+        if ids != {each.deployment_id for each in edited.deployments}:
+            raise InvalidEdit(f"{edited.name} has other deployments than in the fleet: use fleet.replace or merge")
+        services = tuple(edited if each.name == edited.name else each for each in self.services)
+        changed = {each.deployment_id: each for each in edited.deployments}
+        return replace(self, services=tuple(_with(each, changed) for each in services))
+
+    def replace(self, now: Deployment, *to: Deployment) -> "Fleet":
+        """Return this fleet with `now` replaced by `to`: the first keeps its id, further ones are new deployments.
+
+        Raises InvalidEdit if `now` is not part of the fleet, or nothing replaces it.
+        """
+        self._same(now)
+        if not to:
+            raise InvalidEdit(f"nothing replaces {now.name}: release its host, or merge it into another deployment")
+        first = replace(to[0], deployment_id=now.deployment_id)
+        # Two engines do not share the devices of the one they replace unless the rule says so.
+        added = self._numbered(
+            replace(each, device_ids=()) if each.device_ids == now.device_ids else each for each in to[1:]
+        )
+        by_service = {name: [each for each in added if name in dict(each.serves)] for name, _ in now.serves}
+        services = tuple(
+            replace(service, deployments=(*service.deployments, *by_service.get(service.name, ())))
+            for service in self.services
+        )
+        return replace(self, services=services)._with({now.deployment_id: first})
+
+    def merge(self, deployments: Iterable[Deployment], into: Deployment) -> "Fleet":
+        """Return this fleet with one new deployment in place of several; it serves all their services.
+
+        Raises InvalidEdit for fewer than two, or one that is not part of the fleet.
+        """
+        merged = tuple(deployments)
+        for each in merged:
+            self._same(each)
+        if len({each.deployment_id for each in merged}) < 2:
+            raise InvalidEdit("a merge takes two or more different deployments")
+        gone = {each.deployment_id for each in merged}
+        names = dict.fromkeys(name for each in merged for name, _ in each.serves)
+        (made,) = self._numbered([replace(into, serves=tuple((name, None) for name in names))])
+        services = []
+        for service in self.services:
+            left = [each for each in service.deployments if each.deployment_id not in gone]
+            services.append(
+                replace(service, deployments=(*left, made) if service.name in names else service.deployments)
+            )
+        return replace(self, services=tuple(services))
+
+    def release(self, host: Host | int) -> "Fleet":
+        """Return this fleet without a host and its devices.
+
+        Raises InvalidEdit if the host is not part of the fleet, or deployments still run on it.
+        """
+        found = self.host(host if isinstance(host, int) else host.host_id)
+        if holders := self.holders(found):
+            names = ", ".join(dict.fromkeys(each.name for each in holders))
+            raise InvalidEdit(f"{found.name} is held by {names}: move these first")
+        return replace(
+            self,
+            hosts=tuple(each for each in self.hosts if each.host_id != found.host_id),
+            devices=tuple(each for each in self.devices if each.device_id not in found.device_ids),
+        )
+
+    def partition(self, device: Device | int, *profiles: str) -> "Fleet":
+        """Return this fleet with a device divided into partitions of these profiles.
+
+        Raises InvalidEdit if it is not part of the fleet, is divided already, or no profile is named.
+        """
+        found = self.device(device if isinstance(device, int) else device.device_id)
+        if found.partitions:
+            raise InvalidEdit(f"{found.name} is divided already")
+        if not profiles or not all(isinstance(each, str) and each.strip() for each in profiles):
+            raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
+        divided = replace(found, partitions=tuple(Partition(0, each) for each in profiles))
+        return replace(
+            self, devices=tuple(divided if each.device_id == found.device_id else each for each in self.devices)
+        )
+
+    def commit(self, commitment: Commitment) -> "Fleet":
+        """Return this fleet with one more commitment."""
+        return replace(self, commitments=(*self.commitments, commitment))
+
+    def _same(self, now: Deployment) -> None:
+        if self.deployment(now.deployment_id) != now:
+            raise InvalidEdit(f"{now.name} was edited before it was named: name the deployment as the fleet has it")
+
+    def _with(self, changed: dict[int, Deployment]) -> "Fleet":
+        return replace(self, services=tuple(_with(each, changed) for each in self.services))
+
+    def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
+        """Give new deployments the smallest ids from 1 that the fleet does not use."""
+        used = {each.deployment_id for each in self.deployments}
+        free = (number for number in count(1) if number not in used)
+        return [replace(each, deployment_id=next(free)) for each in deployments]
+
+
+def _refuse_duplicates(what: str, ids: Iterable[int | str]) -> None:
+    seen: set[int | str] = set()
+    for each in ids:
+        if each in seen:
+            raise InvalidEdit(f"{what} {each} is in the fleet twice")
+        seen.add(each)
+
+
+def _with(service: Service, changed: dict[int, Deployment]) -> Service:
+    return replace(service, deployments=tuple(changed.get(each.deployment_id, each) for each in service.deployments))

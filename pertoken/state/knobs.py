@@ -1,0 +1,90 @@
+"""The knob table: what can be changed on a deployment, within which range, at which risk, and who can price it."""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from pertoken.state.errors import InvalidEdit, UnknownKnob
+from pertoken.state.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One row of `knobs.toml`; the file's header explains each field."""
+
+    name: str
+    label: str
+    type: str
+    restart: bool
+    risk: str
+    priced_by: str
+    scope: str = "engine"
+    unit: str | None = None
+    low: float | None = None
+    high: float | None = None
+    values: tuple[str, ...] = ()
+
+    def check(self, value: object) -> Any:
+        """Return `value` as it is stored. Raises InvalidEdit if it is of another type or outside the range."""
+        if self.type == "model" and isinstance(value, Model):
+            return value
+        if self.type == "text" and isinstance(value, str) and value.strip():
+            return value
+        if self.type == "word" and isinstance(value, str) and value in self.values:
+            return value
+        if self.type == "bool" and isinstance(value, bool):
+            return value
+        if self.type == "names" and isinstance(value, list | tuple) and all(_is_name(each) for each in value):
+            return tuple(value)
+        if self.type == "int" and type(value) is int and self._in_range(value):
+            return value
+        if self.type == "float" and type(value) in (int, float) and self._in_range(value):
+            return float(value)  # type: ignore[arg-type]  # checked in the line above
+        raise InvalidEdit(f"{self.name}={_shown(value)} is not possible: {self.label} must be {self.domain}")
+
+    @property
+    def domain(self) -> str:
+        """The values this knob takes, in words."""
+        if self.type == "word":
+            return f"one of {', '.join(self.values)}"
+        if self.type in ("int", "float"):
+            kind = "a whole number" if self.type == "int" else "a number"
+            unit = f" {self.unit}" if self.unit else ""
+            return f"{kind} from {self.low:g} to {self.high:g}{unit}"
+        return {"model": "a Model", "text": "a name", "bool": "True or False", "names": "a list of names"}[self.type]
+
+    def _in_range(self, value: Any) -> bool:
+        if not math.isfinite(value):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+@cache
+def knobs() -> Mapping[str, Knob]:
+    """Every knob by name, in the order of the table."""
+    rows = tomllib.loads(files("pertoken.state").joinpath("knobs.toml").read_text(encoding="utf-8"))["knob"]
+    return {row["name"]: Knob(**{**row, "values": tuple(row.get("values", ()))}) for row in rows}
+
+
+def checked(changes: Mapping[str, object]) -> dict[str, Any]:
+    """Return the changes with each value as it is stored.
+
+    Raises UnknownKnob for a name that is not a knob, InvalidEdit for a value that is not possible.
+    """
+    for name in changes:
+        if name not in knobs():
+            raise UnknownKnob(f"{name!r} is not a knob of a deployment; known: {', '.join(knobs())}")
+    return {name: knobs()[name].check(value) for name, value in changes.items()}
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
