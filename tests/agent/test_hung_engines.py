@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -83,13 +83,14 @@ def test_servers_that_never_answer_hold_up_neither_a_start_nor_new_settings_nor_
             agent_engines=urls,
         )
         recorder = Recorder(where, settings, Drivers())  # type: ignore[arg-type]
-        took_s = {}
-        for name, step in {
+        steps: dict[str, Callable[[], None]] = {
             "start": recorder.begin,
             "settings": lambda: recorder.apply(replace(settings, agent_interval=2)),
             "tick": recorder.tick,
             "end": lambda: recorder.end(damaged=False),
-        }.items():
+        }
+        took_s = {}
+        for name, step in steps.items():
             started = time.monotonic()
             step()
             took_s[name] = time.monotonic() - started

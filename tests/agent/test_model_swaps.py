@@ -57,6 +57,25 @@ def test_a_model_that_its_page_names_is_taken_at_once_and_each_has_its_own_token
     assert found == {"old": 30 + 5, "new": 9}
 
 
+def test_series_of_the_model_before_that_stay_on_the_page_count_to_their_end_and_no_longer() -> None:
+    def page(**counts: int) -> bytes:
+        return "".join(LABELLED["vllm"].format(model, count) for model, count in counts.items()).encode()
+
+    steps = (page(old=100), page(old=130), page(old=134, new=7), page(old=134, new=9), page(old=134, new=20))
+    replies: dict[str, bytes | tuple[int, bytes]] = {}
+    with answering(lambda connection, path: pages(replies)(connection, path)) as url:
+        reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(), processes=lambda: HostProcesses({}))
+        kept, found = memory(), list[tuple[str | None, int | None]]()
+        for n, replies["/metrics"] in enumerate(steps):
+            reading = read_one(reader)
+            tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), COST if n else None)
+            rows = [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+            found += [(reading.served_model, row.generated_tokens) for row in rows]
+        assert found == [("old", 30), ("old", 4), ("new", 9), ("new", 11)]
+        replies["/metrics"] = page(old=135, new=21)
+        assert read_one(reader).fault_kind == "several_models"
+
+
 def test_a_model_that_only_the_api_names_is_taken_within_seconds_and_the_api_is_not_asked_each_time() -> None:
     page = b"llamacpp:prompt_tokens_total 1\nllamacpp:tokens_predicted_total 1\n"
     replies: dict[str, bytes | tuple[int, bytes]] = {"/metrics": page}

@@ -68,6 +68,8 @@ class EngineReader:
         """What the last page's headers told of its process."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
         """By model, of the last page: the life it was of, and its counters."""
+        self._swapped: dict[str, dict[str, int]] = {}
+        """Models that are served no more while their series stay on the page, with their last counters."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
@@ -111,14 +113,32 @@ class EngineReader:
         return readings
 
     def _parts(self, page: Page) -> dict[str | None, Page]:
-        """The page by model, for an engine of several; else all of it. Raises ScrapeError for counts of several."""
+        """The page by model, for an engine of several; else of the one that is served.
+
+        Series of a model that was swapped for another may stay on the page. The page that shows the new model first
+        still counts for the old one, so that its last tokens are its own; the next counts for the new one, from 0.
+        Raises ScrapeError for counts of several models that may all be served.
+        """
         models, label = self._adapter.models(page), self._adapter.model_label
         if self._adapter.several and label is not None and models:
             return {model: page.only(label, model) for model in models}
-        if len(models) > 1:
-            shown = ", ".join(models)
-            raise ScrapeError("several_models", f"{self._url}: counts of several models on one page: {shown}")
-        return {None: page}
+        if len(models) <= 1 or label is None:
+            self._swapped = {model: counts for model, counts in self._swapped.items() if model in models}
+            return {None: page}
+        parts = {model: page.only(label, model) for model in models}
+        still = {
+            model for model, counts in self._swapped.items() if self._adapter.read(parts[model]).counters == counts
+        }
+        served = set(models) - still
+        now = self._identities[None][0].served_model if None in self._identities else None
+        if len(served) == 2 and now in served and not self._swapped:
+            self._swapped[now] = self._adapter.read(parts[now]).counters
+            return {None: parts[now]}
+        if len(served) != 1:
+            raise ScrapeError(
+                "several_models", f"{self._url}: counts of several models on one page: {', '.join(models)}"
+            )
+        return {None: parts[served.pop()]}
 
     def _reading(self, model: str | None, page: Page, identity: Identity, latencies: bool) -> EngineReading:
         values = self._adapter.read(page)
