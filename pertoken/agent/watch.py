@@ -118,10 +118,7 @@ class Watch:
 
         if self._find:
             seen = discover(processes(), self._kind, self._endpoints)
-            for endpoint in seen.endpoints:
-                # Bound to one address and to all of them: which of the two answers is up to the kernel.
-                twice = endpoint.base_url in found
-                found[endpoint.base_url] = replace(found[endpoint.base_url], contested=True) if twice else endpoint
+            found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
             gaps += seen.gaps
         known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
         for url in self._urls:
@@ -176,11 +173,13 @@ class Watch:
         self._awaited = set()
         for endpoint in self._endpoints:
             url = endpoint.base_url
-            engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits))
+            engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits), endpoint)
             if engine.under_way:
                 continue
-            if _process(engine.reader.endpoint) != _process(endpoint):
-                engine.reader = EngineReader(endpoint, self._limits)
+            if engine.found is not endpoint:  # by a later look; until then a reader follows its server by itself
+                engine.found = endpoint
+                if _process(engine.reader.endpoint) != _process(endpoint):
+                    engine.reader = EngineReader(endpoint, self._limits)
             engine.under_way = True
             if engine.took_s < patience_s:
                 self._awaited.add(engine)
@@ -221,6 +220,8 @@ class _Engine:
     """A server that is read: at most one read is under way. Its thread owns `reader` meanwhile."""
 
     reader: EngineReader
+    found: Endpoint
+    """What the last look found, which the reader began with or agrees with."""
     under_way: bool = False
     reads_well: bool = False
     """Whether all of it could be read the last time."""

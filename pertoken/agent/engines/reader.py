@@ -103,7 +103,7 @@ class EngineReader:
         parts = self._parts(page)
         told = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
         readings = tuple(self._reading(model, part, told[model][0], latencies) for model, part in parts.items())
-        if not begun_again and not unsure and any(self._anew(reading) for reading in readings):
+        if self._counted and not (begun_again or unsure) and any(self._anew(reading) for reading in readings):
             return self._read(latencies=True, begun_again=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
