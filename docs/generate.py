@@ -8,7 +8,8 @@ import click
 from docs import accuracy, queueing
 from pertoken.advisor.rules import load_rules
 from pertoken.agent.engines import ADAPTERS, words
-from pertoken.agent.engines.adapter import Counter, Metric
+from pertoken.agent.engines.adapter import Adapter, Counter, Metric
+from pertoken.agent.engines.reader import MODEL_S
 from pertoken.cli import main as cli
 from pertoken.config import Settings
 from pertoken.config_file import meanings
@@ -112,6 +113,7 @@ def _engines() -> str:
             lines.append(f"Without counters: {each.metrics_off}.\n")
         if each.never_read:
             lines.append(f"`{each.never_read}` is never read: that would take it from whoever reads it.\n")
+        lines.append(f"A model that is swapped in a living server is {_swap(each)}.\n")
         if each.at_finish:
             listed = ", ".join(f"`{word}`" for word in sorted(each.at_finish))
             lines.append(f"Counted when a request finishes, so short windows lag: {listed}.\n")
@@ -132,6 +134,16 @@ def _engines() -> str:
             lines += ["| word | names, newest first |", "|---|---|"]
             lines += [f"| `{metric.word}` | {_names(metric)} |" for metric in metrics]
     return "\n".join(lines) + "\n"
+
+
+def _swap(adapter: Adapter) -> str:
+    if adapter.metrics_path is None:
+        return "seen at each reading"
+    if adapter.model_label is None:
+        return (
+            f"seen within {MODEL_S} s, at once where its counters begin again; until then it counts as the one before"
+        )
+    return f"seen at the next page (`{adapter.model_label}`)"
 
 
 def _names(metric: Metric) -> str:

@@ -1,7 +1,8 @@
 """A real llama.cpp server for tests: xllamacpp in a process of its own, serving a tiny model of random weights.
 
-Run as a program it is that server (`python -m tests.llama MODEL PORT SLOTS METRICS`); it ends when its standard
-input does, so that it cannot outlive the test that started it.
+Run as a program it is that server (`python -m tests.llama MODEL HOST PORT SLOTS METRICS SHARED`); it ends when its
+standard input does, so that it cannot outlive the test that started it. A line on standard input (MODEL, tab, ALIAS)
+swaps the model in the living process.
 """
 
 import json
@@ -97,12 +98,24 @@ class Usage:
 class LlamaServer:
     """One server process on a port of loopback; stays on its port across restarts. Computes on one thread."""
 
-    def __init__(self, model: Path, *, metrics: bool = True, port: int | None = None, slots: int = SLOTS) -> None:
+    def __init__(
+        self,
+        model: Path,
+        *,
+        metrics: bool = True,
+        port: int | None = None,
+        slots: int = SLOTS,
+        host: str = "127.0.0.1",
+        shared: bool = False,
+    ) -> None:
+        """`shared`: other servers may listen on the same address (SO_REUSEPORT)."""
         self.model = model
         self.metrics = metrics
         self.slots = slots
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.host = host
+        self.shared = shared
+        self.url = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -114,7 +127,10 @@ class LlamaServer:
     def start(self) -> "LlamaServer":
         """Start it and wait until it serves."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.llama", self.model, str(self.port), str(self.slots), str(int(self.metrics))],
+            [
+                *(sys.executable, "-m", "tests.llama", str(self.model), self.host, str(self.port)),
+                *(str(self.slots), str(int(self.metrics)), str(int(self.shared))),
+            ],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -140,6 +156,16 @@ class LlamaServer:
         """End it and start another process on the same port."""
         self.kill()
         return self.start()
+
+    def swap(self, model: Path, alias: str) -> None:
+        """Serve another model in the same process, and wait until it is served."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(f"{model}\t{alias}\n".encode())
+        self._process.stdin.flush()
+        deadline = time.monotonic() + DEADLINE_S
+        while self._served() != alias:
+            assert time.monotonic() < deadline, "the server does not serve the other model"
+            time.sleep(0.02)
 
     def complete(self, prompt: list[int], generated: int) -> Usage:
         """One request of these prompt tokens that generates exactly `generated` tokens."""
@@ -184,6 +210,13 @@ class LlamaServer:
         headers = {"Content-Type": "application/json", "Connection": "close"}
         return urlopen(Request(f"{self.url}/completion", body, headers), timeout=DEADLINE_S)
 
+    def _served(self) -> str | None:
+        try:
+            with urlopen(f"{self.url}/v1/models", timeout=1) as reply:
+                return str(json.load(reply)["data"][0]["id"])
+        except (OSError, KeyError):
+            return None
+
     def _healthy(self) -> bool:
         try:
             with urlopen(f"{self.url}/health", timeout=1) as reply:
@@ -198,28 +231,34 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def serve(model: str, port: int, slots: int, metrics: bool) -> None:
+def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: bool) -> None:
     """Be the server until standard input ends."""
     import xllamacpp
 
-    params = xllamacpp.CommonParams()
-    params.model.path = model
-    params.model_alias = {ALIAS}
-    params.hostnames = ["127.0.0.1"]
-    params.port = port
-    params.n_parallel = slots
-    params.n_ctx = CONTEXT * slots
-    params.kv_unified = False
-    params.endpoint_metrics = metrics
-    params.warmup = False
-    params.cache_ram_mib = 0  # else every prompt a slot drops is copied aside
-    params.cpuparams.n_threads = 1
-    params.cpuparams_batch.n_threads = 1
-    server = xllamacpp.Server(params)
-    sys.stdin.buffer.read()
+    def started(model: str, alias: str) -> object:
+        params = xllamacpp.CommonParams()
+        params.model.path = model
+        params.model_alias = {alias}
+        params.hostnames = [host]
+        params.port = port
+        params.reuse_port = shared
+        params.n_parallel = slots
+        params.n_ctx = CONTEXT * slots
+        params.kv_unified = False
+        params.endpoint_metrics = metrics
+        params.warmup = False
+        params.cache_ram_mib = 0  # else every prompt a slot drops is copied aside
+        params.cpuparams.n_threads = 1
+        params.cpuparams_batch.n_threads = 1
+        return xllamacpp.Server(params)
+
+    server = started(model, ALIAS)
+    for line in sys.stdin:
+        del server
+        server = started(*line.rstrip("\n").split("\t"))
     del server
     os._exit(0)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1")
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "1", sys.argv[6] == "1")

@@ -18,7 +18,7 @@ from pertoken.agent.device_rows import (
     host_sample,
     vanished,
 )
-from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_step, gone_step
+from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_steps
 from pertoken.agent.epochs import follow
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment
@@ -73,13 +73,8 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         device_step(memory, before.get(reading.uuid), reading, host_id, probe.host.boot_ms, moment, baseline)
         for reading in (*probe.devices, *vanished(before, probe))
     ]
-    engines = [engine_step(memory, reading, host_id, moment, baseline) for reading in readings.engines]
-    here = {step.engine.engine_id for step in engines}
-    engines += [
-        gone_step(engine_id, before, memory, host_id, moment)
-        for engine_id, before in memory.engines.items()
-        if engine_id not in here
-    ]
+    engines, repeated, repeated_events = engine_steps(memory, readings.engines, host_id, moment, baseline)
+    readings = replace(readings, gaps=(*readings.gaps, *repeated)) if repeated else readings
     gpu = _gpu_holdings(memory, devices, engines)
     holdings = gpu | _cpu_holdings(memory, devices, engines, gpu, readings.cpu_time_ms)
     epochs = _epochs(memory, devices, engines, holdings, moment.ts)
@@ -89,7 +84,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         samples += [step.sample for step in devices]
         samples += [host_sample(memory, probe, moment), _agent_sample(memory, probe, cost, moment)]
         for step in engines:
-            if step.deployment and step.deployment.deployment_id in epochs:
+            if step.filed and step.deployment and step.deployment.deployment_id in epochs:
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
@@ -99,7 +94,13 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     states = [*(step.states for step in devices), *(step.states for step in engines)]
     rows = {step.row.uuid: step.row for step in devices}
     told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
-    events = [readings.events, told, *(step.events for step in devices), *(step.events for step in engines)]
+    events = [
+        readings.events,
+        told,
+        repeated_events,
+        *(step.events for step in devices),
+        *(step.events for step in engines),
+    ]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, readings.identity, __version__, memory.boot_ms, moment),
@@ -305,17 +306,17 @@ def _kept(
     baseline: bool,
 ) -> Memory:
     row_ends = dict(memory.row_ends)
-    owners = [tick.host.host_id, *(each.device_id for each in tick.devices)]
-    owners += [each.deployment_id for each in tick.deployments]
-    for owner in owners:
+    owners = {owner: moment for owner in (tick.host.host_id, *(each.device_id for each in tick.devices))}
+    owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
+    for owner, at in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
         if not baseline:
-            row_ends[owner] = moment.monotonic_ms
+            row_ends[owner] = at.monotonic_ms
         elif owner in memory.known_owners:
             row_ends[owner] = moment.monotonic_ms - memory.away_ms
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if _runs(step)}
-    taken = {step.engine.engine_id: moment for step in engines if step.states}
+    taken = {step.engine.engine_id: step.at for step in engines if step.states}
     return replace(
         memory,
         monotonic_ms=moment.monotonic_ms,

@@ -29,6 +29,7 @@ def taken_over(before: Before, probe: ProbeReading, now_ms: int) -> tuple[Memory
         boot_ms=boot_ms(),
         begun={key: start_ms + shift_ms for key, start_ms in before.begun(host_id).items()},
         away_ms=0 if last_ts is None else max(0, min(now_ms - last_ts * 1000, now_ms - probe.host.boot_ms)),
+        engine_urls=before.engine_urls(host_id),
         counters=counters,
         buckets=buckets,
         known_owners=before.known_owners(host_id),

@@ -191,7 +191,7 @@ class _Daemon:
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
     def _look(self) -> None:
-        self._recorder.look()
+        self._recorder.start_look()
 
     def _check(self) -> None:
         try:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter
 from pertoken.agent.processes import Address, HostProcesses, Process
+from pertoken.agent.published import reached_at
 from pertoken.agent.ranks import joined, with_ray_workers
 from pertoken.agent.readings import Endpoint, Gap
 from pertoken.catalog.knobs import (
@@ -70,7 +71,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
             else:
                 gaps.append(found)
             claimed.update(group)
-    hidden = len(host.unowned)
+    hidden = len(set(host.unowned))
     for process in host.processes.values():
         if process.pid in claimed or not process.listening:
             continue
@@ -80,8 +81,8 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
             if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
                 asked = _asked(process.listening, adapter.kind, process, before, ask_kind)
                 if asked is not None:
-                    empty = Endpoint(adapter.kind, _url(asked), "process", _port(asked))
-                    endpoints.append(_with_process(empty, process, host.group(process.pid)))
+                    group = host.group(process.pid)
+                    endpoints.append(_with_process(_listener(adapter.kind, asked, host, group), process, group))
     if hidden:
         gaps.append(
             Gap(
@@ -99,21 +100,25 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
     """The endpoint with the process that listens there now, if it is one of this host that can be seen."""
     empty = Endpoint(endpoint.kind, endpoint.base_url, endpoint.found_by, endpoint.port)
-    owners = [
-        process.pid
-        for process in host.processes.values()
-        if any(_leads_to(endpoint, address, host.own_ips) for address in process.listening)
-    ]
+    owners: dict[int, Address] = {}
+    for process in host.processes.values():
+        address = next((each for each in process.listening if _leads_to(endpoint, each, host.own_ips)), None)
+        if address is not None:
+            owners[process.pid] = address
     if not owners:
         return empty
     for root in _roots(host, ADAPTERS[endpoint.kind]):
         group = host.group(root.pid)
-        if any(pid in group for pid in owners):
-            return _with_process(empty, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
-    library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(min(owners)) or ()
+        owner = next((pid for pid in owners if pid in group), None)
+        if owner is not None:
+            contested = replace(empty, contested=host.rivals(group, owners[owner]) > 0)
+            return _with_process(contested, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
+    owner = min(owners)
+    library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(owner) or ()
     certain = library is not None and any(library.search(path) for path in mapped)
-    found = _with_process(empty, host.processes[min(owners)], host.group(min(owners)))
-    return replace(found, certain=certain)
+    group = host.group(owner)
+    contested = replace(empty, certain=certain, contested=host.rivals(group, owners[owner]) > 0)
+    return _with_process(contested, host.processes[owner], group)
 
 
 def _of_group(
@@ -141,8 +146,7 @@ def _of_group(
         others = [] if says or told else listening
         address = _asked(others or hidden, kind, root, before, ask_kind)
     if address is not None:
-        tls = tls_argument(kind, root.argv)
-        empty = Endpoint(kind, _url(address, tls), "process", _port(address))
+        empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
         return _with_process(empty, root, group, root.argv, environment)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
@@ -215,19 +219,18 @@ def _with_process(
     )
 
 
-def _port(address: Address) -> int | None:
-    if address.reached is None:
-        return address.port
-    ip, port = address.reached
-    return port if ipaddress.ip_address(ip).is_loopback else None
+def _listener(kind: str, address: Address, host: HostProcesses, group: Sequence[int], tls: bool = False) -> Endpoint:
+    """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
+    ip, port = address.reached or (address.ip, address.port)
+    here = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
+    contested = host.rivals(group, address) > 0
+    return Endpoint(kind, _url(address, tls), "process", port if here else None, contested=contested)
 
 
 def _url(address: Address, tls: bool = False) -> str:
-    ip, port = address.reached or (address.ip, address.port)
-    parsed = ipaddress.ip_address(ip)
-    if parsed.is_unspecified:
-        parsed = ipaddress.ip_address("127.0.0.1" if parsed.version == 4 else "::1")
-    host = str(parsed) if parsed.version == 4 else f"[{parsed}]"
+    bound, port = address.reached or (address.ip, address.port)
+    ip = reached_at(bound)
+    host = f"[{ip}]" if ":" in ip else ip
     return f"{'https' if tls else 'http'}://{host}:{port}"
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import psutil
 
 from pertoken.agent.containers import container_of
+from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Seen
 from pertoken.agent.identity import HostIdentity
@@ -64,8 +65,15 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
     for device in look.probe.devices:
         found += of_device(device)
+    read_at: dict[int, str] = {}
     for engine in look.engines:
-        found += of_engine(engine)
+        url = engine.endpoint.base_url
+        first = read_at.setdefault(engine_id_of(0, engine.endpoint, {}), url)
+        if first == url:
+            found += of_engine(engine)
+        else:
+            text = f"the same address as {first}, where it is read already"
+            found.append(Finding("engine", url, False, text, "name each server once in agent.engines"))
     if not look.engines:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")

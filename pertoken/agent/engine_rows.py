@@ -1,16 +1,16 @@
 """One engine's reading as rows: who it is, what its counters grew by, and what could not be seen."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
-from pertoken.agent.readings import EngineReading, Gap
+from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
     CounterState,
@@ -35,7 +35,11 @@ class EngineStep:
     deployment: DeploymentRow | None
     reading: EngineReading
     span: Span
+    at: Moment
+    """When it was read: what its row reaches to."""
     usable: bool
+    filed: bool = True
+    """Whether it has a row in this tick; the next one covers this tick's time too where it has none."""
     complete: bool = True
     restarted: bool = False
     words: Mapping[str, int | None] = field(default_factory=dict)
@@ -82,19 +86,34 @@ class EngineStep:
         )
 
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) -> int:
+    """Return the id of an engine: of its host, its kind and its address.
 
+    `stored`: base URLs of this host's engines in the database, by engine id, as this agent found them at its start.
 
-def engine_id_of(host_id: int, reading: EngineReading) -> int:
-    """The id of a server: its host, kind and address; by its port if it is of this host, whether it runs or not.
+    One address is one engine, whichever process answers there: an engine keeps its id when it is restarted, when the
+    agent is, and when it is found by its process after it was named by its URL. 127.0.0.1, `localhost` and a socket
+    bound to every address are the same address; one process found at several addresses is read at one (`watch`). Two
+    addresses with the same port (two network cards, IPv4 and IPv6, an alias) are two engines.
 
-    Of one whose page counts for several models, each has an id.
+    Ids used to be of the port alone. That id still names the engine at 127.0.0.1, or the one address it is stored
+    with, so that databases go on; every other address has an id of its own. An engine whose page counts for several
+    models has an id for each of them.
     """
-    endpoint = reading.endpoint
-    here = endpoint.found_by == "process" or urlsplit(endpoint.base_url).hostname in _LOOPBACK
-    address = endpoint.port if here and endpoint.port else endpoint.base_url
     which = () if endpoint.model is None else (endpoint.model,)
-    return stable_id("engine", host_id, endpoint.kind, address, *which)
+    if endpoint.port is not None:
+        by_port = stable_id("engine", host_id, endpoint.kind, endpoint.port, *which)
+        if _place(endpoint.base_url) == _place(stored.get(by_port, "http://127.0.0.1")):
+            return by_port
+    return stable_id("engine", host_id, endpoint.kind, endpoint.base_url, *which)
+
+
+@lru_cache(256)
+def _place(base_url: str) -> tuple[str, str]:
+    """Host and path of a URL: what tells apart two engines on one port."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    return "127.0.0.1" if host == "localhost" else host, parts.path.rstrip("/")
 
 
 @cache
@@ -103,44 +122,65 @@ def bucket_set_id(bounds: tuple[float, ...]) -> int:
     return stable_id("buckets", *map(repr, bounds))
 
 
+def engine_steps(
+    memory: Memory, readings: Iterable[EngineReading], host_id: int, moment: Moment, baseline: bool
+) -> tuple[list[EngineStep], list[Gap], list[Event]]:
+    """Return the step of every engine known now, and what to report of readings that are of an engine already read.
+
+    Two readings with one id are one server named twice where its process cannot be seen: the first is taken.
+    """
+    steps: dict[int, EngineStep] = {}
+    gaps: list[Gap] = []
+    events: list[Event] = []
+    for reading in readings:
+        engine_id = engine_id_of(host_id, reading.endpoint, memory.engine_urls)
+        before = memory.engines.get(engine_id)
+        if engine_id in steps:
+            url, taken = reading.endpoint.base_url, steps[engine_id].reading.endpoint.base_url
+            reason = f"{url} is the address of an engine that is already read at {taken}, so it was not counted"
+            gaps.append(Gap(f"engine {url}", "failing", reason, "name each server once in agent.engines"))
+            events.append(Event("engine_named_twice", reason, engine_id))
+        elif reading.fault_kind != LATE:
+            steps[engine_id] = engine_step(memory, reading, host_id, moment, baseline)
+        elif before is not None:
+            steps[engine_id] = late_step(engine_id, before, memory, host_id, moment)
+    for engine_id, before in memory.engines.items():
+        if engine_id not in steps:
+            steps[engine_id] = gone_step(engine_id, before, memory, host_id, moment)
+    return list(steps.values()), gaps, events
+
+
 def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Moment, baseline: bool) -> EngineStep:
     """What changed for one engine since its last usable page.
 
     With `baseline`, counters already known are left for the first real tick to take.
     """
     endpoint = reading.endpoint
-    engine_id = engine_id_of(host_id, reading)
+    engine_id = engine_id_of(host_id, endpoint, memory.engine_urls)
     before = memory.engines.get(engine_id)
     usable = reading.fault is None
-    engine = EngineRow(
-        engine_id=engine_id,
-        host_id=host_id,
-        kind=endpoint.kind,
-        base_url=endpoint.base_url,
-        port=endpoint.port,
-        pid=endpoint.pid,
-        process_start_ms=endpoint.process_start_ms,
-        version=reading.version or (before.version if before else None),
-        found_by=endpoint.found_by,
-    )
+    if reading.read_ms is not None:
+        moment = moment.earlier(reading.read_ms)
+    engine = _engine(engine_id, host_id, endpoint, reading.version or (before.version if before else None))
     deployment = _deployment(engine, reading, before)
     if not usable:
         span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
         gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
         event = Event(f"engine_{reading.fault_kind}", f"{endpoint.base_url}: {reading.fault}", engine_id)
-        return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), events=(event,))
+        return EngineStep(engine, deployment, reading, span, moment, usable=False, gaps=(gap,), events=(event,))
     known = memory.counters.get(engine_id, {})
     if baseline and known:
-        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
+        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
     advance = _advance(memory, reading, engine_id, moment)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
-        return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
+        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
     words = tokens(counters.word_totals(counted_deltas))
     restarted = advance.reset is not None
     since = endpoint.process_start_ms if restarted else None
-    span = memory.span(deployment.deployment_id, moment, since) if deployment else Span(0, 0)
+    page_ms = memory.pages[engine_id].monotonic_ms if engine_id in memory.pages else None
+    span = memory.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
     counted = {word: delta for word, delta in words.items() if word in COUNTED and delta}
     counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
     if reading.gauges.get("awake") == 0 and span.observed_ms:
@@ -150,6 +190,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         deployment,
         reading,
         span,
+        moment,
         usable=True,
         complete=advance.complete,
         restarted=restarted,
@@ -203,24 +244,36 @@ def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, start_ms
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
+def late_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
+    """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
+    engine = _engine(engine_id, host_id, before.endpoint, before.version)
+    gaps = (memory.gaps or {}).get(engine_id, ())
+    deployment = _deployment(engine, before, before)
+    return EngineStep(engine, deployment, before, Span(0, 0), moment, usable=False, filed=False, gaps=gaps)
+
+
 def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
     """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
     endpoint = before.endpoint
-    engine = EngineRow(
-        engine_id,
-        host_id,
-        endpoint.kind,
-        endpoint.base_url,
-        endpoint.port,
-        endpoint.pid,
-        endpoint.process_start_ms,
-        before.version,
-        endpoint.found_by,
-    )
+    engine = _engine(engine_id, host_id, endpoint, before.version)
     deployment = _deployment(engine, before, before)
     span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
-    return EngineStep(engine, deployment, before, span, usable=False, complete=False, events=(event,))
+    return EngineStep(engine, deployment, before, span, moment, usable=False, complete=False, events=(event,))
+
+
+def _engine(engine_id: int, host_id: int, endpoint: Endpoint, version: str | None) -> EngineRow:
+    return EngineRow(
+        engine_id=engine_id,
+        host_id=host_id,
+        kind=endpoint.kind,
+        base_url=endpoint.base_url,
+        port=endpoint.port,
+        pid=endpoint.pid,
+        process_start_ms=endpoint.process_start_ms,
+        version=version,
+        found_by=endpoint.found_by,
+    )
 
 
 def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading | None) -> DeploymentRow | None:

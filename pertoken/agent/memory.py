@@ -1,7 +1,7 @@
 """What one tick leaves for the next, and the moments they happen at."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pertoken.agent.attribution import Holding
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
@@ -19,6 +19,10 @@ class Moment:
     wall_ms: int
     monotonic_ms: int
     interval_s: int
+
+    def earlier(self, monotonic_ms: int) -> "Moment":
+        """Return an earlier time that is filed with the same tick."""
+        return replace(self, wall_ms=self.wall_ms - self.monotonic_ms + monotonic_ms, monotonic_ms=monotonic_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Memory:
     gaps: Mapping[int, tuple[Gap, ...]] | None = None
     """What could not be read, by owner: the capabilities were made of it."""
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
+    engine_urls: Mapping[int, str] = field(default_factory=dict)
+    """Base URLs of this host's engines as they were stored before this start, by engine id."""
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
     gpu_holdings: Mapping[int, tuple[Holding, ...]] = field(default_factory=dict)
@@ -71,15 +77,17 @@ class Memory:
             return moment.wall_ms - (moment.monotonic_ms - last.monotonic_ms)
         return 1000 * max((state.ts for state in self.counters.get(engine_id, {}).values()), default=moment.ts)
 
-    def span(self, owner_id: int, moment: Moment, since_ms: int | None = None) -> Span:
-        """What a row of `owner_id` covers now: back to its row before, or to the tick before for a new owner.
+    def span(self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None) -> Span:
+        """Return what a row of `owner_id` covers now: back to its row before, or to the tick before for a new owner.
 
-        `since_ms` (wall clock) cuts it to the life of a process.
+        `since_ms` (wall clock) cuts it to the life of a process. Observed is the time since the tick before, or since
+        `page_ms`, the monotonic time of the last page of an engine: its counters cover all the time between two pages.
         """
-        tick_ms = moment.monotonic_ms - (self.monotonic_ms if self.monotonic_ms is not None else moment.monotonic_ms)
-        end = self.row_ends.get(owner_id)
-        duration = tick_ms if end is None else moment.monotonic_ms - end
+        last_ms = self.monotonic_ms if self.monotonic_ms is not None else moment.monotonic_ms
+        end = self.row_ends.get(owner_id, last_ms)
+        duration = moment.monotonic_ms - end
         if since_ms is not None:
             duration = min(duration, moment.wall_ms - since_ms)
         duration = max(0, duration)
-        return Span(duration, min(duration, tick_ms, OBSERVED_TICKS * 1000 * moment.interval_s))
+        observed = moment.monotonic_ms - (last_ms if page_ms is None else page_ms)
+        return Span(duration, max(0, min(duration, observed, OBSERVED_TICKS * 1000 * moment.interval_s)))

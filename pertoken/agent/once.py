@@ -51,6 +51,7 @@ class Looker:
 
     def __init__(self, settings: Settings) -> None:
         limits = Limits.of(settings)
+        self._wait_s = 2 * limits.timeout_s  # a page, and what the engine is asked beside it
         self._drivers = Drivers(settings.agent_probes)
         self._watch = Watch(settings.agent_engines, settings.agent_discover, limits)
         self._identity = Identity(settings.agent_cloud_metadata)
@@ -60,7 +61,7 @@ class Looker:
     def look(self) -> Look:
         """Read everything now; drivers that do not answer are a gap."""
         probe, _ = self._drivers.read(processes=True, deadline_s=DEADLINE_S)
-        engines = self._watch.read()
+        engines = self._watch.read(wait_s=self._wait_s)
         gaps = (*self._watch.gaps, *self._identity.gaps)
         now_ms = round(time.time() * 1000)
         return Look(probe, engines, gaps, now_ms, round(time.monotonic() * 1000), self._identity.known)

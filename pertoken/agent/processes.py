@@ -28,7 +28,7 @@ class Address:
     port: int
     reached: tuple[str, int] | None = None
     """Where it is reached from here, if it is in another network namespace, as in a container: the address of that
-    namespace, or the port of this host that is published for it."""
+    namespace, or the address and port of this host that are published for it."""
     also: tuple[tuple[str, int], ...] = ()
     """Where else it is reached from here."""
 
@@ -50,13 +50,24 @@ class HostProcesses:
 
     processes: Mapping[int, Process]
     unowned: tuple[Address, ...] = ()
-    """Listening ports whose process cannot be seen with this agent's rights."""
+    """Listening sockets whose process cannot be seen with this agent's rights; several may have one address."""
     libraries: Callable[[int], frozenset[str] | None] = lambda pid: frozenset()
     """Files mapped into a process; None if that may not be seen."""
     environment: Callable[[int, Collection[str]], Mapping[str, str]] = lambda pid, names: {}
     """These variables of a process's environment, as far as they may be seen."""
     own_ips: frozenset[str] = frozenset({"127.0.0.1", "::1"})
     """Addresses that lead to this host."""
+
+    def rivals(self, pids: Collection[int], address: Address) -> int:
+        """Return how many sockets of other processes than `pids` listen on `address` too (SO_REUSEPORT).
+
+        The kernel hands each connection to any one of them. A socket that processes inherited is one socket.
+        """
+        owners = [process.pid for process in self.processes.values() if address in process.listening]
+        others = [pid for pid in owners if pid not in pids]
+        hidden = self.unowned.count(address)
+        # Where none of `pids` is seen to own one, theirs is among the hidden ones.
+        return len(others) + (hidden if len(others) < len(owners) else max(0, hidden - 1))
 
     def group(self, root: int) -> tuple[int, ...]:
         """`root` and all processes it started, directly or not, by rising pid."""
@@ -146,16 +157,16 @@ def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) 
             continue
         seen.add(namespace)
         if forwards is None:
-            forwards = rootless_ports(argvs, namespaces, own, _own_ports, _parent)
+            forwards = rootless_ports(argvs, namespaces, own, _own_addresses, _parent)
         ips = _ips(pid)
         for inode, address in _listening(str(pid)).items():
             ip = ipaddress.ip_address(address.ip)
-            ports = [published[each, address.port] for each in ips if (each, address.port) in published]
-            ports += forwarded(forwards.get(namespace, ()), address.port)
+            outer = [way for each in ips for way in published.get((each, address.port), ())]
+            outer += forwarded(forwards.get(namespace, ()), address.port)
             direct = () if ip.is_loopback else ips if ip.is_unspecified else (address.ip,)
             # An address that a user-mode network gives is not one that this host knows.
             routed = () if namespace in forwards else tuple((each, address.port) for each in direct)
-            ways = (*(("127.0.0.1", port) for port in ports), *routed)
+            ways = (*outer, *routed)
             if ways:
                 found[inode] = replace(address, reached=ways[0], also=ways[1:])
     return found
@@ -166,11 +177,11 @@ def _parent(pid: int) -> int | None:
     return None if stat is None else int(stat[1])
 
 
-def _own_ports(pid: int) -> frozenset[int]:
-    """Ports of this network namespace on which a process listens."""
+def _own_addresses(pid: int) -> frozenset[tuple[str, int]]:
+    """(address, port) pairs of this network namespace on which a process listens."""
     listening = _listening("self")
     owned, _ = _owned(listening, [pid])
-    return frozenset(address.port for address in owned.get(pid, ()))
+    return frozenset((address.ip, address.port) for address in owned.get(pid, ()))
 
 
 def _namespace(process: str) -> str | None:
@@ -232,7 +243,7 @@ def _owned(listening: dict[bytes, Address], pids: list[int]) -> tuple[dict[int, 
                     address = left.pop(os.readlink(entry.path), None)  # noqa: PTH115 - a Path for each is slow
                     if address is not None:
                         owned.setdefault(pid, set()).add(address)
-    return owned, tuple(dict.fromkeys(left.values()))
+    return owned, tuple(left.values())
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:

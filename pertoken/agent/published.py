@@ -1,5 +1,6 @@
-"""Ports of this host that lead into containers, as the processes that forward them tell."""
+"""Addresses of this host that lead into containers, read from the command lines of the processes that forward them."""
 
+import ipaddress
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,36 +11,59 @@ from pathlib import PurePath
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A port of this host that leads into a network namespace; `inner` is the port there, None if nothing tells."""
+    """A port of this host that leads into a network namespace."""
 
     port: int
     inner: int | None = None
+    """Port inside the namespace; None if nothing reports it."""
+    ip: str = "127.0.0.1"
+    """Address of this host at which the port is reached."""
 
 
-def docker_ports(argvs: Iterable[tuple[str, ...]]) -> dict[tuple[str, int], int]:
-    """Ports of this host by the container's (address, port) they lead to, as Docker's proxies tell them."""
-    found = {}
+def docker_ports(argvs: Iterable[tuple[str, ...]]) -> dict[tuple[str, int], tuple[tuple[str, int], ...]]:
+    """Return where containers are reached: their (address, port) to (address, port) pairs of this host.
+
+    Read from the arguments of Docker's proxies. A port published on every address is reached at loopback, which comes
+    first; one published on a single address is reached at that address alone.
+    """
+    published: dict[tuple[str, int], set[tuple[str, int]]] = {}
     for argv in argvs:
         if argv and argv[0].endswith("docker-proxy"):
-            told = dict(pairwise(argv[1:]))
+            options = dict(pairwise(argv[1:]))
             with suppress(KeyError, ValueError):
-                found[told["-container-ip"], int(told["-container-port"])] = int(told["-host-port"])
-    return found
+                inner = options["-container-ip"], int(options["-container-port"])
+                outer = reached_at(options.get("-host-ip", "0.0.0.0")), int(options["-host-port"])
+                published.setdefault(inner, set()).add(outer)
+    return {
+        inner: tuple(sorted(outers, key=lambda outer: (not ipaddress.ip_address(outer[0]).is_loopback, outer)))
+        for inner, outers in published.items()
+    }
+
+
+def reached_at(ip: str) -> str:
+    """Return the address at which a socket bound to `ip` is reached from this host: loopback if it is bound to any.
+
+    Raises ValueError if `ip` is not an address.
+    """
+    address = ipaddress.ip_address(ip)
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "::1"
+    return str(address)
 
 
 def rootless_ports(
     argvs: Mapping[int, tuple[str, ...]],
     namespaces: Mapping[int, str | None],
     own: str | None,
-    ports: Callable[[int], frozenset[int]],
+    listening: Callable[[int], frozenset[tuple[str, int]]],
     parent: Callable[[int], int | None],
 ) -> dict[str, tuple[Forward, ...]]:
-    """Ports of this host by the network namespace they lead into, where containers run without root.
+    """Return the ports of this host that lead into network namespaces of containers run without root, by namespace.
 
     Podman's `rootlessport` listens here and has a child of the same program inside; `pasta` and `slirp4netns` name
-    the namespace, and pasta its ports. `ports` tells on which ports of this host a process listens, `parent` who
-    started it. A namespace that one of them serves has no address of its own that this host could reach, so it is
-    in the answer even without a port.
+    the namespace, and pasta its ports. `listening` returns the (address, port) pairs of this host on which a process
+    listens, `parent` the process that started it. A namespace that one of them serves has no address of its own that
+    this host could reach, so it is in the answer even without a port.
     """
     found: dict[str, list[Forward]] = {}
     for pid, argv in argvs.items():
@@ -47,18 +71,23 @@ def rootless_ports(
         if program.startswith("rootlessport"):
             namespace, outside = namespaces.get(pid), parent(pid)
             if namespace not in (own, None) and outside is not None and namespaces.get(outside) == own:
-                found.setdefault(str(namespace), []).extend(Forward(port) for port in sorted(ports(outside)))
+                outer = sorted(listening(outside))
+                found.setdefault(str(namespace), []).extend(Forward(port, ip=reached_at(ip)) for ip, port in outer)
         elif program in ("pasta", "pasta.avx2", "slirp4netns") and (named := _named(argv, namespaces)):
-            told = [Forward(*each) for each in _pasta(argv)] if program != "slirp4netns" else []
-            found.setdefault(named, []).extend(told)
+            found.setdefault(named, []).extend(_pasta(argv) if program != "slirp4netns" else ())
     return {namespace: tuple(dict.fromkeys(each)) for namespace, each in found.items()}
 
 
-def forwarded(forwards: Sequence[Forward], inner: int) -> list[int]:
-    """Ports of this host that lead to a port inside: those that say so, else of the same number, else the only one."""
-    told = [each.port for each in forwards if each.inner == inner]
-    silent = [each.port for each in forwards if each.inner is None]
-    return told or [port for port in silent if port == inner] or (silent if len(silent) == 1 else [])
+def forwarded(forwards: Sequence[Forward], inner: int) -> list[tuple[str, int]]:
+    """Return the (address, port) pairs of this host that lead to a port inside a namespace.
+
+    Forwards that report this inner port; else those of the same number, else the only one.
+    """
+    exact = [each for each in forwards if each.inner == inner]
+    silent = [each for each in forwards if each.inner is None]
+    same = [each for each in silent if each.port == inner]
+    one = silent if len({each.port for each in silent}) == 1 else []
+    return [(each.ip, each.port) for each in exact or same or one]
 
 
 def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str | None:
@@ -75,16 +104,20 @@ def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str |
     return None
 
 
-def _pasta(argv: tuple[str, ...]) -> list[tuple[int, int]]:
-    """(port here, port inside) of its TCP forwards: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
+def _pasta(argv: tuple[str, ...]) -> list[Forward]:
+    """TCP forwards of pasta: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
 
-    Ranges and `auto` are left out: which of many leads to a server, nobody told.
+    Ranges and `auto` are left out: nothing reports which of many ports leads to a server. One address holds for all
+    ports of its option. Source: passt(1).
     """
-    found = []
+    forwards = []
     for flag, value in pairwise(argv):
         if flag in ("-t", "--tcp-ports"):
-            for each in value.split(","):
-                outer, _, inner = each.rpartition("/")[2].partition(":")
+            ip, slash, ports = value.rpartition("/")
+            ip = ip.partition("%")[0] if slash else ""
+            for each in ports.split(","):
+                outer, _, inner = each.partition(":")
                 if outer.isdecimal() and (inner or outer).isdecimal():
-                    found.append((int(outer), int(inner or outer)))
-    return found
+                    with suppress(ValueError):
+                        forwards.append(Forward(int(outer), int(inner or outer), reached_at(ip or "0.0.0.0")))
+    return forwards

@@ -25,7 +25,13 @@ def joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
         if not each.follows and (key in found or "rendezvous" not in each.knobs):
             key = each.base_url
         head = found.get(key)
-        found[key] = replace(head, pids=tuple(sorted({*head.pids, *each.pids}))) if head else each
+        if head is None:
+            found[key] = each
+            continue
+        # Bound to one address and to every one: which server answers is up to the kernel.
+        rival = key == each.base_url and each.pid not in head.pids and head.pid not in each.pids
+        pids = tuple(sorted({*head.pids, *each.pids}))
+        found[key] = replace(head, pids=pids, contested=head.contested or rival)
     return tuple(found.values())
 
 

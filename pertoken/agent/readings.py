@@ -190,6 +190,8 @@ class Endpoint:
     """Whether that process is known to be the server itself; else it may only listen for it, as a proxy does."""
     model: str | None = None
     """Which of the models on its page this is, where a page counts for several."""
+    contested: bool = False
+    """Whether other servers listen on the same address: each connection is answered by any one of them."""
     follows: bool = False
     """Whether these are ranks that another host leads: they answer nothing, and that host counts their tokens."""
 
@@ -200,6 +202,10 @@ class HistogramReading:
 
     upper_bounds: tuple[float, ...]
     counts: tuple[int, ...]
+
+
+LATE = "late"
+"""`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,5 +239,8 @@ class EngineReading:
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
-    """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`."""
+    """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`,
+    `several_servers`, `agent` (a defect of the reader), or `LATE`."""
     remedy: str | None = None
+    read_ms: int | None = None
+    """Monotonic time at which the page was there, if that was before this tick: it came late for the tick before."""

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Iterable
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.baseline import taken_over
@@ -19,6 +20,7 @@ from pertoken.agent.shipping import Shipping
 from pertoken.agent.ticks import lists_processes, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
+from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError
 from pertoken.store.place import Place
@@ -28,12 +30,14 @@ from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
+FIRST_LOOK_S = 0.5
+"""Longest wait for servers to be found, and then to be read, at a start or under new settings."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
 class Recorder:
-    """Records one host in one folder. For one thread; `look` and `check` have each a thread of their own."""
+    """Records one host in one folder. For one thread; `check` has a thread of its own."""
 
     def __init__(self, where: Place, settings: Settings, drivers: Drivers, told: tuple[Event, ...] = ()) -> None:
         """`told` are events of before. Raises StoreError if the folder cannot be written."""
@@ -42,6 +46,8 @@ class Recorder:
         self._writer = Writer(where, None if settings.store_max_mb is None else int(settings.store_max_mb * 1e6))
         self._identity = Identity(settings.agent_cloud_metadata)
         self._watch = _watch(settings)
+        self._lookers = Workers(1, "identity")
+        self._identified = threading.Event()
         self._upkeep = Upkeep(where, self._writer, settings, told)
         self._shipping = self._new_shipping()
         self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
@@ -56,13 +62,19 @@ class Recorder:
     # -- the one thread --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Lay the baseline: what is there, and counters never seen before. Raises StoreError."""
-        self.look()
+        """Lay the baseline: what is there, and counters never seen before. Raises StoreError.
+
+        Servers that do not answer soon are found in the background: whether they count from 0 then depends on when
+        their process started, not on when they were found.
+        """
+        self._look_briefly()
+        self._watch.start_read(patience_s=FIRST_LOOK_S)
         probe = self._probe(processes=True)
         now_ms = _wall_ms()
         self._memory, self._last_ts = taken_over(self._writer.before, probe[0], now_ms)
         moment = self._moment(max(now_ms // 1000, self._last_ts or 0))
-        tick, memory = assemble(self._memory, self._readings(*probe, latencies=True), moment, cost=None)
+        readings = self._readings(*probe, wait_s=FIRST_LOOK_S)
+        tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
         self._memory, self._listed_ts = memory, moment.ts
         self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
@@ -93,12 +105,12 @@ class Recorder:
 
     def apply(self, settings: Settings) -> None:
         """Take new settings. A new password or certificate of the server counts too."""
-        before, self._watch = self._watch, _watch(settings)
+        before, self._watch = self._watch, _watch(settings, self._watch.endpoints)
         before.close()
         if settings.agent_cloud_metadata != self.settings.agent_cloud_metadata:
             self._identity = Identity(settings.agent_cloud_metadata)
         self.settings = self._upkeep.settings = settings
-        self.look()
+        self._look_briefly()
         self._drivers.resume()
         if self._shipping is not None:
             self._shipping.close()
@@ -118,6 +130,7 @@ class Recorder:
         if self._shipping is not None:
             self._shipping.close()
         self._watch.close()
+        self._lookers.close()
         self._drivers.close()
         try:
             if not damaged:
@@ -130,12 +143,26 @@ class Recorder:
         if damaged:
             self._writer.abandon()
 
-    # -- threads of their own --------------------------------------------------------------------------------------
+    def start_look(self) -> None:
+        """Look for inference servers, and for what machine this is, in the background: either may take seconds."""
+        self._watch.start_look()
+        self._identified.clear()
+        self._lookers.submit(self._identify)
 
-    def look(self) -> None:
-        """Look for inference servers, and for what machine this is. May take seconds."""
-        self._watch.look()
-        self._identity.look()
+    def _identify(self) -> None:
+        try:
+            self._identity.look()
+        finally:
+            self._identified.set()
+
+    def _look_briefly(self) -> None:
+        """Start to look, and wait for what is found at once."""
+        until_s = time.monotonic() + FIRST_LOOK_S
+        self.start_look()
+        self._watch.wait(FIRST_LOOK_S)
+        self._identified.wait(max(0.0, until_s - time.monotonic()))
+
+    # -- a thread of its own ---------------------------------------------------------------------------------------
 
     def check(self, stop: threading.Event) -> None:
         """Check all that is stored, or until `stop`. Raises CorruptStore if the database must not be written on."""
@@ -149,6 +176,9 @@ class Recorder:
         interval_s, shipping = self.settings.agent_interval, self._shipping
         when = tick_time(time.time(), interval_s, self._last_ts)
         listing = lists_processes(when.ts, self._listed_ts, interval_s) or self._engines_changed()
+        # Engines answer while the sampler reads the devices.
+        patience_s = min(1.0, interval_s / 4)
+        self._watch.start_read(latencies=reads_latencies(when.ts, self._last_ts), patience_s=patience_s)
         probe, events = self._probe(processes=listing)
         if listing:
             self._listed_ts = when.ts
@@ -157,7 +187,7 @@ class Recorder:
         if shipping is not None:
             shipping.poll()
             events += shipping.events()
-        readings = self._readings(probe, events, latencies=reads_latencies(when.ts, self._last_ts))
+        readings = self._readings(probe, events, wait_s=patience_s)
         cpu_ms = _own_cpu_ms()
         cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
         tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
@@ -187,12 +217,15 @@ class Recorder:
         changed, self._seen = seen != self._seen, seen
         return changed
 
-    def _readings(self, probe: ProbeReading, events: tuple[Event, ...], *, latencies: bool) -> Readings:
-        engines = self._watch.read(latencies=latencies)
+    def _readings(self, probe: ProbeReading, events: tuple[Event, ...], *, wait_s: float) -> Readings:
+        engines = self._watch.take(wait_s=wait_s)
         host_id = host_id_of(probe)
         # Only several engines on the CPUs have to be told apart by their CPU time.
+        urls = self._memory.engine_urls
         times = (
-            {engine_id_of(host_id, each): cpu_time_ms(each.endpoint) for each in engines} if len(engines) > 1 else {}
+            {engine_id_of(host_id, each.endpoint, urls): cpu_time_ms(each.endpoint) for each in engines}
+            if len(engines) > 1
+            else {}
         )
         known = {key: ms for key, ms in times.items() if ms is not None}
         gaps = (*self._watch.gaps, *self._identity.gaps)
@@ -211,8 +244,8 @@ class Recorder:
         return Shipping(self._where.folder, server, self.settings.ship_every)
 
 
-def _watch(settings: Settings) -> Watch:
-    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings))
+def _watch(settings: Settings, known: Iterable[Endpoint] = ()) -> Watch:
+    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), known=known)
 
 
 def _own_cpu_ms() -> int:

@@ -40,6 +40,12 @@ class Before:
             )
             return {engine_id: start_ms for engine_id, start_ms in found}
 
+    def engine_urls(self, host_id: int) -> dict[int, str]:
+        """Return the base URL of every engine of this host, by engine id."""
+        with explained(self.place), self._connection.begin():
+            query = select(t.engine.c.engine_id, t.engine.c.base_url).where(t.engine.c.host_id == host_id)
+            return {row.engine_id: row.base_url for row in self._connection.execute(query)}
+
     def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
         """Epochs of this host that have not ended, newest last."""
         with explained(self.place), self._connection.begin():

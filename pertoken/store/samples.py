@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy import Table
@@ -20,6 +20,17 @@ class Stored:
     rollup: str | None
     values: Callable[[Any], tuple[Any, ...]]
     """Columns of the table in their order, of one sample."""
+
+    @cached_property
+    def key(self) -> Callable[[tuple[Any, ...]], Any]:
+        """Primary key of a row."""
+        names = [column.name for column in self.table.columns]
+        return itemgetter(*(names.index(column.name) for column in self.table.primary_key))
+
+    @cached_property
+    def owner_and_ts(self) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
+        """Owner and time of a row."""
+        return itemgetter(0, [column.name for column in self.table.columns].index("ts"))
 
     @cached_property
     def insert(self) -> str:

@@ -191,7 +191,7 @@ class Seals:
     @contextmanager
     def changing(self, sealed: Sealed, where: Sequence[str], values: Iterable[tuple[Any, ...]]) -> Iterator[None]:
         """Count the rows whose `where` columns equal one of `values` as they were before the block and after it."""
-        values = list(values)
+        values = list(dict.fromkeys(values))  # a row that is named twice is one row
         self.add(sealed, self.rows(sealed, where, values), -1)
         yield
         self.add(sealed, self.rows(sealed, where, values))

@@ -48,8 +48,7 @@ class TickWriter:
     def put(self, tick: rows.Tick) -> list[outbox.Mark]:
         """Insert a tick; returns what of it is to be shipped beside roll-ups. Followed by `stored` where it was."""
         self._put_now = self._identities(tick)
-        self._samples(tick)
-        events = self._memory(tick)
+        events = self._memory(tick, self._samples(tick))
         return self._marks(tick, events, identities=bool(self._put_now))
 
     def stored(self, tick: rows.Tick) -> None:
@@ -108,7 +107,9 @@ class TickWriter:
                 insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": each} for each in devices]
             )
 
-    def _samples(self, tick: rows.Tick) -> None:
+    def _samples(self, tick: rows.Tick) -> list[rows.Event]:
+        """Insert the samples; returns what to report of them."""
+        events: list[rows.Event] = []
         by_type = defaultdict(list)
         devices = {**self._devices_of, **{each.epoch_id: each.device_ids for each in tick.epochs}}
         for sample in folded(tick.samples, devices):
@@ -116,7 +117,16 @@ class TickWriter:
         dirty: set[Mark] = set()
         for kind, samples in by_type.items():
             stored = SAMPLES[kind]
-            values = [stored.values(sample) for sample in samples]
+            by_key: dict[Any, tuple[Any, ...]] = {}
+            for sample in samples:
+                row = stored.values(sample)
+                by_key.setdefault(stored.key(row), row)
+            values = list(by_key.values())
+            if len(values) < len(samples):
+                # A defect of whoever made the tick costs the rows of that owner, never the tick.
+                events.append(
+                    rows.Event("rows_twice", f"{stored.table.name}: of two rows with one key the first is kept")
+                )
             if self._seals is None:
                 names = [column.name for column in stored.table.columns]
                 self._connection.execute(insert(stored.table), [dict(zip(names, each, strict=True)) for each in values])
@@ -125,7 +135,7 @@ class TickWriter:
                 self._seals.add_samples(SEALED[stored.table.name], values)
             if stored.rollup is not None:
                 name = f"{stored.rollup}_1m"
-                dirty.update((name, row[0], bucket(each.ts, 60)) for row, each in zip(values, samples, strict=True))
+                dirty.update((name, owner, bucket(ts, 60)) for owner, ts in map(stored.owner_and_ts, values))
         self._add_missing(
             t.histogram_set,
             [
@@ -135,6 +145,7 @@ class TickWriter:
             ],
         )
         mark(self._connection, dirty, self._seals)
+        return events
 
     def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
         return [
@@ -145,8 +156,8 @@ class TickWriter:
             *((outbox.EVENT.name, each, 0) for each in events),
         ]
 
-    def _memory(self, tick: rows.Tick) -> list[int]:
-        """Counters, capabilities and events; returns the ids of the events."""
+    def _memory(self, tick: rows.Tick, more: list[rows.Event]) -> list[int]:
+        """Counters, capabilities and events, `more` events too; returns the ids of the events."""
         events = []
         for owner_id, series in tick.forgotten:
             self._connection.execute(
@@ -156,7 +167,7 @@ class TickWriter:
             )
         self._count(tick)
         self._put(t.capability, [{**columns_of(each), "since_ts": tick.ts} for each in tick.capabilities])
-        for each in tick.events:
+        for each in (*tick.events, *more):
             subject = each.subject_id or tick.host.host_id
             event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
             events.append(event_id)
@@ -184,7 +195,7 @@ class TickWriter:
                 statement = replacing(self._dialect, t.counter_state, ())
                 self._connection.execute(statement, [columns_of(each) for each in tick.counters])
             return
-        states = [_STATE(each) for each in tick.counters]
+        states = list({(each.owner_id, each.series): _STATE(each) for each in tick.counters}.values())
         self._seals.counters.drop(tick.forgotten)
         self._seals.counters.put(states)
         if states:

@@ -310,6 +310,25 @@ def test_every_way_that_leads_to_a_server_in_a_container_is_that_server() -> Non
     assert locate(Endpoint("vllm", "http://172.17.0.2:8080", "setting", 1), host(server, proxy)).pid is None
 
 
+def test_servers_that_one_address_leads_to_are_contested_and_children_of_one_server_are_not() -> None:
+    child = Process(12, 11, ("VLLM::APIServer_1",), 1100, (Address(LOOPBACK, 18000),))
+    rival = Process(21, 1, SERVE, 1000, (Address(LOOPBACK, 18000),))
+    anywhere = Process(31, 1, SERVE, 1000, (Address("0.0.0.0", 18000),))
+    server = Process(11, 1, SERVE, 1000, (Address(LOOPBACK, 18000),))
+    hidden = (Address(LOOPBACK, 18000),)
+    for processes, unowned, contested in (
+        ((server, child), (), False),
+        ((server, rival), (), True),
+        ((server, anywhere), (), True),
+        ((server,), hidden, True),
+    ):
+        (found,) = discover(host(*processes, unowned=unowned), never).endpoints
+        assert (found.base_url, found.contested) == ("http://127.0.0.1:18000", contested)
+    other = Process(21, 1, SERVE, 1000, (Address("127.0.0.2", 18000),))
+    assert [each.contested for each in discover(host(server, other), never).endpoints] == [False, False]
+    assert locate(Endpoint("vllm", "http://localhost:18000", "setting", 18000), host(server, rival)).contested
+
+
 def test_this_host_can_be_looked_at() -> None:
     seen = host_processes()
     me = seen.processes[os.getpid()]

@@ -30,8 +30,27 @@ child.wait()
 def test_docker_tells_its_ports_by_the_command_lines_of_its_proxies() -> None:
     proxy = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2"
     argvs: list[tuple[str, ...]] = [(*proxy.split(), "-container-port", "8000"), ("docker-proxy", "-x"), ()]
-    assert docker_ports(argvs) == {("172.17.0.2", 8000): 8080}
+    assert docker_ports(argvs) == {("172.17.0.2", 8000): (("127.0.0.1", 8080),)}
     assert set(_ips(os.getpid())) <= host_processes().own_ips
+
+
+def test_a_port_published_on_one_address_is_not_taken_for_one_of_loopback() -> None:
+    def proxy(host_ip: str, host_port: int) -> tuple[str, ...]:
+        ports = f"-host-port {host_port} -container-ip 172.17.0.2 -container-port 8000"
+        return (*f"docker-proxy -proto tcp -host-ip {host_ip} {ports}".split(),)
+
+    at_one = docker_ports([proxy("192.0.2.5", 8080)])
+    assert at_one == {("172.17.0.2", 8000): (("192.0.2.5", 8080),)}
+    both = docker_ports([proxy("192.0.2.5", 8080), proxy("0.0.0.0", 8081), proxy("::", 8081)])
+    assert both == {("172.17.0.2", 8000): (("127.0.0.1", 8081), ("::1", 8081), ("192.0.2.5", 8080))}
+    namespaces: dict[int, str | None] = {5: OWN, 7: "net:[7]"}
+    pasta = rootless_ports({5: ("pasta", "-t", "192.0.2.5/8080:80", "7")}, namespaces, OWN, nothing, lambda pid: None)
+    assert pasta == {"net:[7]": (Forward(8080, 80, "192.0.2.5"),)}
+    assert forwarded(pasta["net:[7]"], 80) == [("192.0.2.5", 8080)]
+
+
+def nothing(pid: int) -> frozenset[tuple[str, int]]:
+    return frozenset()
 
 
 def test_pasta_tells_its_ports_and_the_namespace_they_lead_into(tmp_path: Path) -> None:
@@ -41,7 +60,7 @@ def test_pasta_tells_its_ports_and_the_namespace_they_lead_into(tmp_path: Path) 
         {5: tuple(pasta.split()), 6: ("slirp4netns", "-c", "7", "tap0"), 7: ("vllm",), 8: ("python",)},
         {5: OWN, 6: OWN, 7: "net:[7]", 8: namespace},
         OWN,
-        lambda pid: frozenset(),
+        nothing,
         lambda pid: None,
     )
     assert found == {namespace: (Forward(8080, 8000), Forward(9000, 9000)), "net:[7]": ()}
@@ -61,7 +80,7 @@ def test_pasta_tells_its_ports_and_the_namespace_they_lead_into(tmp_path: Path) 
 def test_which_of_several_ports_leads_to_a_server_is_told_or_unknown(
     forwards: tuple[Forward, ...], inner: int, ports: list[int]
 ) -> None:
-    assert forwarded(forwards, inner) == ports
+    assert forwarded(forwards, inner) == [("127.0.0.1", port) for port in ports]
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """The servers of this host between two looks, with servers and a clock by script."""
 
+import time
+from threading import Barrier, Event
+
 import pytest
 
 from pertoken.agent.processes import Address, HostProcesses, Process
@@ -11,7 +14,7 @@ PORTS = (7001, 7002)
 
 
 def test_a_port_that_lets_us_wait_holds_up_one_look_and_not_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits, now, asked = Limits(timeout_s=3), [0.0], []
+    limits, later_s, asked = Limits(timeout_s=0.2), [0.0], list[str]()
     listening = tuple(Address("127.0.0.1", port) for port in PORTS)
     one = Process(20, 1, ("python", "app.py"), 5000, listening)
     maps = {20: frozenset({"/x/libllama.so"})}
@@ -19,18 +22,46 @@ def test_a_port_that_lets_us_wait_holds_up_one_look_and_not_the_next(monkeypatch
 
     def answers(url: str, limits: Limits) -> None:
         asked.append(url)
-        now[0] += limits.timeout_s if url.endswith("7001") else 0.01
+        if url.endswith("7001"):
+            Event().wait(limits.timeout_s)
 
     monkeypatch.setattr("pertoken.agent.watch.answers", answers)
-    watch = Watch((), True, limits, lambda: now[0])
+    watch = Watch((), True, limits, lambda: time.monotonic() + later_s[0])
     silent, quick = (f"http://127.0.0.1:{port}" for port in PORTS)
     for _ in range(3):
         watch.look()
-    assert asked == [silent, quick, quick, quick]
-    now[0] += ASK_AGAIN_S
+    assert sorted(asked[:2]) == [silent, quick] and asked[2:] == [quick, quick]
+    later_s[0] = ASK_AGAIN_S
     watch.look()
     watch.close()
-    assert asked[4:] == [silent, quick]
+    assert sorted(asked[4:]) == [silent, quick]
+
+
+def test_ports_are_asked_at_the_same_time_and_what_need_not_be_asked_is_read_before_they_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    serve = Process(20, 1, ("vllm", "serve", "m", "--port", "8000"), 5000, (Address("127.0.0.1", 8000),))
+    unknown = Process(21, 1, ("vllm", "serve", "m"), 5000, tuple(Address("127.0.0.1", 7001 + n) for n in range(5)))
+    monkeypatch.setattr("pertoken.agent.watch.host_processes", lambda: HostProcesses({20: serve, 21: unknown}))
+    monkeypatch.setattr("pertoken.agent.watch.start_ms", lambda pid: 5000)
+    all_asked, published = Barrier(6), []
+
+    def answers(url: str, limits: Limits) -> str | None:
+        all_asked.wait(10)  # passed only by five of them at once, and this test
+        return "vllm" if url.endswith("7003") else None
+
+    monkeypatch.setattr("pertoken.agent.watch.answers", answers)
+    watch = Watch((), True, Limits())
+    watch.start_look()
+    deadline = time.monotonic() + 10
+    while not watch.endpoints and time.monotonic() < deadline:
+        time.sleep(0.01)
+    published.append([each.port for each in watch.endpoints])
+    all_asked.wait(10)
+    watch.wait(10)
+    published.append([each.port for each in watch.endpoints])
+    watch.close()
+    assert published == [[8000], [8000, 7003]]
 
 
 def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_when_it_can_no_longer(

@@ -10,9 +10,10 @@ from sqlalchemy import select
 from pertoken.errors import StoreError
 from pertoken.store import read
 from pertoken.store import telemetry as t
+from pertoken.store.check import faults
 from pertoken.store.open import open_store
 from pertoken.store.place import Place
-from pertoken.store.rows import DeviceRow, DeviceSample
+from pertoken.store.rows import CounterState, DeviceRow, DeviceSample
 from pertoken.store.write import Writer
 from tests.values import HOST, laid, tick
 
@@ -55,11 +56,27 @@ def test_what_changes_is_written_at_once_and_back_again(where: Place) -> None:
 
 def test_an_identity_of_a_tick_that_was_not_stored_comes_with_the_next(where: Place) -> None:
     with Writer(where) as writer:
+        writer.commit(tick(10, sample(10)))
         with pytest.raises(StoreError):
-            writer.commit(tick(10, sample(10), sample(10), devices=(GPU,)))
+            writer.commit(tick(10, sample(10), devices=(GPU,)))
         assert rows(writer, t.device) == []
         writer.commit(tick(20, devices=(GPU,)))
         assert [row.first_ts for row in rows(writer, t.device)] == [20]
+
+
+def test_an_owner_that_comes_twice_in_a_tick_costs_its_second_rows_and_neither_the_tick_nor_the_checksums(
+    where: Place,
+) -> None:
+    renamed = replace(GPU, name="another")
+    states = tuple(CounterState(GPU.device_id, "energy", value, None, 10) for value in (5, 7))
+    with Writer(where) as writer:
+        for ts in (10, 80):
+            twice = (sample(ts), sample(ts)._replace(observed_ms=1))
+            writer.commit(tick(ts, *twice, devices=(GPU, renamed), counters=states))
+        assert [row.observed_ms for row in rows(writer, t.device_sample)] == [10_000, 10_000]
+        assert [row.ts for row in rows(writer, t.host_sample)] == [10, 80]
+        assert "rows_twice" in [row.kind for row in rows(writer, t.event)]
+    assert [fault for fault in faults(where) if fault] == []
 
 
 def test_the_age_of_a_device_is_that_of_its_newest_row_though_it_was_noted_before(where: Place) -> None:

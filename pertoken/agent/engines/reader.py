@@ -1,4 +1,8 @@
-"""Reads one engine: its page each time, its word on itself now and then. A failure is a value, with its remedy."""
+"""Reads one engine: its page each time, what it reports of itself now and then. A failure is a value, with its remedy.
+
+The model is checked on each page that names it in a label (all engines but llama.cpp, TGI and a page without series),
+and when the counters of a living process begin again; a page without a label is checked every `MODEL_S`.
+"""
 
 import json
 import re
@@ -14,11 +18,13 @@ from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
 from pertoken.agent.page import Page, PageError, Parser
 from pertoken.agent.processes import HostProcesses, host_processes, start_ms
-from pertoken.agent.readings import Endpoint, EngineReading, Gap
+from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError, get
 
 IDENTITY_S = 300
-"""How long an engine's word on itself is believed while its process stays the same."""
+"""Time between two questions to a living server what it serves and how, where each page names its model."""
+MODEL_S = 15
+"""The same where only its API does: a model that is swapped in a living process counts as the old one for so long."""
 
 REMEDIES = {
     "closed": "start the server, or correct its URL in agent.engines",
@@ -29,6 +35,8 @@ REMEDIES = {
     "timeout": "raise agent.scrape_timeout if the server is only slow",
     "no_model": "have it load a model, or let /v1/models be read without a key",
     "several_models": "serve each of them from a server of its own",
+    "several_servers": "give each server an address or a port of its own",
+    "agent": "report it, with the traceback in the agent's log",
 }
 """What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
 READABLE = (
@@ -60,6 +68,8 @@ class EngineReader:
         """What the last page's headers told of its process."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
         """By model, of the last page: the life it was of, and its counters."""
+        self._swapped: dict[str, dict[str, int]] = {}
+        """Models that are served no more while their series stay on the page, with their last counters."""
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
@@ -79,18 +89,22 @@ class EngineReader:
         self._unsure = False
         return readings
 
-    def _read(self, latencies: bool) -> tuple[EngineReading, ...]:
+    def _read(self, latencies: bool, begun_again: bool = False) -> tuple[EngineReading, ...]:
+        """`begun_again`: what counts is not what counted on the page before, as the page just read shows."""
         url = self.endpoint.base_url
         unsure = self._unsure or self._ended()
-        if unsure:
+        # A reset in a living process is a swap inside of it, or another process that answers at its address.
+        if unsure or (begun_again and self.endpoint.pid is not None):
             self.endpoint = locate(self.endpoint, self._processes())
+        if self.endpoint.contested:
+            raise ScrapeError("several_servers", f"{url}: several servers answer there in turn, so none is counted")
         latencies = latencies or unsure or not self._identities  # a page that goes on from none is read whole at once
         page = self._page(latencies)
         parts = self._parts(page)
-        told = {model: self._identify(model, part, unsure) for model, part in parts.items()}
+        told = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
         readings = tuple(self._reading(model, part, told[model][0], latencies) for model, part in parts.items())
-        if not latencies and any(self._anew(reading) for reading in readings):
-            return self._read(latencies=True)
+        if self._counted and not (begun_again or unsure) and any(self._anew(reading) for reading in readings):
+            return self._read(latencies=True, begun_again=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
@@ -99,14 +113,32 @@ class EngineReader:
         return readings
 
     def _parts(self, page: Page) -> dict[str | None, Page]:
-        """The page by model, for an engine of several; else all of it. Raises ScrapeError for counts of several."""
+        """The page by model, for an engine of several; else of the one that is served.
+
+        Series of a model that was swapped for another may stay on the page. The page that shows the new model first
+        still counts for the old one, so that its last tokens are its own; the next counts for the new one, from 0.
+        Raises ScrapeError for counts of several models that may all be served.
+        """
         models, label = self._adapter.models(page), self._adapter.model_label
         if self._adapter.several and label is not None and models:
             return {model: page.only(label, model) for model in models}
-        if len(models) > 1:
-            shown = ", ".join(models)
-            raise ScrapeError("several_models", f"{self._url}: counts of several models on one page: {shown}")
-        return {None: page}
+        if len(models) <= 1 or label is None:
+            self._swapped = {model: counts for model, counts in self._swapped.items() if model in models}
+            return {None: page}
+        parts = {model: page.only(label, model) for model in models}
+        still = {
+            model for model, counts in self._swapped.items() if self._adapter.read(parts[model]).counters == counts
+        }
+        served = set(models) - still
+        now = self._identities[None][0].served_model if None in self._identities else None
+        if len(served) == 2 and now in served and not self._swapped:
+            self._swapped[now] = self._adapter.read(parts[now]).counters
+            return {None: parts[now]}
+        if len(served) != 1:
+            raise ScrapeError(
+                "several_models", f"{self._url}: counts of several models on one page: {', '.join(models)}"
+            )
+        return {None: parts[served.pop()]}
 
     def _reading(self, model: str | None, page: Page, identity: Identity, latencies: bool) -> EngineReading:
         values = self._adapter.read(page)
@@ -178,19 +210,27 @@ class EngineReader:
         self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
         return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type, buckets=latencies)
 
-    def _identify(self, model: str | None, page: Page, afresh: bool) -> tuple[Identity, float]:
-        """What it says of itself, and when it said so."""
+    def _identify(self, model: str | None, page: Page, unsure: bool, begun_again: bool) -> tuple[Identity, float]:
+        """Return what the engine reports of itself, and when it did.
+
+        `unsure`: its process may be another one, so nothing known counts. `begun_again`: it is the same and began
+        anew, so what is known counts if it does not answer.
+        """
         known, told_at = self._identities.get(model, (None, 0.0))
-        afresh = afresh or self._adapter.metrics_path is None
-        if known is not None and not afresh and self._clock() - told_at < IDENTITY_S:
+        unsure = unsure or self._adapter.metrics_path is None
+        label = next(iter(self._adapter.models(page)), None)
+        if known is not None and label not in (None, known.served_model):
+            known = None  # another model is served now, and nothing known is of that one
+        believed_s = 0 if unsure or begun_again else MODEL_S if label is None else IDENTITY_S
+        if known is not None and self._clock() - told_at < believed_s:
             return known, told_at
         try:
             told = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
         except ScrapeError:
-            if known is None or afresh:
+            if known is None or unsure:
                 raise
             told = known
-        told = replace(told, served_model=next(iter(self._adapter.models(page)), told.served_model))
+        told = replace(told, served_model=label or told.served_model)
         if told.served_model is None:
             raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not tell which model it serves")
         return told, self._clock()
@@ -205,8 +245,25 @@ class EngineReader:
             self._checkpoint = key, read_checkpoint(path, pid)
         return self._checkpoint[1]
 
+    def late(self) -> tuple[EngineReading, ...]:
+        """Return the readings for a moment at which a read is under way."""
+        return tuple(
+            EngineReading(
+                replace(self.endpoint, model=model),
+                fault=f"{self._url}: still being read",
+                fault_kind=LATE,
+                remedy=REMEDIES["timeout"],
+            )
+            for model in self._identities or (None,)
+        )
+
+    def failed(self, error: Exception) -> tuple[EngineReading, ...]:
+        """Return the readings for a read that ended in a defect of this program."""
+        return self._fault(ScrapeError("agent", f"{self._url}: it could not be read: {type(error).__name__}: {error}"))
+
     def _fault(self, error: ScrapeError) -> tuple[EngineReading, ...]:
-        self._unsure = True
+        # Looking at all processes is dear: for one that only hangs its end is seen, and the next look sees others.
+        self._unsure = self._unsure or error.kind not in ("timeout", "several_servers")
         remedy = self._adapter.metrics_off if error.kind == "metrics_off" else REMEDIES[error.kind]
         return tuple(
             EngineReading(
