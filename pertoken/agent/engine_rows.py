@@ -7,6 +7,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
+from pertoken.agent.conditions import Condition
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
@@ -50,6 +51,9 @@ class EngineStep:
     """Counters of a process that is gone."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    gone: bool = False
+    """Whether its process ended."""
 
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
         """Its row of this tick; tokens are NULL where the page could not be used."""
@@ -82,6 +86,7 @@ class EngineStep:
         )
 
 
+_IN_TURN = "another process answers in turn, so neither is counted: name each server by its own address"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -127,8 +132,15 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     if not usable:
         span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
         gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
-        event = Event(f"engine_{reading.fault_kind}", f"{endpoint.base_url}: {reading.fault}", engine_id)
-        return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), events=(event,))
+        fault = Condition(
+            engine_id,
+            topic="engine",
+            kind=f"engine_{reading.fault_kind}",
+            state=f"{reading.fault_kind}",
+            begins=f"{endpoint.base_url}: {reading.fault}",
+            ends=f"{endpoint.base_url} can be read again",
+        )
+        return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), conditions=(fault,))
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
@@ -165,6 +177,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         forgotten=advance.forgotten,
         gaps=reading.gaps,
         events=_events(engine, before, advance.reset),
+        conditions=_conditions(engine, advance.reset),
     )
 
 
@@ -180,9 +193,8 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
     if reading.life_ms is not None and (start_ms is None or not reading.endpoint.certain):
         start_ms = -reading.life_ms
         if _in_turn(known, reading, start_ms, last_page_ms):
-            told = "another process answers in turn, so neither is counted: name each server by its own address"
             return counters.rebase(
-                known, values, owner_id=engine_id, process_start_ms=start_ms, ts=moment.ts, reset=told
+                known, values, owner_id=engine_id, process_start_ms=start_ms, ts=moment.ts, reset=_IN_TURN
             )
     return counters.advance(
         known,
@@ -220,7 +232,7 @@ def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: in
     deployment = _deployment(engine, before, before)
     span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
-    return EngineStep(engine, deployment, before, span, usable=False, complete=False, events=(event,))
+    return EngineStep(engine, deployment, before, span, usable=False, complete=False, events=(event,), gone=True)
 
 
 def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading | None) -> DeploymentRow | None:
@@ -240,11 +252,20 @@ def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading
 
 
 def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) -> tuple[Event, ...]:
+    if reset == _IN_TURN:
+        return ()
     if reset:
         return (Event("engine_restarted", f"{engine.kind} at {engine.base_url}: {reset}", engine.engine_id),)
     if before is None:
         return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
     return ()
+
+
+def _conditions(engine: EngineRow, reset: str | None) -> tuple[Condition, ...]:
+    if reset != _IN_TURN:
+        return ()
+    begins = f"{engine.kind} at {engine.base_url}: {reset}"
+    return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
 
 
 def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span) -> int | None:

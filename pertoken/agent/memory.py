@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pertoken.agent.attribution import Holding
+from pertoken.agent.conditions import Conditions
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.store.rows import Capability, CounterState, EpochRow
 
@@ -57,6 +58,8 @@ class Memory:
     gaps: Mapping[int, tuple[Gap, ...]] | None = None
     """What could not be read, by owner: the capabilities were made of it."""
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=dict)
+    """Those that hold, and so have had the event of their begin."""
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
     gpu_holdings: Mapping[int, tuple[Holding, ...]] = field(default_factory=dict)
