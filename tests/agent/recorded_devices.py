@@ -1,5 +1,6 @@
 """What an agent records of a stand-in driver, in this process: real probes, real rows, a real database."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,11 +14,12 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import device_id_of
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.memory import Memory
+from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
 from pertoken.agent.sampler import Probes
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
+from pertoken.store.place import Place, place
 from pertoken.store.rows import Event, Tick
 from pertoken.store.write import Writer
 from tests.agent.values import memory, moment
@@ -99,7 +101,7 @@ def recording(
 ) -> Iterator[Recording]:
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
-    patch.setattr("pertoken.agent.sampler.VENDORS", {"nvidia": lambda: _nvidia(clock)})
+    patch.setattr("pertoken.agent.sampler.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
     patch.setattr("pertoken.agent.drivers.Sampler", lambda probes: _Here(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)
@@ -109,17 +111,7 @@ def recording(
             drivers.close()
 
 
-def _nvidia(clock: ManualClock) -> Any:
-    from pertoken.agent.probes.nvidia import NvidiaProbe
-
-    return NvidiaProbe(clock)
-
-
 def copied(laid: Path, folder: Path) -> Place:
     """A copy of a folder in which tables were laid."""
-    import shutil
-
-    from pertoken.store.place import place
-
     shutil.copytree(laid, folder, dirs_exist_ok=True)
     return place(str(folder))
