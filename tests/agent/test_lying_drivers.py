@@ -15,8 +15,10 @@ from sqlalchemy import select
 
 from pertoken.store import telemetry as t
 from tests.agent.recorded_devices import copied, recording
+from tests.agent.whole_agent import agent, until
 from tests.standin_nvml import ALL_ONES, Gpu, Machine, Slice, Wave
 from tests.standin_nvml.lies import FIELD_IDS, OF_A_GPU
+from tests.standin_nvml.shared import COMPILER
 from tests.values import laid
 
 ME, PARENT = os.getpid(), os.getppid()
@@ -192,3 +194,20 @@ def test_a_count_of_gpus_that_cannot_be_at_the_start_is_a_gap_of_the_host(
         assert recorded.hosts() == 2
         reasons = {row.metric: row.reason for row in recorded.ask(select(t.capability))}
         assert "makes no sense" in reasons["nvidia"]
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+def test_a_whole_agent_names_every_lie_and_goes_on_ticking(tmp_path: Path) -> None:
+    lies = [*ROW, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetComputeRunningProcesses_v3"]
+    gpus = tuple(Gpu(f"GPU-{n}", lies=((lie, ALL_ONES),), processes=((ME, 5),)) for n, lie in enumerate(lies))
+    named = [METRIC.get(ROW[lie], ROW[lie]) for lie in ROW] + ["power_limit_mw", "processes"]
+    healthy = Gpu("GPU-whole")
+    with agent(tmp_path, Machine(gpus=(*gpus, healthy))) as recorded:
+        until(lambda: recorded.faulty((healthy,)) == {}, "a whole row of the healthy GPU")
+        for n, metric in enumerate(named):
+            assert metric in recorded.reasons(f"GPU-{n}")
+        first = len(recorded.ask(select(t.host_sample)))
+        until(lambda: len(recorded.ask(select(t.host_sample))) >= first + 3, "more ticks")
+        assert all(impossible(row) == {} for row in recorded.latest().values())
+        counts = [row.count for row in recorded.ask(select(t.event)) if row.kind in ("metric_lost", "energy_counter")]
+        assert all(count == 1 for count in counts)
