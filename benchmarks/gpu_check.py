@@ -77,7 +77,7 @@ def energy_row(workload: str, readings: Sequence[tuple[float, DeviceReading]]) -
     for (before_s, before), (after_s, after) in pairwise(readings):
         step = energy_step(before, after, round((after_s - before_s) * 1000))
         if step.counter_mj is None or step.integral_mj is None:
-            return Row(workload, what, None, "ratio", step.note or "not both can be read")
+            return Row(workload, what, None, "ratio", step.fault or "not both can be read")
         counted, integral = counted + step.counter_mj, integral + step.integral_mj
     return Row(workload, what, counted / integral if integral else None, "ratio", "sums of 1 s steps")
 

@@ -91,8 +91,20 @@ def _cap(value: object) -> float:
     return number
 
 
+def _items(value: object) -> object:
+    """Return the items of a text, as in TOML (`["a", "b"]`, `[]`) or with commas between; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if not value.strip().startswith("["):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        return tomllib.loads(f"items = {value}")["items"]
+    except tomllib.TOMLDecodeError:
+        return None
+
+
 def _urls(value: object) -> tuple[str, ...]:
-    items = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    items = _items(value)
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise ValueError("must be a list of base URLs")
     return tuple(base_url(item) for item in items)
@@ -109,7 +121,7 @@ def _access(value: object) -> tuple[Access, ...]:
 
 
 def _probes(value: object) -> tuple[str, ...]:
-    items = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    items = _items(value)
     if not isinstance(items, list | tuple):
         raise ValueError(f"must be a list of probes: {', '.join(PROBES)}")
     for item in items:

@@ -80,3 +80,46 @@ def test_an_unknown_probe_is_refused_by_name_and_none_at_all_are_a_choice(tmp_pa
         config.load(file, {})
     assert "\n" not in str(told.value)
     assert config.load(None, {"PERTOKEN_AGENT_PROBES": ""}).agent_probes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "probes"),
+    [("[]", ()), (" [ ] ", ()), ('["nvidia"]', ("nvidia",)), ('["amd", "gaudi"]', ("amd", "gaudi"))],
+)
+def test_a_list_in_the_environment_may_be_written_as_in_the_file(text: str, probes: tuple[str, ...]) -> None:
+    environment = {"PERTOKEN_CONFIG": "", "PERTOKEN_AGENT_PROBES": text}
+    assert config.load(None, environment).agent_probes == probes
+
+
+def test_base_urls_in_the_environment_may_be_written_as_in_the_file() -> None:
+    urls = '["http://gpu-1:8000", "http://gpu-2:8000/"]'
+    settings = config.load(None, {"PERTOKEN_CONFIG": "", "PERTOKEN_AGENT_ENGINES": urls})
+    assert settings.agent_engines == ("http://gpu-1:8000", "http://gpu-2:8000")
+    assert config.load(None, {"PERTOKEN_CONFIG": "", "PERTOKEN_AGENT_ENGINES": "[]"}).agent_engines == ()
+
+
+def test_half_a_list_in_the_environment_is_refused() -> None:
+    with pytest.raises(BadInput, match="PERTOKEN_AGENT_PROBES: must be a list of probes"):
+        config.load(None, {"PERTOKEN_CONFIG": "", "PERTOKEN_AGENT_PROBES": '["nvidia"'})
+
+
+def test_zero_is_a_value_wherever_it_is_given_and_not_the_same_as_nothing(tmp_path: Path) -> None:
+    nowhere = {"PERTOKEN_CONFIG": ""}
+    with pytest.raises(BadInput, match=r"--interval: must be at least 1 s \(got 0\)"):
+        config.load(None, nowhere, agent_interval=0)
+    with pytest.raises(BadInput, match=r"PERTOKEN_SHIP_EVERY: must be at least 1 s \(got '0'\)"):
+        config.load(None, nowhere | {"PERTOKEN_SHIP_EVERY": "0"})
+    with pytest.raises(BadInput, match=r"ship\.every: must be at least 1 s \(got 0\)"):
+        config.load(written(tmp_path, "[ship]\nevery = 0\n"), {})
+    with pytest.raises(BadInput, match=r"slo\.ttft_ms: must be a number above 0 \(got 0\)"):
+        config.load(written(tmp_path, "[slo]\nttft_ms = 0\n"), {})
+
+
+def test_false_and_an_empty_list_are_values_and_win_over_what_comes_before(tmp_path: Path) -> None:
+    file = written(tmp_path, '[agent]\ndiscover = false\nprobes = []\nengines = ["http://a:1"]\n')
+    settings = config.load(file, {})
+    assert (settings.agent_discover, settings.agent_probes) == (False, ())
+    on = written(tmp_path, '[agent]\ndiscover = true\nengines = ["http://a:1"]\n')
+    settings = config.load(on, {}, agent_discover=False, agent_engines=[])
+    assert (settings.agent_discover, settings.agent_engines) == (False, ())
+    assert config.load(on, {"PERTOKEN_AGENT_ENGINES": ""}).agent_engines == ()

@@ -71,6 +71,7 @@ class _Gatherer:
         for epoch_id, metric, upper_bounds, counts in sums.histograms(connection, segments(start, now_ts)):
             self.histograms[epoch_id, metric].append((upper_bounds, counts))
         self.missing = read.missing(connection)
+        self.holders_known_since = read.holders_known_since(connection)
 
     def gathered(self) -> Gathered:
         replicas = Counter(row.served_model for row in self.epochs.values())
@@ -129,14 +130,16 @@ class _Gatherer:
 
     def _device(self, row: Any) -> FleetDevice:
         minutes = self.device_minutes.get(row.device_id, [])
+        # Before that no share of it was stored, whoever held it.
+        known = [m for m in minutes if m.ts >= self.holders_known_since.get(row.device_id, m.ts)]
         held: dict[int, int] = defaultdict(int)
         for share in self.share_minutes:
             if share.device_id == row.device_id:
                 held[share.ts] += share.held_ns
         series = {
             "held": _series(
-                [held[m.ts] / 1e6 / m.duration_ms for m in minutes if m.duration_ms],
-                [m.duration_ms for m in minutes if m.duration_ms],
+                [held[m.ts] / 1e6 / m.duration_ms for m in known if m.duration_ms],
+                [m.duration_ms for m in known if m.duration_ms],
                 Provenance.REPORTED,
             )
             if not self._hides_processes(row.device_id)
@@ -148,7 +151,7 @@ class _Gatherer:
             "dram_active": _gauge(minutes, "dram_active_1e4", 1e4),
             "power_w": _gauge(minutes, "power_mw", 1e3),
             "device_memory": _gauge(minutes, "memory_used_bytes", 1),
-            "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
+            "observed_h": _single(sum(m.observed_ms for m in known) / HOUR_MS, Provenance.COUNTER),
         }
         accelerator = self.market.accelerator(row.name)
         return FleetDevice(

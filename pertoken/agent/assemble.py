@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from pertoken import __version__
-from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings, sliced_holdings
+from pertoken.agent.attribution import Holding
+from pertoken.agent.conditions import Condition, Conditions, followed
 from pertoken.agent.counters import is_bucket
 from pertoken.agent.device_rows import (
     DeviceStep,
@@ -20,6 +21,7 @@ from pertoken.agent.device_rows import (
 )
 from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_steps
 from pertoken.agent.epochs import follow
+from pertoken.agent.holders import find_holders
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
@@ -58,6 +60,8 @@ class Readings:
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     identity: HostIdentity = field(default_factory=HostIdentity)
+    conditions: tuple[Condition, ...] = ()
+    """Those of the whole host."""
 
 
 def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, Memory]:
@@ -73,10 +77,12 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         device_step(memory, before.get(reading.uuid), reading, host_id, probe.host.boot_ms, moment, baseline)
         for reading in (*probe.devices, *vanished(before, probe))
     ]
-    engines, repeated, repeated_events = engine_steps(memory, readings.engines, host_id, moment, baseline)
-    readings = replace(readings, gaps=(*readings.gaps, *repeated)) if repeated else readings
-    gpu = _gpu_holdings(memory, devices, engines)
-    holdings = gpu | _cpu_holdings(memory, devices, engines, gpu, readings.cpu_time_ms)
+    engines, repeated, repeated_now = engine_steps(memory, readings.engines, host_id, moment, baseline)
+    if repeated:
+        gaps_now, conditions_now = (*readings.gaps, *repeated), (*readings.conditions, *repeated_now)
+        readings = replace(readings, gaps=gaps_now, conditions=conditions_now)
+    holders = find_holders(memory, devices, engines, readings.cpu_time_ms)
+    holdings = {**holders.gpu, **holders.cpu}
     epochs = _epochs(memory, devices, engines, holdings, moment.ts)
 
     samples: list[object] = []
@@ -89,18 +95,13 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
         samples += _shares(devices, engines, holdings, epochs, moment.ts)
-    gaps = _gaps(readings, host_id, devices, engines)
+    gaps = _gaps(readings, host_id, devices, engines, holders.gaps)
     capabilities = memory.capabilities if gaps == memory.gaps else _capabilities(memory, gaps)
     states = [*(step.states for step in devices), *(step.states for step in engines)]
     rows = {step.row.uuid: step.row for step in devices}
     told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
-    events = [
-        readings.events,
-        told,
-        repeated_events,
-        *(step.events for step in devices),
-        *(step.events for step in engines),
-    ]
+    conditions, changes = _conditions(memory, readings, host_id, devices, engines)
+    events = [readings.events, told, *(step.events for step in devices), *(step.events for step in engines), changes]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, readings.identity, __version__, memory.boot_ms, moment),
@@ -117,7 +118,8 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         else (),
         events=tuple(event for each in events for event in each),
     )
-    return tick, _kept(memory, readings, tick, moment, engines, epochs, gaps, capabilities, gpu, baseline)
+    kept = _kept(memory, readings, tick, moment, engines, epochs, gaps, capabilities, holders.gpu, baseline)
+    return tick, replace(kept, conditions=conditions)
 
 
 def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
@@ -127,67 +129,12 @@ def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
     return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id)
 
 
-def _gpu_holdings(
-    memory: Memory, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
-) -> dict[int, tuple[Holding, ...]]:
-    """Who holds each GPU and MIG device: by its processes where they were listed this time, else as they were last.
-
-    A GPU in MIG devices is held by who holds those.
-    """
-    engines_of_pid: dict[int, tuple[int, ...]] = {}
-    for each in engines:
-        for pid in each.reading.endpoint.pids if _runs(each) else ():
-            engines_of_pid[pid] = (*engines_of_pid.get(pid, ()), each.engine.engine_id)
-    found = {}
-    for step in devices:
-        if step.reading.kind == "cpu":
-            continue
-        device_id = step.row.device_id
-        if step.reading.processes is not None:
-            found[device_id] = gpu_holdings(step.reading.processes, engines_of_pid)
-        elif device_id in memory.gpu_holdings:
-            found[device_id] = memory.gpu_holdings[device_id]
-    slices: dict[int, list[tuple[int, tuple[Holding, ...]]]] = {}
-    for step in devices:
-        if step.row.parent_id is not None and step.row.part_1e6 and not step.reading.lost:
-            slices.setdefault(step.row.parent_id, []).append((step.row.part_1e6, found.get(step.row.device_id, ())))
-    return found | {parent: sliced_holdings(parts) for parent, parts in slices.items()}
-
-
-def _cpu_holdings(
-    memory: Memory,
-    devices: Sequence[DeviceStep],
-    engines: Sequence[EngineStep],
-    gpu: Mapping[int, tuple[Holding, ...]],
-    cpu_time_ms: Mapping[int, int] | None,
-) -> dict[int, tuple[Holding, ...]]:
-    """Engines of this host that hold no GPU compute on its CPUs; said only if every GPU could be asked."""
-    cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
-    asked = all(step.row.device_id in gpu for step in devices if step.reading.kind == "gpu")
-    if cpu is None or not asked:
-        return {}
-    on_gpu = {holding.owner for held in gpu.values() for holding in held}
-    local = [
-        step.engine.engine_id
-        for step in engines
-        if _runs(step) and step.reading.endpoint.pids and step.engine.engine_id not in on_gpu
-    ]
-    now, before = cpu_time_ms or {}, memory.cpu_time_ms
-    used = {each: max(0, now[each] - before[each]) if each in now and each in before else None for each in local}
-    return {cpu: cpu_holdings(used)}
-
-
 def _moved(memory: Memory, states: Iterable[CounterState]) -> Iterator[CounterState]:
     # A vLLM page has hundreds of buckets that stand still: they keep their state, and only what moved is written.
     for state in states:
         known = (memory.buckets if is_bucket(state.series) else memory.counters).get(state.owner_id)
         if known is None or known.get(state.series) is not state:
             yield state
-
-
-def _runs(step: EngineStep) -> bool:
-    """Whether its processes are there (its page may fail all the same)."""
-    return step.usable or not any(event.kind == "engine_stopped" for event in step.events)
 
 
 def _epochs(
@@ -272,12 +219,33 @@ def _agent_sample(memory: Memory, probe: ProbeReading, cost: Cost, moment: Momen
 
 
 def _gaps(
-    readings: Readings, host_id: int, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
+    readings: Readings,
+    host_id: int,
+    devices: Sequence[DeviceStep],
+    engines: Sequence[EngineStep],
+    hidden: Mapping[int, Gap],
 ) -> dict[int, tuple[Gap, ...]]:
-    """What cannot be read now, by owner: everyone asked is there."""
+    """Return what cannot be read now, by owner: everyone asked is there."""
     owners = {host_id: (*readings.probe.gaps, *readings.gaps)}
     owners |= {step.row.device_id: step.gaps for step in devices}
+    owners |= {device_id: (*owners.get(device_id, ()), gap) for device_id, gap in hidden.items()}
     return owners | {step.engine.engine_id: step.gaps for step in engines}
+
+
+def _conditions(
+    memory: Memory, readings: Readings, host_id: int, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
+) -> tuple[Conditions, list[Event]]:
+    """Return the conditions that hold after this tick, and the events of what began and ended with it."""
+    now = [*readings.conditions]
+    judged = {host_id}
+    for device in devices:
+        now += device.conditions
+        judged.add(device.row.device_id)
+    for engine in engines:
+        now += engine.conditions
+        if not engine.gone:
+            judged.add(engine.engine.engine_id)
+    return followed(memory.conditions, now, judged)
 
 
 def _capabilities(memory: Memory, gaps: Mapping[int, tuple[Gap, ...]]) -> dict[tuple[int, str], Capability]:
@@ -315,7 +283,7 @@ def _kept(
         elif owner in memory.known_owners:
             row_ends[owner] = moment.monotonic_ms - memory.away_ms
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
-    running = {step.engine.engine_id for step in engines if _runs(step)}
+    running = {step.engine.engine_id for step in engines if not step.gone}
     taken = {step.engine.engine_id: step.at for step in engines if step.states}
     return replace(
         memory,

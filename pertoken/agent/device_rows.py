@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
+from pertoken.agent.conditions import Condition
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.identity import HostIdentity
 from pertoken.agent.lost_metrics import metric_events
@@ -30,6 +32,7 @@ class DeviceStep:
     states: tuple[CounterState, ...] = ()
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 def host_id_of(probe: ProbeReading) -> int:
@@ -69,9 +72,14 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
 def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSample:
     """What the host did since the tick before; network counters start at 0 with a boot."""
     now, before = probe.host, memory.probe.host if memory.probe else None
-    moved = now.memory_traffic_bytes
-    same_boot = before is not None and before.boot_id == now.boot_id
+    if before is not None and before.boot_id != now.boot_id:
+        before = None
     span = memory.span(host_id_of(probe), moment)
+
+    def moved(counter: str, most_per_s: int) -> int | None:
+        bytes_before = getattr(before, counter) if before is not None else None
+        return _grown(bytes_before, getattr(now, counter), most_per_s * max(span.duration_ms, 1000) // 1000)
+
     return HostSample(
         host_id=host_id_of(probe),
         ts=moment.ts,
@@ -80,9 +88,9 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
         cpu_util_1e4=now.cpu_util_1e4,
         load_1e2=now.load_1e2,
         memory_used_bytes=now.memory_used_bytes,
-        network_rx_bytes=_grown(before.network_rx_bytes, now.network_rx_bytes) if before and same_boot else None,
-        network_tx_bytes=_grown(before.network_tx_bytes, now.network_tx_bytes) if before and same_boot else None,
-        memory_traffic_bytes=_grown(before.memory_traffic_bytes, moved) if before and same_boot else None,
+        network_rx_bytes=moved("network_rx_bytes", MAX_NETWORK_BYTES_S),
+        network_tx_bytes=moved("network_tx_bytes", MAX_NETWORK_BYTES_S),
+        memory_traffic_bytes=moved("memory_traffic_bytes", MAX_TRAFFIC_BYTES_S),
     )
 
 
@@ -127,11 +135,11 @@ def device_step(
         ecc_corrected=_more(before.ecc_corrected if before else None, reading.ecc_corrected),
         ecc_uncorrected=_more(before.ecc_uncorrected if before else None, reading.ecc_uncorrected),
     )
-    events = [Event("energy_counter", f"{reading.name}: {used.note}", device_id)] if used.note else []
+    events = []
     if reading.lost and not (before and before.lost):
         events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
     if sample.ecc_uncorrected:
-        text = f"{reading.name} ({reading.uuid}): {sample.ecc_uncorrected} uncorrected memory errors"
+        text = f"{reading.name} ({reading.uuid}): the driver counted more uncorrected memory errors"
         events.append(Event("ecc", text, device_id))
     if before and before.lost and not reading.lost:
         events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
@@ -146,6 +154,7 @@ def device_step(
         states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, boot_ms, moment.ts),),
         gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
         events=tuple(events),
+        conditions=_energy_condition(memory, reading, device_id, used),
     )
 
 
@@ -182,7 +191,19 @@ def _energy(
         return EnergyStep(None, None)
     last = LastMeter(state.value, before.power_mw if before else None)
     counter = energy_step(last, now, elapsed_ms)
-    return EnergyStep(counter.counter_mj, integral.integral_mj, counter.note)
+    return EnergyStep(counter.counter_mj, integral.integral_mj, counter.fault)
+
+
+def _energy_condition(
+    memory: Memory, reading: DeviceReading, device_id: int, used: EnergyStep
+) -> tuple[Condition, ...]:
+    """Return why the energy counter is not believed; as before where this tick does not show it."""
+    topic = "energy_counter"
+    if used.fault is not None:
+        begins, ends = f"{reading.name}: {used.fault}", f"{reading.name}: its energy counter counts again"
+        return (Condition(device_id, topic, topic, used.fault, begins, ends),)
+    known = memory.conditions.get((device_id, topic))
+    return (known,) if known is not None and used.counter_mj is None else ()
 
 
 def _more(before: int | None, now: int | None) -> int | None:
@@ -192,5 +213,8 @@ def _more(before: int | None, now: int | None) -> int | None:
     return now - before if now >= before else now
 
 
-def _grown(before: int | None, now: int | None) -> int | None:
-    return now - before if before is not None and now is not None and now >= before else None
+def _grown(before: int | None, now: int | None, most: int) -> int | None:
+    """Return the increase of a counter; None where it fell, or rose by more than can be."""
+    if before is None or now is None or not 0 <= now - before <= most:
+        return None
+    return now - before

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pertoken.agent.bounds import DUPLICATE, HOST_METRICS, bounded
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
 from pertoken.agent.probes.backoff import Clock
 from pertoken.agent.probes.cpu import CpuProbe
@@ -67,16 +68,27 @@ class Drivers:
     def _read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
         if self._clock() < self._let_go_until_s:
             return self._without_sampler("drivers_released", _RELEASED, _RESUME)
+        known = {device.uuid: device for device in self._last.devices} if self._last else {}
         try:
-            reading = self._lists.believed(self._sampler.read(processes, deadline_s, LATE_S), processes)
+            answer = bounded(self._sampler.read(processes, deadline_s, LATE_S), known)
         except SamplerError as error:
             kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
             return self._without_sampler(kind, str(error), _REMEDY)
-        events = [Event("sampler_restarted", gap.reason) for gap in reading.gaps if gap.metric == "sampler"]
+        reading = self._lists.believed(answer, processes)
+        events = self._new_faults(reading)
         if self._cpu is not None:
             events.append(Event("sampler_back", "the sampler answers again"))
         self._last, self._cpu = reading, None
         return reading, tuple(events)
+
+    def _new_faults(self, reading: ProbeReading) -> list[Event]:
+        """Events for gaps of the whole host that the reading before did not have."""
+        known = {gap.metric for gap in self._last.gaps} if self._last else set()
+        if self._cpu is not None:
+            known.discard("sampler")  # that gap was of a sampler that did not answer
+        new = [gap for gap in reading.gaps if gap.metric not in known]
+        restarted = [Event("sampler_restarted", gap.reason) for gap in new if gap.metric == "sampler"]
+        return restarted + [Event("device_duplicate", gap.reason) for gap in new if gap.metric.startswith(DUPLICATE)]
 
     def _aged(self, device: DeviceReading, now_s: float) -> DeviceReading:
         if not device.lost:
@@ -90,8 +102,8 @@ class Drivers:
         host, cpu = self._cpu.read()
         known = self._last or ProbeReading(host, ())
         devices = (unread(device, reason) for device in known.devices if device.kind != "cpu")
-        gaps = (gap for gap in known.gaps if gap.metric != "sampler")
-        self._last = replace(
+        gaps = (gap for gap in known.gaps if gap.metric != "sampler" and gap.metric not in HOST_METRICS)
+        reading = replace(
             known,
             host=host,
             devices=(*devices, cpu),
@@ -100,4 +112,5 @@ class Drivers:
             driver_calls=0,
             cpu_ms=0,
         )
+        self._last = bounded(reading, {device.uuid: device for device in known.devices})
         return self._last, events

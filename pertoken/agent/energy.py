@@ -7,10 +7,8 @@ fills in for the other.
 from dataclasses import dataclass
 from typing import Protocol
 
+from pertoken.agent.bounds import MAX_POWER_MW, POWER_LIMITS
 from pertoken.agent.readings import DeviceReading
-
-IMPLAUSIBLE = 3
-"""A counter that grew by more than this many times the power limit is not believed."""
 
 
 class Meter(Protocol):
@@ -33,6 +31,12 @@ class LastMeter:
     power_mw: int | None
 
 
+NO_TIME = "no time passed between the readings"
+RESET = "its energy counter was reset"
+JUMPED = "its energy counter jumped past what its power limit allows"
+STANDS_STILL = "its energy counter stands still while power is drawn"
+
+
 @dataclass(frozen=True, slots=True)
 class EnergyStep:
     """Energy between two readings, millijoules, never negative. None: not known."""
@@ -41,19 +45,19 @@ class EnergyStep:
     """What the device's counter grew by."""
     integral_mj: int | None
     """Trapezoid of the two power readings."""
-    note: str | None = None
-    """Why the counter is not believed, though both readings had one."""
+    fault: str | None = None
+    """Why the counter is not believed, though both readings had one: a constant of this module."""
 
 
 def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyStep:
-    """Energy `before` to `after`, two readings of one device `elapsed_ms` (monotonic) apart.
+    """Return the energy from `before` to `after`, two readings of one device `elapsed_ms` (monotonic) apart.
 
-    A counter that wraps (RAPL) is unwrapped once; one that fell, stood still under power, or jumped past
-    `IMPLAUSIBLE` times the power limit gives None and a note, while the integral stands. Readings on two sides of a
-    boot must not be compared.
+    A counter that wraps (RAPL) is unwrapped once. One that fell, stood still under power, or grew by more than
+    `POWER_LIMITS` times the power limit (`MAX_POWER_MW` without one) gives None and a fault, while the integral
+    stands. Readings on two sides of a boot must not be compared.
     """
     if elapsed_ms <= 0:
-        return EnergyStep(None, None, f"no time passed between the readings ({elapsed_ms} ms)")
+        return EnergyStep(None, None, NO_TIME)
     integral = None
     if before.power_mw is not None and after.power_mw is not None:
         integral = (before.power_mw + after.power_mw) * elapsed_ms // 2000
@@ -64,16 +68,10 @@ def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyS
     if grown < 0 and after.energy_wraps_mj is not None:
         grown += after.energy_wraps_mj
     if grown < 0:
-        return EnergyStep(None, integral, f"energy counter was reset: {_span(before, after, elapsed_ms)}")
-    limit = after.power_limit_mw
-    if limit and grown * 1000 > limit * elapsed_ms * IMPLAUSIBLE:
-        told = f"energy counter jumped past what {limit} mW allow: {_span(before, after, elapsed_ms)}"
-        return EnergyStep(None, integral, told)
+        return EnergyStep(None, integral, RESET)
+    limit_mw = POWER_LIMITS * after.power_limit_mw if after.power_limit_mw else MAX_POWER_MW
+    if grown * 1000 > min(limit_mw, MAX_POWER_MW) * elapsed_ms:
+        return EnergyStep(None, integral, JUMPED)
     if grown == 0 and integral is not None and integral > 0 and elapsed_ms >= 1000:
-        told = f"energy counter stands still while power is drawn: {_span(before, after, elapsed_ms)}"
-        return EnergyStep(None, integral, told)
+        return EnergyStep(None, integral, STANDS_STILL)
     return EnergyStep(grown, integral)
-
-
-def _span(before: Meter, after: DeviceReading, elapsed_ms: int) -> str:
-    return f"{before.energy_mj} to {after.energy_mj} mJ in {elapsed_ms} ms"

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
+from pertoken.agent.conditions import Condition
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
@@ -54,6 +55,9 @@ class EngineStep:
     """Counters of a process that is gone."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    gone: bool = False
+    """Whether its process ended."""
 
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
         """Its row of this tick; tokens are NULL where the page could not be used."""
@@ -84,6 +88,9 @@ class EngineStep:
             for bucket, count in enumerate(counts)
             if count
         )
+
+
+_IN_TURN = "another process answers in turn, so neither is counted: name each server by its own address"
 
 
 def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) -> int:
@@ -124,14 +131,14 @@ def bucket_set_id(bounds: tuple[float, ...]) -> int:
 
 def engine_steps(
     memory: Memory, readings: Iterable[EngineReading], host_id: int, moment: Moment, baseline: bool
-) -> tuple[list[EngineStep], list[Gap], list[Event]]:
+) -> tuple[list[EngineStep], list[Gap], list[Condition]]:
     """Return the step of every engine known now, and what to report of readings that are of an engine already read.
 
     Two readings with one id are one server named twice where its process cannot be seen: the first is taken.
     """
     steps: dict[int, EngineStep] = {}
     gaps: list[Gap] = []
-    events: list[Event] = []
+    conditions: list[Condition] = []
     for reading in readings:
         engine_id = engine_id_of(host_id, reading.endpoint, memory.engine_urls)
         before = memory.engines.get(engine_id)
@@ -139,7 +146,7 @@ def engine_steps(
             url, taken = reading.endpoint.base_url, steps[engine_id].reading.endpoint.base_url
             reason = f"{url} is the address of an engine that is already read at {taken}, so it was not counted"
             gaps.append(Gap(f"engine {url}", "failing", reason, "name each server once in agent.engines"))
-            events.append(Event("engine_named_twice", reason, engine_id))
+            conditions.append(Condition(engine_id, f"engine {url}", "engine_named_twice", "twice", reason))
         elif reading.fault_kind != LATE:
             steps[engine_id] = engine_step(memory, reading, host_id, moment, baseline)
         elif before is not None:
@@ -147,7 +154,7 @@ def engine_steps(
     for engine_id, before in memory.engines.items():
         if engine_id not in steps:
             steps[engine_id] = gone_step(engine_id, before, memory, host_id, moment)
-    return list(steps.values()), gaps, events
+    return list(steps.values()), gaps, conditions
 
 
 def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Moment, baseline: bool) -> EngineStep:
@@ -166,8 +173,15 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     if not usable:
         span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
         gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
-        event = Event(f"engine_{reading.fault_kind}", f"{endpoint.base_url}: {reading.fault}", engine_id)
-        return EngineStep(engine, deployment, reading, span, moment, usable=False, gaps=(gap,), events=(event,))
+        fault = Condition(
+            engine_id,
+            topic="engine",
+            kind=f"engine_{reading.fault_kind}",
+            state=f"{reading.fault_kind}",
+            begins=f"{endpoint.base_url}: {reading.fault}",
+            ends=f"{endpoint.base_url} can be read again",
+        )
+        return EngineStep(engine, deployment, reading, span, moment, usable=False, gaps=(gap,), conditions=(fault,))
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
@@ -206,6 +220,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         forgotten=advance.forgotten,
         gaps=reading.gaps,
         events=_events(engine, before, advance.reset),
+        conditions=_conditions(engine, advance.reset),
     )
 
 
@@ -221,9 +236,8 @@ def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Mom
     if reading.life_ms is not None and (start_ms is None or not reading.endpoint.certain):
         start_ms = -reading.life_ms
         if _in_turn(known, reading, start_ms, last_page_ms):
-            told = "another process answers in turn, so neither is counted: name each server by its own address"
             return counters.rebase(
-                known, values, owner_id=engine_id, process_start_ms=start_ms, ts=moment.ts, reset=told
+                known, values, owner_id=engine_id, process_start_ms=start_ms, ts=moment.ts, reset=_IN_TURN
             )
     return counters.advance(
         known,
@@ -247,9 +261,18 @@ def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, start_ms
 def late_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
     """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
     engine = _engine(engine_id, host_id, before.endpoint, before.version)
-    gaps = (memory.gaps or {}).get(engine_id, ())
     deployment = _deployment(engine, before, before)
-    return EngineStep(engine, deployment, before, Span(0, 0), moment, usable=False, filed=False, gaps=gaps)
+    return EngineStep(
+        engine,
+        deployment,
+        before,
+        Span(0, 0),
+        moment,
+        usable=False,
+        filed=False,
+        gaps=(memory.gaps or {}).get(engine_id, ()),
+        conditions=tuple(each for (owner, _), each in memory.conditions.items() if owner == engine_id),
+    )
 
 
 def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
@@ -259,7 +282,9 @@ def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: in
     deployment = _deployment(engine, before, before)
     span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
-    return EngineStep(engine, deployment, before, span, moment, usable=False, complete=False, events=(event,))
+    return EngineStep(
+        engine, deployment, before, span, moment, usable=False, complete=False, events=(event,), gone=True
+    )
 
 
 def _engine(engine_id: int, host_id: int, endpoint: Endpoint, version: str | None) -> EngineRow:
@@ -293,11 +318,20 @@ def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading
 
 
 def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) -> tuple[Event, ...]:
+    if reset == _IN_TURN:
+        return ()
     if reset:
         return (Event("engine_restarted", f"{engine.kind} at {engine.base_url}: {reset}", engine.engine_id),)
     if before is None:
         return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
     return ()
+
+
+def _conditions(engine: EngineRow, reset: str | None) -> tuple[Condition, ...]:
+    if reset != _IN_TURN:
+        return ()
+    begins = f"{engine.kind} at {engine.base_url}: {reset}"
+    return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
 
 
 def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span) -> int | None:

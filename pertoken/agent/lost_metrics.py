@@ -16,19 +16,21 @@ def metric_events(before: DeviceReading | None, now: DeviceReading, device_id: i
     name = f"{now.name} ({now.uuid})"
     lost: dict[str, list[str]] = {}
     for gap in now.gaps:
-        told = _value(before, gap.metric) is not None and _value(now, gap.metric) is None
-        if told and gap.remedy != WAIT:
+        lost_now = _known(before, gap.metric) and not _known(now, gap.metric)
+        if lost_now and gap.remedy != WAIT:
             lost.setdefault(gap.reason, []).append(gap.metric)
     for reason, metrics in lost.items():
         yield Event("metric_lost", f"{name}: {', '.join(metrics)} cannot be read any more: {reason}", device_id)
     again = [
         gap.metric
         for gap in before.gaps
-        if gap.remedy != WAIT and _value(before, gap.metric) is None and _value(now, gap.metric) is not None
+        if gap.remedy != WAIT and not _known(before, gap.metric) and _known(now, gap.metric)
     ]
     if again:
         yield Event("metric_back", f"{name}: {', '.join(again)} can be read again", device_id)
 
 
-def _value(reading: DeviceReading, metric: str) -> object:
-    return getattr(reading, metric, None)
+def _known(reading: DeviceReading, metric: str) -> bool:
+    if metric == "processes":  # not listed in each reading
+        return not any(gap.metric == metric for gap in reading.gaps)
+    return getattr(reading, metric, None) is not None

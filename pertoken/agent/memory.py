@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pertoken.agent.attribution import Holding
+from pertoken.agent.conditions import Conditions
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.store.rows import Capability, CounterState, EpochRow
 
@@ -63,6 +64,8 @@ class Memory:
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
     engine_urls: Mapping[int, str] = field(default_factory=dict)
     """Base URLs of this host's engines as they were stored before this start, by engine id."""
+    conditions: Conditions = field(default_factory=dict)
+    """Those that hold, and so have had the event of their begin."""
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
     gpu_holdings: Mapping[int, tuple[Holding, ...]] = field(default_factory=dict)

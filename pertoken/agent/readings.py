@@ -138,14 +138,14 @@ class HostReading:
     boot_ms: int
     os: str
     cpu_name: str | None
-    cpu_count: int
-    memory_bytes: int
+    cpu_count: int | None
+    memory_bytes: int | None
     cpu_util_1e4: int | None
     """Since the reading before; None for the first."""
-    load_1e2: int
-    memory_used_bytes: int
-    network_rx_bytes: int
-    network_tx_bytes: int
+    load_1e2: int | None
+    memory_used_bytes: int | None
+    network_rx_bytes: int | None
+    network_tx_bytes: int | None
     memory_traffic_bytes: int | None = None
     """To and from memory, by all CPUs, since a while ago."""
 

@@ -4,9 +4,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.baseline import taken_over
+from pertoken.agent.conditions import Condition
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
@@ -182,12 +184,12 @@ class Recorder:
         probe, events = self._probe(processes=listing)
         if listing:
             self._listed_ts = when.ts
-        if when.clock_behind:
-            events += (Event("clock_behind", "the clock was stepped back; rows go on from the last one"),)
         if shipping is not None:
             shipping.poll()
             events += shipping.events()
         readings = self._readings(probe, events, wait_s=patience_s)
+        if when.clock_behind:
+            readings = replace(readings, conditions=(_clock_behind(host_id_of(probe)),))
         cpu_ms = _own_cpu_ms()
         cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
         tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
@@ -242,6 +244,11 @@ class Recorder:
             return None
         log.info("shipping to %s every %g s", server, self.settings.ship_every)
         return Shipping(self._where.folder, server, self.settings.ship_every)
+
+
+def _clock_behind(host_id: int) -> Condition:
+    begins = "the clock was stepped back; rows go on from the last one"
+    return Condition(host_id, "clock", "clock_behind", "behind", begins, "the clock has caught up with the rows")
 
 
 def _watch(settings: Settings, known: Iterable[Endpoint] = ()) -> Watch:

@@ -49,12 +49,15 @@ def hints(
 
 def worth_a_hint(gap: Any) -> bool:
     """Whether something that cannot be read may be in a hint: a person could switch it on, or it is a whole driver."""
-    return gap.metric in _VENDORS or (gap.status in ("denied", "missing", "failing") and bool(gap.remedy))
+    return gap.metric in (*_VENDORS, _PROCESSES) or (
+        gap.status in ("denied", "missing", "failing") and bool(gap.remedy)
+    )
 
 
 def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> list[str]:
     """One sentence for each reason why something cannot be read that a person could switch on."""
     metrics: dict[tuple[str, str, str], list[str]] = {}
+    unknown_holders: dict[tuple[str, str | None], list[str]] = {}
     drivers: list[str] = []
     for gap in missing:
         if gap.metric == "engines" and serving:
@@ -63,17 +66,26 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
             continue
         if gap.metric in _VENDORS:
             drivers.append(gap.reason)
+        elif gap.metric == _PROCESSES:
+            unknown_holders.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
         elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
             metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(_NAMES.get(gap.metric, gap.metric))
     found = [
         f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."
         for (owner, reason, remedy), names in metrics.items()
     ]
+    found += [
+        f"Who holds {owners[0]}{f' and {len(owners) - 1} more' if len(owners) > 1 else ''} is not known: {reason}. "
+        f"The cost of time without a known holder is shown as unallocated."
+        f"{f' To switch it on: {remedy}.' if remedy else ''}"
+        for (reason, remedy), owners in unknown_holders.items()
+    ]
     if drivers and not gpus:
         found.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` says how to switch one on.")
     return found
 
 
+_PROCESSES = "processes"
 _VENDORS = ("nvidia", "amd", "gaudi")
 _NAMES = {
     "energy_mj": "energy",

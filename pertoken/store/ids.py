@@ -12,5 +12,7 @@ def stable_id(*parts: str | int) -> int:
     Never 0, which means *other* in shares.
     """
     key = "\x1f".join(str(part).replace("\x1f", "\x1f\x1f") for part in parts)
-    number = int.from_bytes(blake2b(key.encode(), digest_size=8, person=b"pertoken").digest(), signed=True)
+    # A path of this host may hold bytes that are no text; they come as surrogates.
+    digest = blake2b(key.encode(errors="surrogatepass"), digest_size=8, person=b"pertoken").digest()
+    number = int.from_bytes(digest, signed=True)
     return number or 1

@@ -239,6 +239,15 @@ _MISSING = (
 )
 
 
+def holders_known_since(connection: Connection) -> dict[int, int]:
+    """Return since when the holders of a device are known again, by device id, where they once were unknown."""
+    capability = t.capability.c
+    known = select(capability.owner_id, capability.since_ts).where(
+        capability.metric == "processes", capability.status == "ok"
+    )
+    return {row.owner_id: row.since_ts for row in connection.execute(known)}
+
+
 def events(connection: Connection, since: int) -> Rows:
     """Newest events first, fifty at the most."""
     return answer(connection, _EVENTS, {"start": since}, named=True)

@@ -14,6 +14,7 @@ from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
 from pertoken.store.batches import Batches
 from pertoken.store.before import Before
+from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR, MINUTE, roll_up
@@ -112,7 +113,16 @@ class Writer:
         return self._batches.lost if self._batches else None
 
     def commit(self, tick: rows.Tick) -> None:
-        """Store a tick whole or not at all. Raises StoreError, with nothing of it stored."""
+        """Store a tick whole or not at all. Raises StoreError, with nothing of it stored.
+
+        Of a tick with values that do not fit into the database, those are left out, with an event.
+        """
+        try:
+            self._store(tick)
+        except UNFIT:
+            self._store(fitted(tick))
+
+    def _store(self, tick: rows.Tick) -> None:
         with self._transaction(tick.ts):
             self._changed(self._connection, self._rows.put(tick))
         self._rows.stored(tick)

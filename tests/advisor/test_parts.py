@@ -86,3 +86,29 @@ def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, h
             _ = device.seen.held
     else:
         assert line.held_by == () and device.seen.held.mean == 0
+
+
+def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path) -> None:
+    gap = Gap("processes", "failing", "the driver answered error 999")
+    hidden, free = gpu(0)._replace(processes=None, gaps=(gap,)), gpu(0)
+    kept, rows = memory(), []
+    for i in range(25):
+        reading = hidden if i < 13 else free
+        tick, kept = assemble(kept, Readings(probe(reading)), moment(i), Cost(1, 1, 1, 0) if i else None)
+        rows.append(tick)
+    store = open_store(recorded(tmp_path, rows))
+    device = next(each for each in gather(store, load_market(), 3600, NOW + 120).fleet.devices if each.accelerator)
+    assert (device.seen.held.mean, device.seen.held.n) == (0, 2)
+    assert device.seen.observed_h.mean < 100 / 3600
+
+
+def test_the_screens_say_that_the_cost_of_unknown_holders_is_shown_as_unallocated(tmp_path: Path) -> None:
+    gap = Gap("processes", "unsupported", "Gaudi's library lists no processes")
+    kept, rows = memory(), []
+    for i in range(13):
+        reading = probe(gpu(0)._replace(processes=None, gaps=(gap,)), gpu(1)._replace(processes=None, gaps=(gap,)))
+        tick, kept = assemble(kept, Readings(reading), moment(i), Cost(1, 1, 1, 0) if i else None)
+        rows.append(tick)
+    report = fleet_report(open_store(recorded(tmp_path, rows)), 3600, NOW)
+    (hint,) = [each for each in report.hints if each.startswith("Who holds")]
+    assert "and 1 more is not known: Gaudi's library lists no processes" in hint and "unallocated" in hint

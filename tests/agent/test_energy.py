@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.energy import EnergyStep, energy_step
+from pertoken.agent.energy import JUMPED, EnergyStep, energy_step
 from pertoken.agent.readings import DeviceReading
 
 GPU = DeviceReading(uuid="GPU-1", kind="gpu", vendor="NVIDIA", name="NVIDIA H100 80GB HBM3", power_limit_mw=700_000)
@@ -20,24 +20,25 @@ def test_counter_and_integral_stand_side_by_side() -> None:
 def test_a_counter_that_fell_was_reset_and_the_integral_stands() -> None:
     step = energy_step(at(5_000_000, 300_000), at(10, 300_000), 1_000)
     assert (step.counter_mj, step.integral_mj) == (None, 300_000)
-    assert step.note is not None and "reset" in step.note
+    assert step.fault is not None and "reset" in step.fault
 
 
 def test_a_jump_past_the_power_limit_is_not_believed() -> None:
     step = energy_step(at(0, 300_000), at(2_100_001, 300_000), 1_000)
     assert (step.counter_mj, step.integral_mj) == (None, 300_000)
-    assert step.note is not None and "jumped" in step.note
+    assert step.fault is not None and "jumped" in step.fault
     assert energy_step(at(0), at(2_100_000), 1_000).counter_mj == 2_100_000
 
 
-def test_without_a_power_limit_a_jump_cannot_be_told() -> None:
-    assert energy_step(at(0), at(10**9, power_limit_mw=None), 1_000).counter_mj == 10**9
+def test_without_a_power_limit_only_more_than_any_device_draws_is_a_jump() -> None:
+    assert energy_step(at(0), at(10**7, power_limit_mw=None), 1_000).counter_mj == 10**7
+    assert energy_step(at(0), at(10**7 + 1, power_limit_mw=None), 1_000) == EnergyStep(None, None, JUMPED)
 
 
 def test_a_counter_stuck_under_power_is_not_taken_for_no_energy() -> None:
     step = energy_step(at(77, 300_000), at(77, 300_000), 10_000)
     assert (step.counter_mj, step.integral_mj) == (None, 3_000_000)
-    assert step.note is not None and "stands still" in step.note
+    assert step.fault is not None and "stands still" in step.fault
 
 
 def test_a_wrap_is_not_a_reset() -> None:
@@ -67,7 +68,7 @@ def test_energy_is_never_negative_and_never_past_the_limit(
     if step.counter_mj is not None and limit:
         assert step.counter_mj * 1000 <= limit * ms * 3
     if first is not None and then is not None and step.counter_mj is None:
-        assert step.note
+        assert step.fault
 
 
 @given(st.integers(1, 10**9), st.lists(st.integers(0, 10**6), min_size=1, max_size=50))

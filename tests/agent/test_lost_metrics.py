@@ -33,3 +33,13 @@ def test_what_passes_by_itself_and_what_was_never_told_are_no_events() -> None:
 def test_a_lost_device_is_told_as_such_and_not_metric_by_metric() -> None:
     lost = WHOLE._replace(util_1e4=None, dram_active_1e4=None, lost="gone", gaps=(REFUSED,))
     assert kinds(WHOLE, lost) == kinds(lost, WHOLE) == []
+
+
+def test_a_process_list_is_lost_when_it_is_refused_and_not_when_it_is_not_asked_for() -> None:
+    listed, between = WHOLE, WHOLE._replace(processes=None)
+    refused = between._replace(gaps=(Gap("processes", "failing", "the driver answered error 999"),))
+    assert kinds(listed, between) == kinds(between, listed) == []
+    ((kind, message),) = kinds(between, refused)
+    assert kind == "metric_lost" and "processes" in message
+    assert kinds(refused, refused) == []
+    assert [kind for kind, _ in kinds(refused, between)] == ["metric_back"]

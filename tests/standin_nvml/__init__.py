@@ -15,10 +15,22 @@ import pynvml
 
 from tests.standin_nvml.controlled import VARIABLE
 from tests.standin_nvml.library import Library
-from tests.standin_nvml.machine import Gpu, Machine, Slice, Wave, eight
+from tests.standin_nvml.machine import ALL_ONES, Gpu, Machine, Slice, Wave, eight
 from tests.standin_nvml.symbols import Clock
 
-__all__ = ["Gpu", "Library", "Machine", "ManualClock", "Slice", "Wave", "eight", "environment", "installed", "tell"]
+__all__ = [
+    "ALL_ONES",
+    "Gpu",
+    "Library",
+    "Machine",
+    "ManualClock",
+    "Slice",
+    "Wave",
+    "eight",
+    "environment",
+    "installed",
+    "tell",
+]
 
 
 class ManualClock:

@@ -102,6 +102,7 @@ class GpuCalls(Driver):
             wide = entry.fieldId in (pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 3, 4)
             entry.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG if wide else pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
             if value is not None:
+                value = int(dict(gpu.lies).get(entry.fieldId, value))
                 setattr(entry.value, "ullVal" if wide else "uiVal", value)
         return OK
 

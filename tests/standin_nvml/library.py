@@ -8,7 +8,7 @@ import ctypes
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pynvml
 from tests.standin_nvml.event_calls import EventCalls
 from tests.standin_nvml.gpm_calls import GpmCalls
 from tests.standin_nvml.gpu_calls import GpuCalls
+from tests.standin_nvml.lies import OF_A_GPU, OF_THE_LIBRARY
 from tests.standin_nvml.machine import Gpu, Machine, Slice
 from tests.standin_nvml.mig_calls import MigCalls
 from tests.standin_nvml.symbols import OK, PTR, UINT, Clock, put, symbol, text
@@ -77,7 +78,9 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
                 self._reloads, self.reloaded = self.machine.reloads, True
             if self.reloaded or not self.initialised:
                 return int(pynvml.NVML_ERROR_UNINITIALIZED)
-            return self._on_gpu(name, body, *given) if hasattr(body, "per_gpu") else int(body(self, *given))
+            if hasattr(body, "per_gpu"):
+                return self._on_gpu(name, body, *given)
+            return self._lying(name, int(body(self, *given)), given, dict(self.machine.lies), OF_THE_LIBRARY)
 
         return call
 
@@ -96,13 +99,22 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
             return self.failing[name]
         if name in gpu.unsupported:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        lies = dict(gpu.lies)
         if not part:
-            return int(body(self, gpu, *given))
+            return self._lying(name, int(body(self, gpu, *given)), given, lies, OF_A_GPU)
         if part > len(gpu.slices or ()):
             return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if not hasattr(body, "per_slice"):
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return int(body(self, (gpu.slices or ())[part - 1], *given))
+        return self._lying(name, int(body(self, (gpu.slices or ())[part - 1], *given)), given, lies, OF_A_GPU)
+
+    @staticmethod
+    def _lying(
+        name: str, code: int, given: tuple[Any, ...], lies: Mapping[str | int, float], of: Mapping[str, Any]
+    ) -> int:
+        if code == OK and name in lies and name in of:
+            of[name](given, lies[name])
+        return code
 
     def _lost(self, gpu: Gpu) -> bool:
         if gpu.removed:

@@ -95,6 +95,12 @@ class Gpu:
     compute instance that were struck, where the driver tells."""
     unsupported: tuple[str | int, ...] = ()
     """C functions and field ids that answer NOT_SUPPORTED for it."""
+    lies: tuple[tuple[str | int, float], ...] = ()
+    """C functions and field ids that answer with this number in place of the true one, cut to the type of the answer;
+    `ALL_ONES` is how drivers say "not available"."""
+
+
+ALL_ONES = -1
 
 
 @dataclass(frozen=True)
@@ -119,10 +125,13 @@ class Machine:
     """Prints to stdout when initialised, as libraries will."""
     hang: tuple[str, int, str] | None = None
     """(C function, n, path of a FIFO): its n-th call blocks until somebody opens the FIFO for writing."""
+    lies: tuple[tuple[str | int, float], ...] = ()
+    """As those of a GPU, of calls that are of no one GPU."""
 
     @classmethod
     def from_text(cls, text: str) -> "Machine":
-        machine = eval(text, {each.__name__: each for each in (Machine, Gpu, Slice, Wave)})
+        names: dict[str, Any] = {each.__name__: each for each in (Machine, Gpu, Slice, Wave)}
+        machine = eval(text, names | {"nan": math.nan, "inf": math.inf})
         assert isinstance(machine, cls)
         return machine
 

@@ -47,6 +47,17 @@ def test_sums_and_counts_leave_unmeasured_values_out(where: Place) -> None:
     assert (minute.energy_counter_mj, minute.throttled_n) == (None, 1)
 
 
+def test_only_reasons_beside_being_idle_count_as_throttled(where: Place) -> None:
+    reasons = (None, 0, 1, 4, 5, 0x100, 0x101)
+    with Writer(where) as writer:
+        for n, reason in enumerate(reasons):
+            writer.commit(tick(n + 1, device(n + 1, throttle_reasons=reason)))
+        writer.roll_up()
+        for seconds in (60, 3600):
+            (row,) = rows(writer, t.device_rollup[seconds])
+            assert (row.samples, row.throttled_n) == (7, 4)
+
+
 def test_rolling_up_twice_changes_nothing_and_a_late_row_raises_the_revision(where: Place) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, device(10, util_1e4=1)))

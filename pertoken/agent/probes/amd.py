@@ -50,6 +50,10 @@ def _known(value: Any) -> Any:
     return None if value in _NO_VALUE else value
 
 
+def _mib(number: Any) -> int | None:
+    return None if _known(number) is None else int(number) * 2**20
+
+
 def _power_mw(power: dict[str, Any]) -> int | None:
     # MI300 has the current one, MI200 and Radeon the average; the second die of an MI250 shows 0 in all.
     words = ("current_socket_power", "average_socket_power", "socket_power")
@@ -85,21 +89,30 @@ IDENTITY = {
     "name": _Call("amdsmi_get_gpu_asic_info", lambda asic: _known(asic["market_name"])),
     "pci_bus_id": _Call("amdsmi_get_gpu_device_bdf", _known),
     "driver_version": _Call("amdsmi_get_gpu_driver_info", lambda driver: _known(driver["driver_version"])),
-    "memory_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: vram["vram_total"] * 2**20),
+    "memory_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: _mib(vram["vram_total"])),
     "power_limit_mw": _Call("amdsmi_get_power_cap_info", _power_limit_mw),
 }
 TICK = {
     "power_mw": _Call("amdsmi_get_power_info", _power_mw),
     "energy_mj": _Call("amdsmi_get_energy_count", _energy_mj),
     "util_1e4": _Call("amdsmi_get_gpu_activity", _util_1e4),
-    "memory_used_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: vram["vram_used"] * 2**20),
+    "memory_used_bytes": _Call("amdsmi_get_gpu_vram_usage", lambda vram: _mib(vram["vram_used"])),
 }
 _OF_THE_CARD = ("power_mw", "energy_mj", "power_limit_mw")
 _OF_PARTITIONS = ("util_1e4", "memory_bytes", "memory_used_bytes")
 _BY_CARD = Gap("", "unsupported", "it is told of the whole card, not of its partitions")
 _BY_PARTITION = Gap("", "unsupported", "it is told of the card's partitions")
 _ON_FIRST_DIE = Gap("", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W")
-_PROCESSES = _Call("amdsmi_get_gpu_process_list", lambda rows: rows)
+_PROCESSES = _Call(
+    "amdsmi_get_gpu_process_list",
+    lambda rows: [(int(row["pid"]), _known(row["memory_usage"]["vram_mem"])) for row in rows],
+)
+_NO_PROCESS_MEMORY = Gap(
+    "processes",
+    "failing",
+    "the AMD driver lists every process under every GPU, and does not report whose memory is on this one",
+    "update the AMD driver",
+)
 
 
 @contextmanager
@@ -260,9 +273,11 @@ class AmdLibrary:
             gap = Gap("", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2])
         if gap is not None:
             return None, (replace(gap, metric="processes"),)
-        held = ((row["pid"], row["memory_usage"]["vram_mem"]) for row in rows)
         # Every process is listed under every GPU; those with memory there hold it. Asking made us one of them.
-        return tuple(DeviceProcess(pid, used) for pid, used in held if used and pid != os.getpid()), ()
+        others = [(pid, memory_bytes) for pid, memory_bytes in rows if pid != os.getpid()]
+        if any(memory_bytes is None for _, memory_bytes in others):
+            return None, (_NO_PROCESS_MEMORY,)
+        return tuple(DeviceProcess(pid, memory_bytes) for pid, memory_bytes in others if memory_bytes), ()
 
     def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Gap | None]:
         if gap := self._refused.get((uuid, call)):
@@ -276,6 +291,9 @@ class AmdLibrary:
                 gap = self._refused[uuid, call] = Gap("", *_STATUS[code])
                 return None, gap
             return None, Gap("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
+        except Exception as error:  # an answer of another shape than this release's, or that is no text or number
+            reason = f"the AMD driver's answer makes no sense ({type(error).__name__})"
+            return None, Gap("", "failing", reason, "update the AMD driver")
         return value, Gap("", "unsupported", "the AMD driver shows no value for it") if value is None else None
 
 
@@ -283,8 +301,8 @@ class AmdLibrary:
 class _Card:
     """One card: the device that is paid for, and its partitions if it has several."""
 
-    uuids: tuple[str, ...]
-    """By these a card is the same as before."""
+    key: tuple[str, ...]
+    """UUIDs and bus id: by these a card is the same as before."""
     library: AmdLibrary = field(compare=False)
     known: DeviceReading = field(compare=False)
     parts: tuple[_Processor, ...] = field(compare=False)
@@ -293,14 +311,14 @@ class _Card:
     def of(cls, library: AmdLibrary, processors: Sequence[_Processor]) -> "_Card":
         first = processors[0].known
         if len(processors) == 1:
-            return cls((first.uuid,), library, first, tuple(processors))
+            return cls((first.uuid, first.pci_bus_id or ""), library, first, tuple(processors))
         parts = tuple(
             replace(each, known=_partition(first, each.known, n, len(processors))) for n, each in enumerate(processors)
         )
         kept = tuple(gap for gap in first.gaps if gap.metric not in _OF_PARTITIONS)
         gaps = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
         return cls(
-            (first.uuid, *(part.known.uuid for part in parts)),
+            (first.uuid, first.pci_bus_id or "", *(part.known.uuid for part in parts)),
             library,
             first._replace(memory_bytes=None, gaps=gaps),
             parts,

@@ -73,6 +73,8 @@ class CardProbe:
         self._lost: str | None = None
         """Why no card is read, where there were some."""
         self._down: tuple[Gap, ...] = ()
+        self._gave_up = False
+        """Whether no card has answered since that was reported."""
         self._told: list[Happened] = []
 
     @property
@@ -101,6 +103,8 @@ class CardProbe:
         devices = tuple(reading for readings in read for reading in readings)
         if devices and all(reading.lost for reading in devices) and not self._patience.hung:
             self._give_up(devices[0].lost or HANGS)
+        elif devices:
+            self._gave_up = False
         return devices, tuple(gap for gap, _ in self._unseen.values())
 
     def happened(self) -> tuple[Happened, ...]:
@@ -156,8 +160,10 @@ class CardProbe:
         self._lost = why
         self._backoff = Backoff(self._clock)
         self._backoff.failed()
-        text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
-        self._told.append(Happened(None, "driver", text))
+        if not self._gave_up:
+            text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
+            self._told.append(Happened(None, "driver", text))
+        self._gave_up = True
 
     def _stop(self) -> None:
         if self._up and not self._patience.hung:

@@ -4,12 +4,13 @@ Scopes of power: 0 the GPU, 1 the whole module (with the CPU of a GH200), 2 the 
 """
 
 from dataclasses import dataclass
+from math import isfinite, nan
 from struct import Struct
 from typing import Any
 
 import pynvml
 
-from pertoken.agent.probes.nvml import NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
+from pertoken.agent.probes.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
 from pertoken.agent.readings import Gap
 
 
@@ -62,14 +63,21 @@ class FieldRequest:
         for entry, each in zip(self._entries, fields, strict=True):
             entry.fieldId, entry.scopeId = each.field_id, each.scope
 
-    def ask(self, handle: Any) -> list[tuple[int, int]]:
-        """(error code, value or 0) of each field. Raises `pynvml.NVMLError`."""
+    def ask(self, handle: Any) -> list[tuple[int, int | None]]:
+        """Return (error code, value) of each field; None for a value that is no number. Raises `pynvml.NVMLError`."""
         function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
         pynvml._nvmlCheckReturn(function(handle, len(self.fields), self._entries))
         return [
-            (code, 0 if code else int(_NUMBER[kind].unpack_from(self._entries, at * _ENTRY.size + _VALUE_AT)[0]))
+            (code, None if code else _number(kind, self._entries, at * _ENTRY.size + _VALUE_AT))
             for at, (kind, code) in enumerate(_ENTRY.iter_unpack(self._entries))
         ]
+
+
+def _number(kind: int, entries: Any, at: int) -> int | None:
+    """Return the value of a field, as its type says; None for NaN, infinity and types that NVML does not define."""
+    number = _NUMBER.get(kind)
+    value = number.unpack_from(entries, at)[0] if number is not None else nan
+    return int(value) if isfinite(value) else None
 
 
 _VALUES = Call(lambda handle, request: request.ask(handle))
@@ -125,10 +133,10 @@ def _values(
             raise
         return values, gaps | {field.metric: error.fault.gap(field.metric) for field in asked}
     for field, (code, value) in zip(asked, answer, strict=True):
-        if code == pynvml.NVML_SUCCESS:
+        if value is not None:
             values[field.metric] = value
             continue
-        fault = _fault(code)
+        fault = _fault(code) if code else NONSENSE
         if fault.scope is Scope.CALL:
             nvml.refuse(uuid, field, fault)
         gaps[field.metric] = fault.gap(field.metric)

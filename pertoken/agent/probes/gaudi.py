@@ -114,6 +114,9 @@ class GaudiLibrary:
                 if getattr(error, "value", None) != _NOT_SUPPORTED:
                     return Gap(metric, "failing", f"the Gaudi driver answered {error}", "see `dmesg` if it stays")
                 self._unsupported.add((owner, metric))
+            except Exception as error:  # a text or a number that Python cannot make anything of
+                reason = f"the Gaudi driver's answer makes no sense ({type(error).__name__})"
+                return Gap(metric, "failing", reason, "update the Gaudi driver")
         return Gap(metric, "unsupported", "this device or driver does not offer it")
 
 

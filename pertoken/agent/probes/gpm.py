@@ -4,12 +4,13 @@ It takes no profiling lock, so profilers are not disturbed. Some virtual GPUs sa
 be had (dcgm-exporter #701), so the first two live samples decide. Source: nvml.h 12.9, nvmlGpm*.
 """
 
+from math import isfinite
 from struct import Struct
 from typing import Any
 
 import pynvml
 
-from pertoken.agent.probes.nvml import NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
+from pertoken.agent.probes.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
 from pertoken.agent.readings import Gap
 
 METRICS = {
@@ -112,8 +113,10 @@ class Gpm:
         self._proven = True
         values, gaps = {}, {}
         for (metric, (_, scale)), (code, value) in zip(METRICS.items(), answer, strict=True):
-            if code == pynvml.NVML_SUCCESS:
+            if code == pynvml.NVML_SUCCESS and isfinite(value):
                 values[metric] = round(value * scale)
+            elif code == pynvml.NVML_SUCCESS:
+                gaps[metric] = NONSENSE.gap(metric)
             else:
                 known = NOT_SUPPORTED if code == pynvml.NVML_ERROR_INVALID_ARGUMENT else fault_of(code)
                 gaps[metric] = known.gap(metric)

@@ -4,40 +4,31 @@ Never asked: PCIe throughput (20 ms each) and fan speed. The process list is slo
 a lock the workload needs), so it is read only when asked for, and with it what changes slowly.
 """
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pynvml
 
 from pertoken.agent.probes import fields
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.probes.backoff import Backoff
 from pertoken.agent.probes.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.gpu_processes import read_processes
-from pertoken.agent.probes.nvml import GONE, LOST, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.mig import MigDevice, MigDevices
+from pertoken.agent.probes.nvml import GONE, LOST, Call, Fault, NvmlFault, Scope
+from pertoken.agent.probes.source import MEMORY, NAME, UUID, Source, Table
 from pertoken.agent.probes.xid import Xid
 from pertoken.agent.readings import DeviceReading, Gap, Happened, reading_of
 
-_V2 = (pynvml.nvmlMemory_v2,)
-Table = dict[str, tuple[Call, ...]]
-"""Fields of `DeviceReading` -> the calls that give them, preferred first."""
 IDENTITY: Table = {
-    "name": (Call("nvmlDeviceGetName"),),
-    "memory_bytes": (
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total, _V2),
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),
-    ),
+    "name": (NAME,),
+    "memory_bytes": MEMORY["memory_bytes"],
     "power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),),
     "pci_bus_id": (Call("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
 }
 """Read when a GPU is found; the power limit again with what is slow, for caps change."""
 TICK: Table = {
     "util_1e4": (Call("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
-    # v1 counts what the driver reserves for itself as used.
-    "memory_used_bytes": (
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.used, _V2),
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.used),
-    ),
+    "memory_used_bytes": MEMORY["memory_used_bytes"],
     "sm_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_SM,)),),
     "throttle_reasons": (
         Call("nvmlDeviceGetCurrentClocksEventReasons"),
@@ -53,38 +44,9 @@ SLOW: Table = {
     ),
 }
 """Read with the processes, and kept until they are read again."""
-_SLICE_IDENTITY: Table = {name: IDENTITY[name] for name in ("name", "memory_bytes")}
-_SLICE_TICK: Table = {"memory_used_bytes": TICK["memory_used_bytes"]}
-_BY_UUID, _UUID = Call("nvmlDeviceGetHandleByUUID"), Call("nvmlDeviceGetUUID")
-_MIG_MODE = Call("nvmlDeviceGetMigMode", lambda modes: modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
-_MOST_SLICES, _SLICE = Call("nvmlDeviceGetMaxMigDeviceCount"), Call("nvmlDeviceGetMigDeviceHandleByIndex")
-_INSTANCE, _COMPUTE_INSTANCE = Call("nvmlDeviceGetGpuInstanceId"), Call("nvmlDeviceGetComputeInstanceId")
-_COMPUTE_SLICES = Call("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
-_UNIFIED = {
-    "memory_bytes": lambda meminfo: meminfo["MemTotal"],
-    "memory_used_bytes": lambda meminfo: meminfo["MemTotal"] - meminfo["MemAvailable"],
-}
-_SHARED = "the driver tells none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
-_OF_PARENT = "NVIDIA drivers tell it of the whole GPU only, not of a MIG device"
-_NOT_OF_SLICES = ("util_1e4", "power_mw", "energy_mj", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
-
-
-@dataclass(slots=True)
-class _Slice:
-    known: DeviceReading
-    handle: Any
-    gpm: Gpm
-    instances: tuple[int, int]
-    """Its GPU instance, and its compute instance in that."""
-
-
-@dataclass(slots=True)
-class Source:
-    """What all GPUs of a host are read with. `clock` is monotonic seconds, `proc` the /proc to look into."""
-
-    nvml: Nvml
-    clock: Clock
-    proc: Path
+_BY_UUID = Call("nvmlDeviceGetHandleByUUID")
+_NO_UUID = Fault(Scope.DEVICE, "failing", "the driver reports no UUID for this GPU", "update the NVIDIA driver")
+_SWAPPED = "its handle leads to another GPU now ({}): it was replaced, or the driver was reloaded"
 
 
 class Gpu:
@@ -95,19 +57,23 @@ class Gpu:
         self.known, self.handle = known, handle
         self.lost: str | None = None
         self._backoff = Backoff(source.clock)
-        self._slices: dict[str, _Slice] = {}
-        self._in_slices = False
+        self._energy_mj: int | None = None
+        self.swapped_for: str | None = None
+        """The UUID of the GPU that its handle was found to lead to instead."""
         self._slow: tuple[dict[str, Any], dict[str, Gap]] | None = None
         self._seen_us = 0
         # Of its own: a call that hangs on one GPU may write its answer while another is read.
         self._gpm_request, self._field_requests = GpmRequest(), fields.Requests()
         self._gpm = Gpm(known.uuid, self._gpm_request)
+        self._mig = MigDevices(source, self._gpm_request)
 
     @classmethod
     def found(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> "Gpu":
-        """The GPU behind a handle. Raises NvmlFault if it does not even tell its UUID."""
-        uuid = source.nvml.ask(f"slot {slot}", _UUID, handle)
-        values, gaps = _values(source, uuid, handle, IDENTITY)
+        """Return the GPU behind a handle. Raises NvmlFault if the driver does not report its UUID."""
+        uuid = source.nvml.ask(f"slot {slot}", UUID, handle)
+        if not uuid:
+            raise NvmlFault(_NO_UUID)
+        values, gaps = source.values(uuid, handle, IDENTITY)
         known = DeviceReading(
             uuid=uuid,
             kind="gpu",
@@ -119,26 +85,35 @@ class Gpu:
         )
         return cls(source, known, handle)
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people: its bus id, else its slot."""
+        return self.known.pci_bus_id or f"slot {self.known.slot}"
+
+    def is_beside(self, other: "Gpu", in_another_slot: bool) -> bool:
+        """Whether another GPU of the same UUID is another card: by their bus ids, or by their slots without these."""
+        if self.known.pci_bus_id and other.known.pci_bus_id:
+            return self.known.pci_bus_id != other.known.pci_bus_id
+        return in_another_slot
+
     def unread(self, why: str | None = None) -> tuple[DeviceReading, ...]:
         """It and its MIG devices, with no value and the reason."""
         why = why or self.lost
-        return tuple(each._replace(lost=why) for each in (self.known, *(one.known for one in self._slices.values())))
+        return tuple(each._replace(lost=why) for each in (self.known, *(one.known for one in self._mig)))
 
     def lose(self, why: str) -> None:
         """Its handle is dead; so is what was begun with it."""
         self.handle, self.lost = None, why
         self._gpm = Gpm(self.known.uuid, self._gpm_request)
-        for uuid, each in self._slices.items():
-            each.gpm = Gpm(uuid, self._gpm_request)
+        self._mig.restart()
 
     def struck(self, xid: Xid) -> Happened:
         """An Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
         text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list says what it means"
-        told = xid.gpu_instance, xid.compute_instance
-        for uuid, each in self._slices.items():
-            if told in (each.instances, (each.instances[0], None)):
-                return Happened(uuid, "xid", text)
-        if not self._in_slices:
+        uuid = self._mig.struck(xid.gpu_instance, xid.compute_instance)
+        if uuid is not None:
+            return Happened(uuid, "xid", text)
+        if not self._mig.enabled:
             return Happened(self.known.uuid, "xid", text)
         named = "no MIG device, as it does for an unprivileged agent or an error of the whole GPU"
         if xid.gpu_instance is not None:
@@ -147,8 +122,9 @@ class Gpu:
 
     def free(self) -> None:
         """Give back what the driver keeps for it. Raises NvmlFault."""
-        for gpm in (self._gpm, *(each.gpm for each in self._slices.values())):
-            gpm.free(self._source.nvml)
+        for gpm in (self._gpm, *(each.gpm for each in self._mig)):
+            if gpm is not None:
+                gpm.free(self._source.nvml)
 
     def read(self, processes: bool) -> tuple[DeviceReading, ...]:
         """It and its MIG devices now. Raises NvmlFault only for what is wrong with the whole library."""
@@ -158,7 +134,7 @@ class Gpu:
         try:
             if self.handle is None:
                 self.handle = nvml.ask(uuid, _BY_UUID, uuid)
-                self._slow = None
+                self._slow = self._energy_mj = None
             readings = self._read(processes)
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
@@ -174,34 +150,49 @@ class Gpu:
     def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
         source, uuid = self._source, self.known.uuid
         slow = processes or self._slow is None
-        values, gaps = _values(source, uuid, self.handle, TICK)
+        values, gaps = source.values(uuid, self.handle, TICK)
         asked = fields.ALL if slow else fields.TICK
         told, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
         values |= told
         gaps |= hidden
         if not values:
             raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {gaps['power_mw'].reason}"))
+        energy_mj = values.get("energy_mj")
+        fell = energy_mj is not None and self._energy_mj is not None and energy_mj < self._energy_mj
+        self._energy_mj = energy_mj
+        if processes or fell:
+            self._check_identity()
         if slow:
             self._read_slow(processes, values, gaps)
         for metric, value in self._slow[0].items() if self._slow else ():
             values.setdefault(metric, value)
         for metric, gap in self._slow[1].items() if self._slow else ():
             gaps.setdefault(metric, gap)
-        if not self._in_slices:
+        if not self._mig.enabled:
             told, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
             values |= told
             gaps |= hidden
         if processes:
-            held, hidden = self._processes(uuid, self.handle)
+            held, hidden = self._processes(self.known, self.handle)
             values |= held
             gaps |= hidden
         gaps = {gap.metric: gap for gap in self.known.gaps} | gaps
         reading = reading_of(self.known, **values, gaps=tuple(gaps.values()))
-        return (reading, *(self._read_slice(each, processes) for each in self._slices.values()))
+        return (reading, *(self._read_mig(each, processes) for each in self._mig))
+
+    def _check_identity(self) -> None:
+        """Raise NvmlFault if the handle leads to another GPU than it did: a driver may swap what is behind it."""
+        uuid = self._source.answer(self.known.uuid, UUID, self.handle)
+        if isinstance(uuid, Fault) or uuid == self.known.uuid:
+            return
+        # A driver that reports another UUID each time has swapped nothing.
+        if uuid and uuid == self._source.answer(self.known.uuid, UUID, self.handle):
+            self.swapped_for = uuid
+            raise NvmlFault(replace(GONE, reason=_SWAPPED.format(uuid)))
 
     def _read_slow(self, processes: bool, values: dict[str, Any], gaps: dict[str, Gap]) -> None:
         """What changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
-        slow_values, slow_gaps = _values(self._source, self.known.uuid, self.handle, SLOW)
+        slow_values, slow_gaps = self._source.values(self.known.uuid, self.handle, SLOW)
         for metric in (each.metric for each in fields.SLOW):
             if metric in values:
                 slow_values[metric] = values[metric]
@@ -210,104 +201,35 @@ class Gpu:
         if self._slow is not None or processes:
             self._know_more()
         self._slow = slow_values, slow_gaps
-        self._find_slices()
+        self._mig.find(self.known, self.handle)
+        if self._mig.hidden is not None:
+            slow_gaps["mig"] = self._mig.hidden
 
     def _know_more(self) -> None:
         """Read again what may change of its identity (its power cap), and what was not told at first."""
         untold = {gap.metric for gap in self.known.gaps} | {"power_limit_mw"}
         table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
-        values, gaps = _values(self._source, self.known.uuid, self.handle, table)
+        values, gaps = self._source.values(self.known.uuid, self.handle, table)
         self.known = self.known._replace(**values, gaps=tuple(gaps.values()))
 
-    def _processes(self, uuid: str, handle: Any) -> tuple[dict[str, Any], dict[str, Gap]]:
-        if self._in_slices and uuid == self.known.uuid:
-            return {"processes": ()}, {}  # they run on its MIG devices
-        memory_bytes = self._slices[uuid].known.memory_bytes if uuid in self._slices else self.known.memory_bytes
-        found = read_processes(self._source.nvml, uuid, handle, memory_bytes, self._seen_us)
-        self._seen_us = found.seen_us
-        if found.gap is not None:
-            return {"processes": None}, {"processes": found.gap}
-        return {"processes": found.processes}, {}
+    def _processes(self, known: DeviceReading, handle: Any) -> tuple[dict[str, Any], dict[str, Gap]]:
+        """Return the processes on this GPU or on one of its MIG devices, or the gap that says why they are unknown."""
+        hidden = self._mig.hidden if known is self.known else None
+        unseen = {} if hidden is None else {"processes": replace(hidden, metric="processes")}
+        if known is self.known and self._mig.enabled:
+            return {"processes": None if unseen else ()}, unseen  # they run on its MIG devices
+        held = read_processes(self._source.nvml, known.uuid, handle, known.memory_bytes, self._seen_us)
+        self._seen_us = held.seen_us
+        if held.gap is not None:
+            return {"processes": None}, {"processes": held.gap}
+        if unseen and not held.processes:
+            return {"processes": None}, unseen
+        return {"processes": held.processes}, {}
 
-    # -- MIG -------------------------------------------------------------------------------------------------------
-
-    def _find_slices(self) -> None:
-        """Which MIG devices there are now: they come and go while the GPU stays."""
-        nvml, uuid = self._source.nvml, self.known.uuid
-        found: dict[str, _Slice] = {}
-        self._in_slices = False
-        try:
-            self._in_slices = nvml.ask(uuid, _MIG_MODE, self.handle)
-            most = nvml.ask(uuid, _MOST_SLICES, self.handle) if self._in_slices else 0
-        except NvmlFault as error:
-            if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                raise
-            most = 0
-        for index in range(most):
-            try:
-                handle = nvml.ask(f"{uuid} slice {index}", _SLICE, self.handle, index)
-                each = self._slice(handle, index, most)
-            except NvmlFault as error:
-                if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                    raise
-                continue  # empty
-            found[each.known.uuid] = each
-        self._slices = found
-
-    def _slice(self, handle: Any, index: int, most: int) -> _Slice:
-        nvml = self._source.nvml
-        uuid = nvml.ask(f"{self.known.uuid} slice {index}", _UUID, handle)
-        instances = nvml.ask(uuid, _INSTANCE, handle), nvml.ask(uuid, _COMPUTE_INSTANCE, handle)
-        before = self._slices.get(uuid)
-        if before is not None:
-            before.handle = handle
-            return before
-        values, gaps = _values(self._source, uuid, handle, _SLICE_IDENTITY)
-        values["name"] = f"{values.get('name', f'{self.known.name} MIG')} ({index})"
-        known = DeviceReading(
-            uuid=uuid,
-            kind="mig",
-            vendor="NVIDIA",
-            slot=self.known.slot,
-            driver_version=self.known.driver_version,
-            pci_bus_id=self.known.pci_bus_id,
-            parent_uuid=self.known.uuid,
-            part_1e6=nvml.ask(uuid, _COMPUTE_SLICES, handle) * 1_000_000 // most,
-            gaps=(*gaps.values(), *(Gap(metric, "unsupported", _OF_PARENT) for metric in _NOT_OF_SLICES)),
-            **values,
-        )
-        return _Slice(known, handle, Gpm(uuid, self._gpm_request, instances[0]), instances)
-
-    def _read_slice(self, each: _Slice, processes: bool) -> DeviceReading:
-        source, uuid = self._source, each.known.uuid
-        values, gaps = _values(source, uuid, each.handle, _SLICE_TICK)
-        told, hidden = each.gpm.read(source.nvml, self.handle, source.clock())
-        values |= told
-        gaps |= hidden
+    def _read_mig(self, device: MigDevice, processes: bool) -> DeviceReading:
+        values, gaps = device.read(self._source, self.handle)
         if processes:
-            held, hidden = self._processes(uuid, each.handle)
+            held, hidden = self._processes(device.known, device.handle)
             values |= held
             gaps |= hidden
-        gaps = {gap.metric: gap for gap in each.known.gaps} | gaps
-        return reading_of(each.known, **values, gaps=tuple(gaps.values()))
-
-
-def _values(source: Source, uuid: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Gap]]:
-    values: dict[str, Any] = {}
-    gaps: dict[str, Gap] = {}
-    for metric, calls in table.items():
-        try:
-            values[metric] = source.nvml.first(uuid, calls, handle)
-        except NvmlFault as error:
-            if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
-                raise
-            gaps[metric] = error.fault.gap(metric)
-            if error.fault is NOT_SUPPORTED and metric in _UNIFIED:
-                values[metric] = _UNIFIED[metric](_meminfo(source.proc))
-                gaps[metric] = replace(gaps[metric], reason=_SHARED)
-    return values, gaps
-
-
-def _meminfo(proc: Path) -> dict[str, int]:
-    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+        return reading_of(device.known, **values, gaps=tuple(gaps.values()))

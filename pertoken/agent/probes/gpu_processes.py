@@ -9,6 +9,7 @@ from typing import Any
 
 import pynvml
 
+from pertoken.agent.bounds import MAX_PID, scrambled
 from pertoken.agent.probes.nvml import Call, Nvml, NvmlFault, Scope
 from pertoken.agent.readings import DeviceProcess, Gap
 
@@ -17,7 +18,8 @@ _PROCESSES = (
     Call("nvmlDeviceGetComputeRunningProcesses_v2", sized=True),
 )
 _SM_TIME = Call("nvmlDeviceGetProcessUtilization", sized=True)
-_PID_MAX = 2**22
+_MAX_US = 2**53
+"""Microseconds of the year 2255: a later sample is not of now, and what is newer would never be counted."""
 _SCRAMBLED = Gap(
     "processes",
     "failing",
@@ -48,10 +50,8 @@ def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None,
             raise
         return Held((), seen_us, error.fault.gap("processes"))
     named = tuple(DeviceProcess(row.pid, row.usedGpuMemory) for row in rows)
-    for row in named:
-        too_much = row.memory_bytes and memory_bytes and row.memory_bytes > memory_bytes
-        if not 0 < row.pid <= _PID_MAX or too_much:
-            return Held((), seen_us, _SCRAMBLED)
+    if scrambled(named, memory_bytes):
+        return Held((), seen_us, _SCRAMBLED)
     if len(named) < 2:
         return Held(named, seen_us)
     return _with_sm_time(nvml, uuid, handle, named, seen_us)
@@ -66,12 +66,16 @@ def _with_sm_time(nvml: Nvml, uuid: str, handle: Any, processes: tuple[DevicePro
         if error.fault.code not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS):
             return Held(processes, seen_us)
         rows = []  # nobody computed
+    rows = [row for row in rows if row.timeStamp <= _MAX_US]
     used = dict.fromkeys((process.pid for process in processes), 0)
     for row in rows:
         if row.timeStamp <= seen_us:
             continue
+        if row.pid in used and not row.smUtil <= 100:
+            # Without a part of one process's time the others' would be too much.
+            return Held(processes, max(seen_us, *(each.timeStamp for each in rows)))
         if row.pid not in used:
-            if not (0 < row.pid <= _PID_MAX):
+            if not (0 < row.pid <= MAX_PID):
                 continue
             # A pid of another namespace, or of a process that ended: who is who cannot be said.
             return Held(processes, max(seen_us, *(each.timeStamp for each in rows)))

@@ -7,15 +7,31 @@ from functools import partial
 from pathlib import Path
 
 from pertoken.agent.probes.backoff import Backoff, Clock
-from pertoken.agent.probes.gpu import Gpu, Source
-from pertoken.agent.probes.nvml import DENIED, GONE, NO_ENTRY, OUTDATED, Call, Fault, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.gpu import Gpu
+from pertoken.agent.probes.nvml import (
+    DENIED,
+    GONE,
+    NO_ENTRY,
+    NONSENSE,
+    OUTDATED,
+    Call,
+    Fault,
+    Nvml,
+    NvmlFault,
+    Scope,
+)
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
+from pertoken.agent.probes.source import Source
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened
 
 _INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")
 _DRIVER_VERSION, _COUNT = Call("nvmlSystemGetDriverVersion"), Call("nvmlDeviceGetCount")
 _BY_SLOT = Call("nvmlDeviceGetHandleByIndex")
+MAX_GPUS = 1024
+"""More than any host holds: a larger count is no count."""
+_UNCOUNTED = "the driver does not report how many GPUs there are ({}): those known before are read"
+_DUPLICATE = "the driver reports the UUID {} for the GPU at {} and for the GPU at {}: only the first is recorded"
 _LIBRARY = ""
 """Owner of the calls that belong to no device, and what hangs when they do."""
 _HANGS = Gap("nvidia", "failing", "a call of the NVIDIA driver hangs: nothing is asked of it until it returns", "dmesg")
@@ -47,6 +63,10 @@ class NvidiaProbe:
         """Slots whose GPU would not even tell its UUID."""
         self._listed = 0
         """How many GPUs the driver said there are."""
+        self._uncounted: Gap | None = None
+        """Why that could not be read again."""
+        self._reported: Fault | None = None
+        """The fault of the library that was reported, and after which nothing was read."""
         self._driver_version: str | None = None
         self._up = self._was_up = self._ready = False
         """Initialised; ever initialised; its GPUs looked for."""
@@ -70,7 +90,10 @@ class NvidiaProbe:
                 if not self._ready and not self._start():
                     break
                 self._look_again(processes)
-                return self._read(processes), tuple(gap for gap, _ in self._unseen.values())
+                readings = self._read(processes)
+                self._reported = None
+                uncounted = (self._uncounted,) if self._uncounted else ()
+                return readings, (*(gap for gap, _ in self._unseen.values()), *uncounted)
             except NvmlFault as error:
                 self._stop(error.fault)
                 if not once_more:
@@ -83,7 +106,8 @@ class NvidiaProbe:
         """What the driver told by itself since this was last asked."""
         told, self._told = self._told, []
         xids = self._watch.told() if self._watch else ()
-        return (*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))
+        # The same error may strike a thousand times between two readings.
+        return tuple(dict.fromkeys((*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
@@ -111,13 +135,23 @@ class NvidiaProbe:
         except NvmlFault as error:
             raise NvmlFault(NO_ENTRY) if error.fault is DENIED else error from None
         self._up = self._was_up = True
-        self._driver_version = self.nvml.ask(_LIBRARY, _DRIVER_VERSION)
-        self._listed = self.nvml.ask(_LIBRARY, _COUNT)
+        version = self._source.answer(_LIBRARY, _DRIVER_VERSION)
+        self._driver_version = None if isinstance(version, Fault) else version
+        count = self._count()
+        if isinstance(count, Fault):
+            raise NvmlFault(replace(count, scope=Scope.LIBRARY))
+        self._listed = count
         return True
 
+    def _count(self) -> int | Fault:
+        """Return how many GPUs the driver lists, or why it does not report it. Raises NvmlFault."""
+        count = self._source.answer(_LIBRARY, _COUNT)
+        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else NONSENSE
+
     def _stop(self, fault: Fault) -> None:
-        if self._up:
+        if self._up and fault != self._reported:
             self._told.append(Happened(None, "driver", f"{fault.reason}: its GPUs were let go of"))
+            self._reported = fault
         self._let_go()
         self.nvml.forget()
         self.outdated = fault is OUTDATED and self._was_up
@@ -143,12 +177,22 @@ class NvidiaProbe:
 
     def _look_again(self, listing: bool) -> None:
         """Try slots that failed; now and then, see whether GPUs were added or pulled out."""
-        if listing:
-            listed = self.nvml.ask(_LIBRARY, _COUNT)
-            if listed != self._listed:
-                self._listed = listed
+        swapped = [gpu for gpu in self._gpus.values() if gpu.swapped_for is not None]
+        for gpu in swapped:
+            text = f"the handle of this GPU leads to {gpu.swapped_for} now, which is looked for"
+            self._told.append(Happened(gpu.known.uuid, "device_swapped", text))
+            gpu.swapped_for = None
+        if listing or swapped:
+            count = self._count()
+            if isinstance(count, Fault):
+                self._uncounted = replace(count.gap("gpus"), reason=_UNCOUNTED.format(count.reason))
+                count = self._listed
+            else:
+                self._uncounted = None
+            if swapped or count != self._listed:
+                self._listed = count
                 self._unseen.clear()
-                self._find_all(range(listed))
+                self._find_all(range(count))
             self._watch_for_xids()
         due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
         if due:
@@ -162,18 +206,26 @@ class NvidiaProbe:
 
     def _find_all(self, slots: "range | list[int]") -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
+        placed: set[str] = set()
         for slot, found in zip(slots, self._patience.each(self._find, slots), strict=True):
             backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
             if found is None:
                 found = replace(_HANGS, metric=f"gpu {slot}")
+            kind = "device_lost"
+            known = None if isinstance(found, Gap) else self._gpus.get(found.known.uuid)
+            if not isinstance(found, Gap) and known is not None and known.handle is not None:
+                again = found.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
+                if known.is_beside(found, again):
+                    reason = _DUPLICATE.format(known.known.uuid, known.place, found.place)
+                    found, kind = Gap(f"gpu {slot}", "failing", reason, "update the NVIDIA driver"), "device_duplicate"
             if isinstance(found, Gap):
                 if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
-                    self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
+                    self._told.append(Happened(None, kind, f"{found.metric}: {found.reason}"))
                 backoff.failed()
                 self._unseen[slot] = found, backoff
                 continue
             self._unseen.pop(slot, None)
-            known = self._gpus.get(found.known.uuid)
+            placed.add(found.known.uuid)
             if known is None or known.handle is None:
                 self._gpus[found.known.uuid] = found
 

@@ -5,7 +5,7 @@ Error semantics: nvml.h 12.9 and nvidia-ml-py 13.615.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -68,6 +68,7 @@ NO_ENTRY = Fault(
     "this process may not open the NVIDIA driver's device nodes, so that nothing of its GPUs can be read",
     "rights to read and write /dev/nvidiactl and /dev/nvidia*; `pertoken agent install` gives them",
 )
+NONSENSE = Fault(Scope.MOMENT, "failing", "the NVIDIA driver's answer makes no sense", _UPDATE)
 FAULTS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: NOT_SUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: DENIED,
@@ -105,6 +106,10 @@ def fault_of(code: int) -> Fault:
     )
 
 
+def _nonsense(error: Exception) -> Fault:
+    return replace(NONSENSE, reason=f"{NONSENSE.reason} ({type(error).__name__})")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """A function of `pynvml` (or one of ours that raises its errors) with what follows the handle, and the value we
@@ -139,6 +144,9 @@ class Nvml:
             if fault.scope is Scope.CALL:
                 self.refuse(owner, call, fault)
             raise NvmlFault(fault) from None
+        except Exception as error:  # a count of rows, a text or a number that Python cannot make anything of
+            self.calls += 1
+            raise NvmlFault(_nonsense(error)) from None
         self.calls += 2 if call.sized and answer else 1
         return call.convert(answer)
 

@@ -20,7 +20,8 @@ WAIT_MS = 1000
 """How long one wait lasts, and so how long letting go of the driver may take."""
 _CREATE, _FREE = Call("nvmlEventSetCreate"), Call("nvmlEventSetFree")
 _REGISTER = Call("nvmlDeviceRegisterEvents")
-_NO_INSTANCE = 0xFFFFFFFF
+NO_INSTANCE = 0xFFFFFFFF
+"""NVML's number for no GPU instance and no compute instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class XidWatch:
                 break  # the driver is gone, or a GPU of the set is lost: the probe begins a new wait
             uuid = uuids.get(_address(event.device))
             if uuid is not None:
-                gpu, compute = (None if each == _NO_INSTANCE else each for each in _instances(event))
+                gpu, compute = (None if each == NO_INSTANCE else each for each in _instances(event))
                 self._told.put(Xid(uuid, event.eventData, gpu, compute))
         with suppress(pynvml.NVMLError):
             pynvml.nvmlEventSetFree(events)

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from pertoken.agent.bounds import bounded
 from pertoken.agent.probes.amd import AmdProbe, load
 from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.readings import DeviceProcess, DeviceReading
+from pertoken.agent.readings import DeviceProcess, DeviceReading, ProbeReading
+from tests.agent.probes import standin_amdsmi
 from tests.agent.probes.standin_amdsmi import NOT_SUPPORTED, RocmLibrary, rocm
+from tests.agent.values import HOST
 from tests.standin_nvml import ManualClock
 
 
@@ -211,3 +214,73 @@ def test_rocm_that_does_not_start_is_left_alone_for_a_while(monkeypatch: pytest.
         library.refuse.clear()
         clock.now_s += 6
         assert len(probe.read(processes=False)[0]) == 2
+
+
+ALL_ONES = 2**64 - 1
+
+
+def lying(patch: pytest.MonkeyPatch, function: str, **fields: Any) -> None:
+    """Make a C function of the stand-in fill these fields with what is not true."""
+
+    def answer(library: RocmLibrary, gpu: Any, out: Any) -> None:
+        for name, value in fields.items():
+            setattr(out, name, value)
+
+    patch.setattr(standin_amdsmi, f"_{function}", answer)
+
+
+@pytest.mark.parametrize(
+    ("function", "fields", "metrics"),
+    [
+        ("amdsmi_get_gpu_vram_usage", {"vram_total": ALL_ONES, "vram_used": ALL_ONES}, {"memory_bytes"}),
+        ("amdsmi_get_gpu_vram_usage", {"vram_total": ALL_ONES, "vram_used": 5}, {"memory_bytes"}),
+        ("amdsmi_get_gpu_activity", {"gfx_activity": 2**31}, {"util_1e4"}),
+        ("amdsmi_get_power_info", {"current_socket_power": 2**31, "average_socket_power": 5}, {"power_mw"}),
+        ("amdsmi_get_gpu_asic_info", {"market_name": b"\xff\xfe"}, {"name"}),
+    ],
+)
+def test_what_cannot_be_true_of_one_metric_costs_that_metric(
+    monkeypatch: pytest.MonkeyPatch, function: str, fields: dict[str, Any], metrics: set[str]
+) -> None:
+    lying(monkeypatch, function, **fields)
+    with rocm(monkeypatch, RocmLibrary({}, ((4242, 7 * 2**30),))):
+        devices, gaps = AmdProbe().read(processes=True)
+    (first, _) = bounded(ProbeReading(HOST, devices, gaps), {}).devices
+    assert metrics <= {gap.metric for gap in first.gaps}
+    assert {name for name in metrics if getattr(first, name) is not None} <= {"name"}
+    assert first.energy_mj == 15_250 and first.name == ("AMD GPU" if "name" in metrics else "AMD Instinct MI300X")
+
+
+def test_a_process_list_without_memory_is_unknown_and_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rocm(monkeypatch, RocmLibrary({}, ((4242, ALL_ONES), (4243, 5)))):
+        (first, _), _ = AmdProbe().read(processes=True)
+    assert first.processes is None
+    assert "whose memory" in {gap.metric: gap.reason for gap in first.gaps}["processes"]
+
+
+@pytest.mark.parametrize("row", [(2**32 - 1, 5), (4242, 2**60)])
+def test_a_process_that_cannot_be_makes_the_list_unknown(monkeypatch: pytest.MonkeyPatch, row: tuple[int, int]) -> None:
+    with rocm(monkeypatch, RocmLibrary({}, (row, (4243, 5)))):
+        devices, gaps = AmdProbe().read(processes=True)
+    (first, _) = bounded(ProbeReading(HOST, devices, gaps), {}).devices
+    assert first.processes is None
+    assert {gap.metric: gap.status for gap in first.gaps}["processes"] == "failing"
+
+
+def test_a_driver_of_which_no_card_answers_for_an_hour_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    with rocm(monkeypatch, RocmLibrary({})) as library:
+        probe = AmdProbe(clock)
+        probe.read(processes=False)
+        for function in ("power_info", "energy_count", "gpu_activity", "gpu_vram_usage"):
+            library.refuse[f"amdsmi_get_{function}"] = 16
+        told = []
+        for _ in range(360):
+            clock.now_s += 10
+            probe.read(processes=False)
+            told += [each.kind for each in probe.happened()]
+        assert told == ["driver"]
+        library.refuse.clear()
+        clock.now_s += 600
+        assert not any(device.lost for device in probe.read(processes=False)[0])
+        probe.close()

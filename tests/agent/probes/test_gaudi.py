@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from pertoken.agent.bounds import bounded
 from pertoken.agent.probes.gaudi import LIBRARY, GaudiProbe
 from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.readings import DeviceReading
+from pertoken.agent.readings import DeviceReading, ProbeReading
+from tests.agent.values import HOST
 from tests.standin_nvml import ManualClock
 
 NOT_SUPPORTED = 3
@@ -194,3 +196,34 @@ def test_without_the_python_package_the_gap_says_how_to_get_it(tmp_path: Path, m
     monkeypatch.setitem(sys.modules, "pyhlml", None)
     devices, (gap,) = probe(tmp_path).read(processes=False)
     assert devices == () and gap.status == "missing" and "pertoken[gaudi]" in (gap.remedy or "")
+
+
+def test_what_cannot_be_true_of_a_gaudi_costs_that_metric(library: HlmlLibrary, tmp_path: Path) -> None:
+    real = globals()["_hlml_device_get_power_usage"]
+
+    def all_ones(device: Any, power: Any) -> None:
+        power.value = 2**32 - 1
+
+    globals()["_hlml_device_get_power_usage"] = all_ones
+    try:
+        devices, gaps = probe(tmp_path).read(processes=True)
+    finally:
+        globals()["_hlml_device_get_power_usage"] = real
+    (first, _) = bounded(ProbeReading(HOST, devices, gaps), {}).devices
+    assert (first.power_mw, first.energy_mj) == (None, 5_000_000)
+    assert "cannot be true" in {gap.metric: gap.reason for gap in first.gaps}["power_mw"]
+
+
+def test_a_name_that_is_no_text_costs_the_name(library: HlmlLibrary, tmp_path: Path) -> None:
+    real = globals()["_hlml_device_get_name"]
+
+    def garbage(device: Any, name: Any, size: Any) -> None:
+        name.value = b"\xff\xfe"
+
+    globals()["_hlml_device_get_name"] = garbage
+    try:
+        devices, _ = probe(tmp_path).read(processes=True)
+    finally:
+        globals()["_hlml_device_get_name"] = real
+    assert [(device.name, device.power_mw) for device in devices] == [("Intel Gaudi", 400_000)] * 2
+    assert "makes no sense" in {gap.metric: gap.reason for gap in devices[0].gaps}["name"]

@@ -1,0 +1,82 @@
+"""The last check of a tick before it is stored: a value that no column can hold costs that value, not the tick.
+
+Readings are bounded where they are made, so this is met only by a value that nobody foresaw. A database refuses the
+whole transaction for one such value, and with it every later tick that has one: the host would no longer be recorded.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Table
+
+from pertoken.store import rows
+from pertoken.store import telemetry as t
+from pertoken.store.samples import SAMPLES
+
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
+"""What SQLite's INTEGER and PostgreSQL's BIGINT hold."""
+UNFIT = (OverflowError, UnicodeEncodeError)
+"""What writing a value raises that does not fit."""
+Row = TypeVar("Row")
+
+
+def fitted(tick: rows.Tick) -> rows.Tick:
+    """Return the tick without the values that do not fit, and with an event for each column that lost any.
+
+    Such a value becomes NULL; where the column requires one, its row is left out. Characters that UTF-8 does not have
+    are replaced.
+    """
+    lost: Counter[tuple[str, str]] = Counter()
+
+    def fit(table: Table, values: Iterable[Row]) -> tuple[Row, ...]:
+        return tuple(each for each in (_fitted(table, value, lost) for value in values) if each is not None)
+
+    kept = replace(
+        tick,
+        host=_fitted(t.host, tick.host, lost) or tick.host,
+        devices=fit(t.device, tick.devices),
+        engines=fit(t.engine, tick.engines),
+        deployments=fit(t.deployment, tick.deployments),
+        epochs=fit(t.epoch, tick.epochs),
+        samples=tuple(
+            each
+            for each in (_fitted(SAMPLES[type(sample)].table, sample, lost) for sample in tick.samples)
+            if each is not None
+        ),
+        counters=fit(t.counter_state, tick.counters),
+        capabilities=fit(t.capability, tick.capabilities),
+        events=fit(t.event, tick.events),
+    )
+    told = (
+        rows.Event("value_lost", f"a value of {table}.{column} does not fit into the database and was left out")
+        for table, column in sorted(lost)
+    )
+    return replace(kept, events=(*kept.events, *told))
+
+
+def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | None:
+    """Return the row with what fits; None if it lacks a value that its table requires."""
+    columns = table.columns
+    changed: dict[str, Any] = {}
+    for name in _names(value):
+        each = getattr(value, name)
+        if isinstance(each, int) and not MIN_INTEGER <= each <= MAX_INTEGER:
+            lost[table.name, name] += 1
+            if name not in columns or not columns[name].nullable:
+                return None
+            changed[name] = None
+        elif isinstance(each, str):
+            text = each.encode("utf-8", "replace").decode("utf-8")
+            if text != each:
+                changed[name] = text
+    if not changed:
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **changed)
+    return value._replace(**changed)  # type: ignore[attr-defined, no-any-return]  # the one kind of named tuple
+
+
+def _names(value: Any) -> Iterable[str]:
+    return (each.name for each in fields(value)) if is_dataclass(value) else value._fields

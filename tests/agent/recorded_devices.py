@@ -1,0 +1,117 @@
+"""What an agent records of a stand-in driver, in this process: real probes, real rows, a real database."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.device_rows import device_id_of
+from pertoken.agent.drivers import Drivers
+from pertoken.agent.memory import Memory
+from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.readings import EngineReading, ProbeReading
+from pertoken.agent.sampler import Probes
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.place import Place, place
+from pertoken.store.rows import Event, Tick
+from pertoken.store.write import Writer
+from tests.agent.values import memory, moment
+from tests.standin_nvml import Library, Machine, ManualClock, installed
+
+
+class _Here:
+    """A sampler without a process of its own."""
+
+    def __init__(self, probes: Sequence[str]) -> None:
+        self._probes = Probes(probes)
+
+    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> ProbeReading:
+        return self._probes.read(processes)
+
+    def close(self) -> None:
+        self._probes.close()
+
+
+@dataclass
+class Recording:
+    """One host that is recorded every 10 s of `clock`, and what is stored of it."""
+
+    where: Place
+    library: Library
+    clock: ManualClock
+    drivers: Drivers
+    writer: Writer
+    engines: Callable[[int], tuple[EngineReading, ...]]
+    n: int = 0
+    kept: Memory = field(default_factory=memory)
+    ticks: list[Tick] = field(default_factory=list)
+
+    def tick(self, times: int = 1) -> Tick:
+        for _ in range(times):
+            self.clock.now_s += 10
+            probe, events = self.drivers.read(True, 1.0)
+            self.add(probe, events)
+        return self.ticks[-1]
+
+    def add(self, probe: ProbeReading, events: tuple[Event, ...] = ()) -> None:
+        readings = Readings(probe, self.engines(self.n), events=events)
+        tick, kept = assemble(self.kept, readings, moment(self.n), Cost(1, 1, 1, 0) if self.n else None)
+        self.writer.commit(tick)
+        self.n, self.kept = self.n + 1, kept
+        self.ticks.append(tick)
+
+    def ask(self, query: Any) -> list[Any]:
+        with open_store(self.where).read() as connection:
+            return list(connection.execute(query).all())
+
+    def hosts(self) -> int:
+        """How many rows of the host there are."""
+        return int(self.ask(select(func.count()).select_from(t.host_sample))[0][0])
+
+    def rows(self, uuid: str) -> list[Any]:
+        """All rows of a device, oldest first."""
+        table = t.device_sample
+        return self.ask(select(table).where(table.c.device_id == device_id_of(uuid)).order_by(table.c.ts))
+
+    def reasons(self, uuid: str) -> dict[str, str]:
+        """Why each metric of a device cannot be read now."""
+        table = t.capability
+        query = select(table).where(table.c.owner_id == device_id_of(uuid), table.c.status != "ok")
+        return {row.metric: row.reason for row in self.ask(query)}
+
+    def events(self, kind: str | None = None) -> list[tuple[str, str]]:
+        """Kinds and messages of all events that ticks held, in their order."""
+        told = [event for tick in self.ticks for event in tick.events]
+        return [(event.kind, event.message) for event in told if kind in (None, event.kind)]
+
+
+@contextmanager
+def recording(
+    where: Place,
+    machine: Machine,
+    patch: pytest.MonkeyPatch,
+    engines: Callable[[int], tuple[EngineReading, ...]] = lambda n: (),
+) -> Iterator[Recording]:
+    """A recording of this machine, whose tables are laid in `where`."""
+    clock = ManualClock()
+    patch.setattr("pertoken.agent.sampler.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
+    patch.setattr("pertoken.agent.drivers.Sampler", lambda probes: _Here(probes))
+    with installed(machine, clock) as library, Writer(where) as writer:
+        drivers = Drivers(["nvidia"], clock)
+        try:
+            yield Recording(where, library, clock, drivers, writer, engines)
+        finally:
+            drivers.close()
+
+
+def copied(laid: Path, folder: Path) -> Place:
+    """A copy of a folder in which tables were laid."""
+    shutil.copytree(laid, folder, dirs_exist_ok=True)
+    return place(str(folder))
