@@ -137,7 +137,7 @@ def test_after_a_clock_was_right_again_rows_carry_true_time_and_keep_their_order
 
 
 def test_time_that_is_recorded_again_takes_free_seconds_and_a_minute_holds_both(make: MakeWorld) -> None:
-    world = make(interval_s=10)
+    world = make(interval_s=30)
     world.begin()
     world.run(2 * HOUR)
     world.step_s = -HOUR
@@ -145,11 +145,11 @@ def test_time_that_is_recorded_again_takes_free_seconds_and_a_minute_holds_both(
     before = len(stamps(world))
     world.run(1200)
     again = stamps(world)[before:]
-    assert all(abs(ts - (BEGIN_S + HOUR + LASTS_S + 10 * n)) < 20 for n, ts in enumerate(again, 1))
+    assert all(abs(ts - (BEGIN_S + HOUR + LASTS_S + 30 * n)) < 60 for n, ts in enumerate(again, 1))
     world.stop()
     world.begin()
     world.run(600)
-    assert abs(stamps(world)[-1] - world.wall_ms // 1000) <= 10
+    assert abs(stamps(world)[-1] - world.wall_ms // 1000) <= 30
     assert_all_time_is_recorded(world, 1000 * BEGIN_S)
     world.stop()
     recorded = sum(row.duration_ms for row in world.rows(t.host_sample))
@@ -158,7 +158,7 @@ def test_time_that_is_recorded_again_takes_free_seconds_and_a_minute_holds_both(
     assert faults(world) == []
 
 
-@pytest.mark.parametrize("back_s", [5, 20, 7200])
+@pytest.mark.parametrize("back_s", [5, 20, 900])
 def test_a_clock_set_back_into_time_that_is_full_is_caught_up_with_and_all_stays_observed(
     make: MakeWorld, back_s: int
 ) -> None:
@@ -178,12 +178,12 @@ def test_a_clock_set_back_into_time_that_is_full_is_caught_up_with_and_all_stays
 
 
 def test_old_rows_of_a_clock_that_was_set_back_are_deleted_by_age_without_a_fault(make: MakeWorld) -> None:
-    world = make(interval_s=10)
+    world = make(interval_s=60)
     world.begin(store_raw="2h", store_minutes="5h")
     world.run(2 * HOUR)
     world.step_s = -HOUR
-    for _ in range(30):
-        world.run(600)
+    for _ in range(15):
+        world.run(1200)
         assert faults(world) == []
     assert min(row.ts for row in world.rows(t.host_sample)) > world.wall_ms // 1000 - 4 * HOUR
 
@@ -191,11 +191,11 @@ def test_old_rows_of_a_clock_that_was_set_back_are_deleted_by_age_without_a_faul
 steps = st.sampled_from([-86_400.0, -3600.0, -90.0, -5.0, -1.0, -0.3, 0.3, 1.0, 5.0, 90.0, 3600.0, 86_400.0, 0.0])
 moves = st.lists(
     st.one_of(
-        st.tuples(st.just("run"), st.sampled_from([1.0, 2.7, 12.0]), st.sampled_from([0, 0, 3])),
+        st.tuples(st.just("run"), st.sampled_from([5.0, 13.7, 60.0]), st.sampled_from([0, 0, 3])),
         st.tuples(st.just("work"), st.sampled_from(WORDS), st.integers(1, 1000)),
         st.tuples(st.just("set clock"), steps),
         st.tuples(st.just("set clock for long"), steps),
-        st.tuples(st.just("restart agent"), st.sampled_from(["stopped", "killed"]), st.sampled_from([0.0, 0.4, 30.0])),
+        st.tuples(st.just("restart agent"), st.sampled_from(["stopped", "killed"]), st.sampled_from([0.0, 0.4, 90.0])),
         st.tuples(st.just("killed at the baseline")),
         st.tuples(st.just("restart engine")),
         st.tuples(st.just("reboot")),
@@ -204,17 +204,18 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(moves=moves)
-@example([("work", "prompt_tokens", 7), ("run", 2.7, 0), ("set clock", 1.0), *[("restart agent", "stopped", 0.4)] * 2])
-@example([("run", 2.7, 3), ("set clock", -5.0), ("killed at the baseline",), ("restart agent", "killed", 0.0)])
+@example([("work", "prompt_tokens", 7), ("run", 5.0, 0), ("set clock", 1.0), *[("restart agent", "stopped", 0.4)] * 2])
+@example([("run", 5.0, 3), ("set clock", -5.0), ("killed at the baseline",), ("restart agent", "killed", 0.0)])
 def test_what_is_stored_is_what_was_served_or_marked_and_never_more(empty: Path, moves: list[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         shutil.copytree(empty, folder, dirs_exist_ok=True)
-        world = World(Path(folder), patch)
+        world = World(Path(folder), patch, interval_s=5)
         world.begin()
-        world.run(1.5)
+        world.run(6)
         world.serve()
+        world.run(5)
         served = dict.fromkeys(WORDS, 0)
         restarts = 0
 
@@ -226,7 +227,7 @@ def test_what_is_stored_is_what_was_served_or_marked_and_never_more(empty: Path,
                 served[word] += world.engine.counts[word]
 
         try:
-            for move in [*moves, ("run", 5.0, 0)]:
+            for move in [*moves, ("run", 20.0, 0)]:
                 match move:
                     case ("run", float(seconds), int(work)):
                         world.run(seconds, work)
