@@ -23,8 +23,11 @@ from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_steps
 from pertoken.agent.epochs import follow
 from pertoken.agent.holders import find_holders
 from pertoken.agent.identity import HostIdentity
+from pertoken.agent.lives import boot_life
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
+from pertoken.agent.spread import spread
+from pertoken.agent.watched import host_states
 from pertoken.catalog.knobs import layout
 from pertoken.store.rows import (
     AgentSample,
@@ -71,13 +74,13 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
     """
     baseline = cost is None
     probe = readings.probe
-    host_id = host_id_of(probe)
+    host_id, boot_id = host_id_of(probe), probe.host.boot_id
     before = {device.uuid: device for device in memory.probe.devices} if memory.probe else {}
     devices = [
-        device_step(memory, before.get(reading.uuid), reading, host_id, probe.host.boot_ms, moment, baseline)
+        device_step(memory, before.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline)
         for reading in (*probe.devices, *vanished(before, probe))
     ]
-    engines, repeated, repeated_now = engine_steps(memory, readings.engines, host_id, moment, baseline)
+    engines, repeated, repeated_now = engine_steps(memory, readings.engines, host_id, boot_id, moment, baseline)
     if repeated:
         gaps_now, conditions_now = (*readings.gaps, *repeated), (*readings.conditions, *repeated_now)
         readings = replace(readings, gaps=gaps_now, conditions=conditions_now)
@@ -109,9 +112,12 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         engines=tuple(step.engine for step in engines),
         deployments=tuple(step.deployment for step in engines if step.deployment),
         epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
-        samples=tuple(samples),
+        samples=tuple(spread(samples, memory, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
-        counters=tuple(_moved(memory, chain.from_iterable(states))),
+        counters=(
+            *_moved(memory, chain.from_iterable(states)),
+            *host_states(memory, host_id, boot_id, moment, baseline),
+        ),
         forgotten=tuple((step.engine.engine_id, series) for step in engines for series in step.forgotten),
         capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each)
         if capabilities is not memory.capabilities
@@ -273,22 +279,27 @@ def _kept(
     gpu: Mapping[int, tuple[Holding, ...]],
     baseline: bool,
 ) -> Memory:
-    row_ends = dict(memory.row_ends)
+    row_ends, row_ts = dict(memory.row_ends), dict(memory.row_ts)
     owners = {owner: moment for owner in (tick.host.host_id, *(each.device_id for each in tick.devices))}
     owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
     for owner, at in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
         if not baseline:
-            row_ends[owner] = at.monotonic_ms
+            row_ends[owner], row_ts[owner] = at.monotonic_ms, moment.ts
         elif owner in memory.known_owners:
             row_ends[owner] = moment.monotonic_ms - memory.away_ms
+            row_ts[owner] = memory.last_ts or 0
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
     taken = {step.engine.engine_id: step.at for step in engines if step.states}
     return replace(
         memory,
+        last_ts=memory.last_ts if baseline else moment.ts,
+        newest_ts=memory.newest_ts if baseline else max(moment.ts, memory.newest_ts or 0),
+        set_back_ts=memory.set_back_ts if baseline else _set_back_ts(memory, moment.ts),
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
+        row_ts=row_ts,
         probe=readings.probe,
         counters=_counted(memory.counters, tick, buckets=False),
         buckets=_counted(memory.buckets, tick, buckets=True),
@@ -300,6 +311,11 @@ def _kept(
         gpu_holdings=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )
+
+
+def _set_back_ts(memory: Memory, ts: int) -> int:
+    newest_ts = memory.newest_ts or 0
+    return newest_ts if ts <= newest_ts else memory.set_back_ts
 
 
 def _counted(

@@ -1,4 +1,4 @@
-"""What counters grew by between two readings, across restarts of whoever counts and of the agent itself.
+"""Deltas of counters between two readings, across restarts of the process that counts and of the agent itself.
 
 A series is `word` or `word{label="value"}`; a histogram bucket is a counter too, as `word{...} le=bound`.
 """
@@ -8,16 +8,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pertoken.agent.lives import comparable
 from pertoken.agent.readings import HistogramReading
 from pertoken.store.rows import CounterState
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 _REMEMBERED = 4096
-"""Series whose names are taken apart once."""
-SAME_START_MS = 20
-"""Two starts of a process this close are one start: kernels tell it in ticks of 10 ms, and it is rounded twice."""
-MOST_TOK_S = 1_000_000
-"""Tokens that no server generates in a second: an assumption, far above any that is published of one server."""
+"""Series whose names are parsed once."""
+MAX_GENERATED_TOKENS_PER_S = 1_000_000
+"""Tokens that no server generates in a second: an assumption, far above any published rate of one server."""
+MAX_PROMPT_TOKENS_PER_S = 100_000_000
+"""Prompt tokens that no server takes in a second, most of them from its prefix cache: an assumption like the others."""
+MAX_REQUESTS_PER_S = 1_000_000
+MAX_OTHER_PER_S = 10**11
+"""Of every other counter: 10^9 FLOPs and 10^6 bytes, summed over hundreds of ranks, stay below it."""
+_MAX_PER_S: Mapping[str, int] = {
+    "generated_tokens": MAX_GENERATED_TOKENS_PER_S,
+    "prompt_tokens": MAX_PROMPT_TOKENS_PER_S,
+    "cached_tokens": MAX_PROMPT_TOKENS_PER_S,
+    "computed_tokens": MAX_PROMPT_TOKENS_PER_S,
+    "prefix_queries": MAX_PROMPT_TOKENS_PER_S,
+    "prefix_hits": MAX_PROMPT_TOKENS_PER_S,
+    "requests_finished": MAX_REQUESTS_PER_S,
+    "requests_failed": MAX_REQUESTS_PER_S,
+    "preemptions": MAX_REQUESTS_PER_S,
+}
+_MARGIN_S = 10
+"""Added to the time between two readings: a page is read some time before or after the tick it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +42,15 @@ class Advance:
     """What one reading of one owner adds."""
 
     deltas: dict[str, int | None]
-    """Growth by series of this reading; None where it was counted before anybody watched."""
+    """Delta by series of this reading; None where it is not known, or not ours to count."""
     states: dict[str, CounterState]
-    """All that is to be remembered of the owner, vanished series included."""
+    """Every state to keep for the owner, those of series that vanished included."""
     complete: bool
     """False if something was counted that no reading saw."""
-    reset: str | None = None
+    reason: str | None = None
     """Why it is not complete, for people."""
+    restarted: bool = False
+    """Whether the process restarted, or may have."""
     missing: tuple[str, ...] = ()
     """Series of this life of the process that this reading lacks. They keep their state."""
     forgotten: tuple[str, ...] = ()
@@ -43,67 +62,92 @@ def advance(
     values: Mapping[str, int],
     *,
     owner_id: int,
-    process_start_ms: int | None,
+    life: int | None,
     ts: int,
-    watching_since_ms: int,
+    from_zero: bool,
+    elapsed_s: float,
     unseen_s: float = 0,
 ) -> Advance:
-    """Growth of every series in `values` (absolute counts) since `states`, all of one owner.
+    """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
 
-    `process_start_ms`: Unix time at which the counting process started; None if it cannot be seen; negative if only
-    its own page tells it, by another clock, which tells lives apart and nothing more. `ts`: epoch seconds of the
-    reading. `watching_since_ms`: Unix time since which this host is watched: what an owner counted that started
-    before and was never read is not ours to count. `unseen_s`: how long no page was seen, where one was missed.
+    `life`: id of the counting process (`agent.lives`), None if nothing reveals it. `ts`: epoch seconds of the reading.
+    `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
+    else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
+    `unseen_s`: how long no page was seen, where one was missed.
 
-    - Nothing known of the owner: counts from 0 if its process started since we watch, else only remembers.
-    - Same process: the difference. A series that appears late counts from 0. One that fell was reset: it
-      counts from 0 and the reading is not complete. Only that tells a restart of a process whose start cannot
-      be seen; a series that had grown past its old value by then adds too little, never too much. Where pages
-      were missed meanwhile, and it could have counted all that anew, the reading is not complete.
-    - Another process: everything counts from 0, and the reading is not complete, since what the old process
-      counted after its last reading is lost.
+    - Same process: the difference. A series that appears late counts from 0.
+    - A value that falls in a process known to go on is no count: unknown, and counted from there on. Where nothing
+      reveals the process, a fall is the only sign of a restart: the series counts from 0, which adds too little if it
+      had passed its old value. Where pages were missed meanwhile, and it could have counted all that again, the
+      reading is incomplete.
+    - Another process: everything counts from 0, and the reading is incomplete, since what the old process counted
+      after its last reading is lost.
+    - A delta beyond what a server can count in the time is unknown.
+    - A state stored before lives had ids (schema 0005), whose process cannot be identified: unknown.
+
+    Every unknown delta makes the reading incomplete, except for values that are only remembered.
     """
-    # Nearly every series is one that is known, of a process that goes on: only what differs costs more than a look.
-    fell = sorted(name for name, value in values.items() if name in states and value < states[name].value)
-    starts = {state.process_start_ms for state in states.values()}
-    lives = {start_ms for start_ms in starts if _of_one_clock(start_ms, process_start_ms)}
-    told = bool(lives)
-    restarted = told and not any(_same(start, process_start_ms) for start in lives)
-    ours = bool(states) or (process_start_ms is not None and process_start_ms >= watching_since_ms - SAME_START_MS)
-    goes_on = not restarted and len(lives) <= 1
+    # Nearly every series is a known one of a process that goes on: only what differs costs more than a look-up.
+    lives = {state.life for state in states.values() if comparable(state.life, life)}
+    restarted = bool(lives) and life not in lives
+    ours = bool(states) or from_zero
 
     deltas: dict[str, int | None] = {}
     now: dict[str, CounterState] = {}
+    fell, earlier, unidentified, implausible = [], [], [], []
     for name, value in values.items():
         state = states.get(name)
-        if state is None or restarted or value < state.value:
-            deltas[name] = value if ours else None
-        elif goes_on or state.process_start_ms not in lives or _same(state.process_start_ms, process_start_ms):
-            deltas[name] = value - state.value
+        delta: int | None
+        if state is None:
+            delta = value if ours else None
+        elif state.life is None and state.process_start_ms is not None:
+            delta = None
+            unidentified.append(name)
+        elif restarted:
+            delta = value
+        elif state.life != life and state.life in lives:
+            delta = value
+            earlier.append(name)
+        elif value < state.value:
+            delta = None if lives else value
+            fell.append(name)
         else:
-            deltas[name] = value  # of a life before the one that the others are of
-        if state is None or state.value != value or state.process_start_ms != process_start_ms:
-            state = CounterState(owner_id, name, value, process_start_ms, ts)
+            delta = value - state.value
+        if delta and delta > _max_per_s(name) * (elapsed_s + _MARGIN_S):
+            implausible.append(f"{name} increased by {delta} in {elapsed_s:.0f} s, more than a server can count")
+            delta = None
+        deltas[name] = delta
+        if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
+            state = CounterState(owner_id, name, value, life, ts)
         now[name] = state
     absent = tuple(sorted(states.keys() - values.keys()))
-    reset = None
+    reason, may_have_restarted = None, restarted
     if restarted:
-        reset = "its process was restarted: what it counted after the last reading before is lost"
+        reason = "its process was restarted: what it counted after the last reading before is lost"
+    elif earlier:
+        reason = f"{min(earlier)} was last read of an earlier process: what that counted afterwards is lost"
+        may_have_restarted = True
     elif fell:
-        first = states[fell[0]]
-        reset = f"{fell[0]} fell from {first.value} to {values[fell[0]]}: counted from 0 again"
-    elif (
-        not told
-        and unseen_s
-        and any(name in states and delta for name, delta in deltas.items())
-        and _may_have_restarted(values, unseen_s)
-    ):
-        reset = f"not seen for {unseen_s:.0f} s, and nothing tells whether it was restarted meanwhile"
+        first = min(fell)
+        after = "what it counted meanwhile is unknown" if lives else "counted from 0 again"
+        reason = f"{first} fell from {states[first].value} to {values[first]}: {after}"
+        may_have_restarted = not lives
+    elif implausible:
+        reason = f"{min(implausible)}: not counted"
+    elif unidentified:
+        reason = (
+            f"{min(unidentified)} was last read by an older pertoken, and its process cannot be identified: "
+            "what it counted since is unknown"
+        )
+    elif not lives and unseen_s and _grew(states, deltas) and _may_have_restarted(values, unseen_s):
+        reason = f"not seen for {unseen_s:.0f} s, and nothing reveals whether it was restarted meanwhile"
+        may_have_restarted = True
     return Advance(
         deltas=deltas,
         states=now if restarted else now | {name: states[name] for name in absent},
-        complete=reset is None,
-        reset=reset,
+        complete=reason is None,
+        reason=reason,
+        restarted=may_have_restarted,
         missing=() if restarted else absent,
         forgotten=absent if restarted else (),
     )
@@ -114,16 +158,16 @@ def rebase(
     values: Mapping[str, int],
     *,
     owner_id: int,
-    process_start_ms: int | None,
+    life: int | None,
     ts: int,
-    reset: str,
+    reason: str,
 ) -> Advance:
-    """Nothing is counted, and what is counted from here on is: for a reading that does not go on from the last."""
+    """Count nothing now and go on from these values: for a reading that does not follow from the one before."""
     return Advance(
         deltas=dict.fromkeys(values),
-        states={name: CounterState(owner_id, name, value, process_start_ms, ts) for name, value in values.items()},
+        states={name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()},
         complete=False,
-        reset=reset,
+        reason=reason,
         forgotten=tuple(sorted(set(states) - set(values))),
     )
 
@@ -181,19 +225,18 @@ def bucket_totals(
     return totals
 
 
-def _of_one_clock(start_ms: int | None, other_ms: int | None) -> bool:
-    """Whether both starts are known, and by the same clock: our host's, or the page's own."""
-    return start_ms is not None and other_ms is not None and (start_ms < 0) == (other_ms < 0)
+def _max_per_s(series: str) -> int:
+    return MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
+
+
+def _grew(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
+    return any(name in states and delta for name, delta in deltas.items())
 
 
 def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:
-    """Whether a server could have generated from 0 what it shows now while it was not seen."""
+    """Return whether a server could have generated from 0 what it shows now while it was not seen."""
     generated = sum(value for series, value in values.items() if word(series) == "generated_tokens")
-    return generated <= MOST_TOK_S * unseen_s
-
-
-def _same(start_ms: int | None, other_ms: int | None) -> bool:
-    return start_ms is not None and other_ms is not None and abs(start_ms - other_ms) <= SAME_START_MS
+    return generated <= MAX_GENERATED_TOKENS_PER_S * unseen_s
 
 
 @lru_cache(512)

@@ -37,6 +37,8 @@ LOOK_S = 30
 """Time between two looks for inference servers."""
 CHECK_AFTER_S = 5
 """From the start to the first check of what is stored."""
+MIN_STEP_S = 5.0
+"""A wall clock set by more than this has looks and checks scheduled again."""
 NEW_S = 60.0
 """A database that is damaged sooner after its making is not replaced again."""
 
@@ -149,20 +151,25 @@ class _Daemon:
             self._recorder.end(damaged)
 
     def _tick_on(self) -> None:
-        """A tick at each multiple of the interval; one that is late is made at once, ones that were missed are not."""
-        due_ts = next_tick(time.time(), self._recorder.settings.agent_interval)
+        """Tick at each multiple of the interval by recorded time; one that is late at once, missed ones never."""
+        recorder = self._recorder
+        due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
+        wall_offset_s = time.time() - time.monotonic()
         while not self._asked_to_end:
-            left_s = due_ts - time.time()
-            if 0 < left_s <= self._recorder.settings.agent_interval:
+            left_s = due_ts - recorder.now_s()
+            if 0 < left_s <= recorder.settings.agent_interval:
                 with suppress(Empty):
                     self._asked.get(timeout=left_s)()
                 continue
             if left_s <= 0:
-                self._recorder.tick()
+                recorder.tick()
                 _tell("WATCHDOG=1")
-            # Else the clock was set back, or the interval was shortened.
-            due_ts, before_ts = next_tick(time.time(), self._recorder.settings.agent_interval), due_ts
-            if due_ts <= before_ts:
+            # Else recorded time was set back, or the interval was shortened.
+            due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
+            step_s = time.time() - time.monotonic() - wall_offset_s
+            if abs(step_s) > MIN_STEP_S:
+                # The scheduler waits by the wall clock.
+                wall_offset_s += step_s
                 self._schedule()
 
     def _schedule(self) -> None:

@@ -18,8 +18,6 @@ from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, Ho
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""
 _IDENTITY = tuple(each.name for each in fields(HostIdentity))
-SAME_BOOT_MS = 5000
-"""Boot times this close are one boot: they are told as now minus uptime, and clocks are slewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +97,16 @@ def device_step(
     before: DeviceReading | None,
     reading: DeviceReading,
     host_id: int,
-    boot_ms: int,
+    life: int | None,
     moment: Moment,
     baseline: bool,
 ) -> DeviceStep:
-    """What changed for one device since its row before. Its energy counter lives as long as the boot."""
+    """What changed for one device since its row before. Its energy counter has the life of the host's boot."""
     row = _device_row(host_id, *identity_of(reading))
     device_id = row.device_id
     span = memory.span(device_id, moment)
     state = memory.counters.get(device_id, {}).get(ENERGY)
-    used = _energy(before, reading, state, span, boot_ms, moment)
+    used = _energy(before, reading, state, span, life, moment)
     sample = DeviceSample(
         device_id=device_id,
         ts=moment.ts,
@@ -146,12 +144,12 @@ def device_step(
     events += metric_events(before, reading, device_id)
     # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
     meter = reading.energy_mj
-    stands = state is not None and (baseline or (state.value, state.process_start_ms) == (meter, boot_ms))
+    stands = state is not None and (baseline or (state.value, state.life) == (meter, life))
     return DeviceStep(
         row,
         reading,
         sample,
-        states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, boot_ms, moment.ts),),
+        states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, life, moment.ts),),
         gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
         events=tuple(events),
         conditions=_energy_condition(memory, reading, device_id, used),
@@ -178,13 +176,13 @@ def _energy(
     now: DeviceReading,
     state: CounterState | None,
     span: Span,
-    boot_ms: int,
+    life: int | None,
     moment: Moment,
 ) -> EnergyStep:
     """Energy since the row before: by the counter from where it was last read, even before an outage of the device
     or of the agent; by power only between two readings in a row."""
     integral = energy_step(before, now, span.duration_ms) if before and span.duration_ms else EnergyStep(None, None)
-    if state is None or abs((state.process_start_ms or boot_ms) - boot_ms) > SAME_BOOT_MS:
+    if state is None or state.life != life:
         return EnergyStep(None, integral.integral_mj)
     elapsed_ms = max(span.duration_ms, (moment.ts - state.ts) * 1000)
     if elapsed_ms == 0:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
-from pertoken.agent import counters
+from pertoken.agent import counters, lives
 from pertoken.agent.conditions import Condition
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
@@ -26,6 +26,8 @@ from pertoken.units import RATIO
 
 PAGE = "metrics_page"
 """Name under which an engine's fault is kept among the capabilities."""
+MAX_GAUGE = 10**9
+"""Requests that no server runs or queues: a page may show any number, and a column holds 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,17 @@ def bucket_set_id(bounds: tuple[float, ...]) -> int:
 
 
 def engine_steps(
-    memory: Memory, readings: Iterable[EngineReading], host_id: int, moment: Moment, baseline: bool
+    memory: Memory,
+    readings: Iterable[EngineReading],
+    host_id: int,
+    boot_id: str | None,
+    moment: Moment,
+    baseline: bool,
 ) -> tuple[list[EngineStep], list[Gap], list[Condition]]:
     """Return the step of every engine known now, and what to report of readings that are of an engine already read.
 
-    Two readings with one id are one server named twice where its process cannot be seen: the first is taken.
+    `boot_id`: of the host they were read on. Two readings with one id are one server named twice where its process
+    cannot be seen: the first is taken.
     """
     steps: dict[int, EngineStep] = {}
     gaps: list[Gap] = []
@@ -148,17 +156,19 @@ def engine_steps(
             gaps.append(Gap(f"engine {url}", "failing", reason, "name each server once in agent.engines"))
             conditions.append(Condition(engine_id, f"engine {url}", "engine_named_twice", "twice", reason))
         elif reading.fault_kind != LATE:
-            steps[engine_id] = engine_step(memory, reading, host_id, moment, baseline)
+            steps[engine_id] = engine_step(memory, reading, host_id, boot_id, moment, baseline)
         elif before is not None:
-            steps[engine_id] = late_step(engine_id, before, memory, host_id, moment)
+            steps[engine_id] = late_step(engine_id, before, memory, host_id, boot_id, moment)
     for engine_id, before in memory.engines.items():
         if engine_id not in steps:
-            steps[engine_id] = gone_step(engine_id, before, memory, host_id, moment)
+            steps[engine_id] = gone_step(engine_id, before, memory, host_id, boot_id, moment)
     return list(steps.values()), gaps, conditions
 
 
-def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Moment, baseline: bool) -> EngineStep:
-    """What changed for one engine since its last usable page.
+def engine_step(
+    memory: Memory, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+) -> EngineStep:
+    """Return what changed for one engine since its last usable page. `boot_id`: of the host it was read on.
 
     With `baseline`, counters already known are left for the first real tick to take.
     """
@@ -168,7 +178,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     usable = reading.fault is None
     if reading.read_ms is not None:
         moment = moment.earlier(reading.read_ms)
-    engine = _engine(engine_id, host_id, endpoint, reading.version or (before.version if before else None))
+    engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (before.version if before else None))
     deployment = _deployment(engine, reading, before)
     if not usable:
         span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
@@ -185,14 +195,13 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
-    advance = _advance(memory, reading, engine_id, moment)
+    advance = _advance(memory, reading, engine, moment)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
     words = tokens(counters.word_totals(counted_deltas))
-    restarted = advance.reset is not None
-    since = endpoint.process_start_ms if restarted else None
+    since = endpoint.process_start_ms if advance.restarted else None
     page_ms = memory.pages[engine_id].monotonic_ms if engine_id in memory.pages else None
     span = memory.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
     counted = {word: delta for word, delta in words.items() if word in COUNTED and delta}
@@ -207,7 +216,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         moment,
         usable=True,
         complete=advance.complete,
-        restarted=restarted,
+        restarted=advance.restarted,
         words=words,
         counted=counted,
         busy_ms=_busy_ms(reading, words, span),
@@ -219,48 +228,59 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         states=tuple(advance.states.values()),
         forgotten=advance.forgotten,
         gaps=reading.gaps,
-        events=_events(engine, before, advance.reset),
-        conditions=_conditions(engine, advance.reset),
+        events=_events(engine, before, advance),
+        conditions=_conditions(engine, advance.reason),
     )
 
 
-def _advance(memory: Memory, reading: EngineReading, engine_id: int, moment: Moment) -> counters.Advance:
-    """What its counters grew by since the last page that was taken."""
+def _advance(memory: Memory, reading: EngineReading, engine: EngineRow, moment: Moment) -> counters.Advance:
+    """Return what its counters increased by since the last page that was taken."""
+    engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
     known, values = memory.counters.get(engine_id, {}), reading.counters
+    buckets = memory.buckets.get(engine_id, {})
     if reading.histograms is not None:
-        known = {**known, **memory.buckets.get(engine_id, {})}
+        known = {**known, **buckets}
         values = {**values, **counters.bucket_values(reading.histograms)}
-    start_ms = reading.endpoint.process_start_ms
-    last_page_ms = memory.last_page_ms(engine_id, moment)
-    unseen_ms = moment.wall_ms - last_page_ms
-    if reading.life_ms is not None and (start_ms is None or not reading.endpoint.certain):
-        start_ms = -reading.life_ms
-        if _in_turn(known, reading, start_ms, last_page_ms):
-            return counters.rebase(
-                known, values, owner_id=engine_id, process_start_ms=start_ms, ts=moment.ts, reset=_IN_TURN
-            )
-    return counters.advance(
+    since_page_ms = memory.since_page_ms(engine_id, moment)
+    life, elapsed_ms = engine.life, since_page_ms
+    if reading.life_ms is not None and (life is None or not reading.endpoint.certain):
+        life = lives.page_life(reading.life_ms)
+        if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
+            return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
+    from_zero = False
+    if start_ms is not None and life == engine.life:
+        # One that began while we watched is ours from 0, though its page could not be read before the agent restarted.
+        from_zero = start_ms >= memory.watching_since_ms or memory.begun.get(engine_id) == life
+        if not known:
+            elapsed_ms = moment.monotonic_ms - start_ms
+    advance = counters.advance(
         known,
         values,
         owner_id=engine_id,
-        process_start_ms=start_ms,
+        life=life,
         ts=moment.ts,
-        # One that began under our eyes is ours from 0, though its page could not be read before the agent restarted.
-        watching_since_ms=min(memory.watching_since_ms, memory.begun.get(engine_id, memory.watching_since_ms)),
-        unseen_s=unseen_ms / 1000 if unseen_ms > 1000 * OBSERVED_TICKS * moment.interval_s else 0,
+        from_zero=from_zero,
+        elapsed_s=elapsed_ms / 1000,
+        unseen_s=since_page_ms / 1000 if since_page_ms > 1000 * OBSERVED_TICKS * moment.interval_s else 0,
     )
+    if advance.restarted and reading.histograms is None:
+        # Buckets of the process that ended: the next page with latencies counts from 0.
+        advance = replace(advance, forgotten=(*advance.forgotten, *sorted(buckets)))
+    return advance
 
 
-def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, start_ms: int, last_page_ms: int) -> bool:
-    """Whether another process answers than did before and ran already then: no restart, but servers behind one URL."""
-    told = {state.process_start_ms for state in known.values() if (state.process_start_ms or 0) < 0}
-    another = bool(told) and start_ms not in told
+def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
+    """Return whether another process answers than did before and ran already then: several servers behind one URL."""
+    told = {state.life for state in known.values() if lives.is_page_life(state.life)}
+    another = bool(told) and life not in told
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
-def late_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
+def late_step(
+    engine_id: int, before: EngineReading, memory: Memory, host_id: int, boot_id: str | None, moment: Moment
+) -> EngineStep:
     """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
-    engine = _engine(engine_id, host_id, before.endpoint, before.version)
+    engine = _engine(engine_id, host_id, boot_id, before.endpoint, before.version)
     deployment = _deployment(engine, before, before)
     return EngineStep(
         engine,
@@ -275,10 +295,12 @@ def late_step(engine_id: int, before: EngineReading, memory: Memory, host_id: in
     )
 
 
-def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: int, moment: Moment) -> EngineStep:
+def gone_step(
+    engine_id: int, before: EngineReading, memory: Memory, host_id: int, boot_id: str | None, moment: Moment
+) -> EngineStep:
     """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
     endpoint = before.endpoint
-    engine = _engine(engine_id, host_id, endpoint, before.version)
+    engine = _engine(engine_id, host_id, boot_id, endpoint, before.version)
     deployment = _deployment(engine, before, before)
     span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
@@ -287,7 +309,7 @@ def gone_step(engine_id: int, before: EngineReading, memory: Memory, host_id: in
     )
 
 
-def _engine(engine_id: int, host_id: int, endpoint: Endpoint, version: str | None) -> EngineRow:
+def _engine(engine_id: int, host_id: int, boot_id: str | None, endpoint: Endpoint, version: str | None) -> EngineRow:
     return EngineRow(
         engine_id=engine_id,
         host_id=host_id,
@@ -298,6 +320,7 @@ def _engine(engine_id: int, host_id: int, endpoint: Endpoint, version: str | Non
         process_start_ms=endpoint.process_start_ms,
         version=version,
         found_by=endpoint.found_by,
+        life=lives.process_life(boot_id, endpoint.process_start_ms),
     )
 
 
@@ -317,20 +340,21 @@ def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading
     )
 
 
-def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) -> tuple[Event, ...]:
-    if reset == _IN_TURN:
+def _events(engine: EngineRow, before: EngineReading | None, advance: counters.Advance) -> tuple[Event, ...]:
+    if advance.reason == _IN_TURN:
         return ()
-    if reset:
-        return (Event("engine_restarted", f"{engine.kind} at {engine.base_url}: {reset}", engine.engine_id),)
+    if advance.reason:
+        kind = "engine_restarted" if advance.restarted else "engine_counter"
+        return (Event(kind, f"{engine.kind} at {engine.base_url}: {advance.reason}", engine.engine_id),)
     if before is None:
         return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
     return ()
 
 
-def _conditions(engine: EngineRow, reset: str | None) -> tuple[Condition, ...]:
-    if reset != _IN_TURN:
+def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
+    if reason != _IN_TURN:
         return ()
-    begins = f"{engine.kind} at {engine.base_url}: {reset}"
+    begins = f"{engine.kind} at {engine.base_url}: {reason}"
     return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
 
 
@@ -345,4 +369,5 @@ def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span
 
 
 def _scaled(value: float | None, scale: int) -> int | None:
-    return None if value is None else round(value * scale)
+    """Return a gauge in the integer scale of its column; None for what no gauge can be, or the store not hold."""
+    return None if value is None or not 0 <= value <= MAX_GAUGE else round(value * scale)

@@ -11,7 +11,7 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.identity import HostIdentity, Identity
 from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.processes import boot_ms
+from pertoken.agent.processes import boot_ms, since_boot_ms
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import Watch
@@ -64,7 +64,7 @@ class Looker:
         engines = self._watch.read(wait_s=self._wait_s)
         gaps = (*self._watch.gaps, *self._identity.gaps)
         now_ms = round(time.time() * 1000)
-        return Look(probe, engines, gaps, now_ms, round(time.monotonic() * 1000), self._identity.known)
+        return Look(probe, engines, gaps, now_ms, since_boot_ms(), self._identity.known)
 
     def close(self) -> None:
         """End the sampler."""
@@ -78,7 +78,7 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
         first = looker.look()
         time.sleep(APART_S)
         second = looker.look()
-    memory = Memory(watching_since_ms=first.wall_ms, boot_ms=boot_ms())
+    memory = Memory(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
     for look, cost in ((first, None), (second, Cost(0, 0, 0, 0))):
         moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(APART_S)))
         readings = Readings(look.probe, look.engines, None, look.gaps, (), look.identity)

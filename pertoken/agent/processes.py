@@ -35,7 +35,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process. `start_ms` is Unix time; None if it cannot be seen."""
+    """One process. `start_ms` is the time from the host's boot to its start; None if it cannot be seen."""
 
     pid: int
     ppid: int
@@ -102,10 +102,9 @@ def host_processes() -> HostProcesses:
 
 
 def start_ms(pid: int) -> int | None:
-    """Unix time in milliseconds at which a process started; None if there is none.
+    """Return the milliseconds from the host's boot to the start of a process; None if there is no such process.
 
-    The boot time is read once for the life of this program: a clock that is set later must not make every process
-    look restarted.
+    No wall clock is in it: the kernel keeps it in clock ticks since boot, the same for every reader at any time.
     """
     stat = _stat(pid)
     return None if stat is None else _started_ms(stat)
@@ -131,7 +130,7 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def _started_ms(stat: list[bytes]) -> int:
-    return round(1000 * (_boot_s() + int(stat[19]) / _CLOCK_TICKS_S))
+    return int(stat[19]) * 1000 // _CLOCK_TICKS_S - _namespace_offset_ms()
 
 
 def _argv(pid: int) -> tuple[str, ...]:
@@ -269,15 +268,26 @@ def environment(pid: int, names: Collection[str]) -> dict[str, str]:
     return found
 
 
-def boot_ms() -> int:
-    """Unix time in milliseconds at which the host booted, as this program takes it for all `start_ms`.
-
-    Now minus the time since boot: another program, or this one restarted after a clock step, takes another one.
-    """
-    return round(1000 * _boot_s())
+def since_boot_ms() -> int:
+    """Return the milliseconds since the host booted, time suspended included; comparable with every `start_ms`."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 - _namespace_offset_ms()
 
 
 @cache
-def _boot_s() -> float:
-    # /proc/stat tells it too, but cut to whole seconds: too coarse to tell what started before what.
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+def boot_ms() -> int:
+    """Return the Unix time of the host's boot in milliseconds by the wall clock as first read: for people only.
+
+    Another program, or this one restarted after a clock step, computes another value: never compare it.
+    """
+    return round(1000 * time.time()) - since_boot_ms()
+
+
+@cache
+def _namespace_offset_ms() -> int:
+    """Return what this process's time namespace adds to the host's time since boot. Source: time_namespaces(7)."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in (_PROC / "self" / "timens_offsets").read_text().splitlines():
+            name, seconds, nanoseconds = line.split()
+            if name == "boottime":
+                return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
+    return 0

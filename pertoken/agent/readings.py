@@ -180,7 +180,7 @@ class Endpoint:
     pid: int | None = None
     """Root of its process group; None if it runs elsewhere or could not be seen."""
     process_start_ms: int | None = None
-    """Unix time of the root process's start: tells a restart from a counter that went on."""
+    """Milliseconds from the host's boot to the start of the root process: no clock step changes it."""
     pids: tuple[int, ...] = ()
     """All processes of the group: those that hold its devices are among them."""
     knobs: dict[str, object] = field(default_factory=dict)
@@ -243,4 +243,4 @@ class EngineReading:
     `several_servers`, `agent` (a defect of the reader), or `LATE`."""
     remedy: str | None = None
     read_ms: int | None = None
-    """Monotonic time at which the page was there, if that was before this tick: it came late for the tick before."""
+    """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""

@@ -4,11 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.baseline import taken_over
-from pertoken.agent.conditions import Condition
+from pertoken.agent.baseline import restored
+from pertoken.agent.clock import Clocks, RecordedClock
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
@@ -19,7 +18,7 @@ from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.shipping import Shipping
-from pertoken.agent.ticks import lists_processes, reads_latencies, tick_time
+from pertoken.agent.ticks import TickTime, lists_processes, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
@@ -41,9 +40,17 @@ ROLL_UP_S = 10
 class Recorder:
     """Records one host in one folder. For one thread; `check` has a thread of its own."""
 
-    def __init__(self, where: Place, settings: Settings, drivers: Drivers, told: tuple[Event, ...] = ()) -> None:
+    def __init__(
+        self,
+        where: Place,
+        settings: Settings,
+        drivers: Drivers,
+        told: tuple[Event, ...] = (),
+        clocks: Clocks = Clocks(),  # noqa: B008 - frozen
+    ) -> None:
         """`told` are events of before. Raises StoreError if the folder cannot be written."""
         self.settings = settings
+        self._clocks = clocks
         self._where, self._drivers = where, drivers
         self._writer = Writer(where, None if settings.store_max_mb is None else int(settings.store_max_mb * 1e6))
         self._identity = Identity(settings.agent_cloud_metadata)
@@ -52,7 +59,11 @@ class Recorder:
         self._identified = threading.Event()
         self._upkeep = Upkeep(where, self._writer, settings, told)
         self._shipping = self._new_shipping()
-        self._memory = Memory(watching_since_ms=_wall_ms(), boot_ms=boot_ms())
+        since_boot_ms = clocks.since_boot_ms()
+        self._memory = Memory(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
+        self._clock = RecordedClock(clocks.wall_ms() - since_boot_ms)
+        self._clock_events: tuple[Event, ...] = ()
+        """Steps of the clock that no tick has stored yet."""
         self._last_ts: int | None = None
         self._listed_ts: int | None = None
         self._seen: tuple[Endpoint, ...] = ()
@@ -72,16 +83,23 @@ class Recorder:
         self._look_briefly()
         self._watch.start_read(patience_s=FIRST_LOOK_S)
         probe = self._probe(processes=True)
-        now_ms = _wall_ms()
-        self._memory, self._last_ts = taken_over(self._writer.before, probe[0], now_ms)
-        moment = self._moment(max(now_ms // 1000, self._last_ts or 0))
+        starts_ms = {each.process_start_ms for each in self._watch.endpoints if each.process_start_ms is not None}
+        wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
+        previous = restored(self._writer.before, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
+        self._memory, self._clock, self._last_ts = previous.memory, previous.clock, previous.last_ts
+        self._follow_clock(wall_ms, since_boot_ms)
+        moment = self._moment(max(self._clock.at(since_boot_ms) // 1000, self._last_ts or 0))
         readings = self._readings(*probe, wait_s=FIRST_LOOK_S)
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
         self._memory, self._listed_ts = memory, moment.ts
         self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
-        if not tick_time(time.time(), self.settings.agent_interval, self._last_ts).clock_behind:
+        if self._last_ts is None or self._tick_time() is not None:
             self.tick()  # it need not wait for its second, unless that has a row already
+
+    def now_s(self) -> float:
+        """Return the recorded time (`agent.clock`), Unix seconds."""
+        return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:
         """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost.
@@ -176,7 +194,10 @@ class Recorder:
 
     def _tick(self) -> None:
         interval_s, shipping = self.settings.agent_interval, self._shipping
-        when = tick_time(time.time(), interval_s, self._last_ts)
+        self._follow_clock(self._clocks.wall_ms(), self._clocks.since_boot_ms())
+        when = self._tick_time()
+        if when is None:
+            return
         listing = lists_processes(when.ts, self._listed_ts, interval_s) or self._engines_changed()
         # Engines answer while the sampler reads the devices.
         patience_s = min(1.0, interval_s / 4)
@@ -184,17 +205,16 @@ class Recorder:
         probe, events = self._probe(processes=listing)
         if listing:
             self._listed_ts = when.ts
+        events += self._clock_events
         if shipping is not None:
             shipping.poll()
             events += shipping.events()
         readings = self._readings(probe, events, wait_s=patience_s)
-        if when.clock_behind:
-            readings = replace(readings, conditions=(_clock_behind(host_id_of(probe)),))
         cpu_ms = _own_cpu_ms()
         cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
         tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
         self._upkeep.commit(tick)
-        self._memory, self._last_ts, self._cpu_ms = memory, when.ts, cpu_ms
+        self._memory, self._last_ts, self._cpu_ms, self._clock_events = memory, when.ts, cpu_ms, ()
         if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
             minute_over = when.ts // MINUTE != self._rolled_ts // MINUTE
             self._upkeep.roll_up(hours=minute_over)
@@ -233,8 +253,27 @@ class Recorder:
         gaps = (*self._watch.gaps, *self._identity.gaps)
         return Readings(probe, engines, known, gaps, events, self._identity.known)
 
+    def _follow_clock(self, wall_ms: int, since_boot_ms: int) -> None:
+        self._clock, text = self._clock.follow(wall_ms, since_boot_ms)
+        if text is not None:
+            log.warning("%s", text)
+            self._clock_events += (Event("clock_step", text),)
+
+    def _tick_time(self) -> TickTime | None:
+        since_boot_ms, memory = self._clocks.since_boot_ms(), self._memory
+        host_id = None if memory.probe is None else host_id_of(memory.probe)
+        return tick_time(
+            self._clock.at(since_boot_ms),
+            self.settings.agent_interval,
+            self._last_ts,
+            memory.newest_ts,
+            since_last_ms=since_boot_ms - memory.row_ends.get(host_id or 0, since_boot_ms),
+            taken=lambda start, end: self._writer.before.seconds_taken(host_id or 0, start, end),
+        )
+
     def _moment(self, ts: int) -> Moment:
-        return Moment(ts, _wall_ms(), round(time.monotonic() * 1000), self.settings.agent_interval)
+        wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
+        return Moment(ts, wall_ms, since_boot_ms, self.settings.agent_interval, self._clock.offset_ms)
 
     def _new_shipping(self) -> Shipping | None:
         """Shipping as set, and marks from now on where there is a server."""
@@ -246,18 +285,9 @@ class Recorder:
         return Shipping(self._where.folder, server, self.settings.ship_every)
 
 
-def _clock_behind(host_id: int) -> Condition:
-    begins = "the clock was stepped back; rows go on from the last one"
-    return Condition(host_id, "clock", "clock_behind", "behind", begins, "the clock has caught up with the rows")
-
-
 def _watch(settings: Settings, known: Iterable[Endpoint] = ()) -> Watch:
     return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), known=known)
 
 
 def _own_cpu_ms() -> int:
     return int(time.process_time() * 1000)
-
-
-def _wall_ms() -> int:
-    return round(time.time() * 1000)

@@ -1,32 +1,73 @@
-"""When ticks are: integer epoch seconds aligned to the interval, strictly rising whatever the clock does."""
+"""When ticks are: integer epoch seconds of recorded time (`agent.clock`), aligned to the interval."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+EARLY_MS = 20
+"""A tick this little before its time is of that time: recorded time is corrected by milliseconds now and then."""
+MAX_SLEWED_S = 600
+"""Recorded time that is behind the newest row by up to this catches up with it at half speed."""
+SLEWED_TICKS = 2
+"""Intervals between two rows meanwhile: as many as one row may span and still count as observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TickTime:
-    """When a tick is filed, and what is odd about it."""
+    """When a tick is filed."""
 
     ts: int
     missed: int
     """Ticks that should have been between this one and the last."""
-    clock_behind: bool
-    """The clock was stepped back: rows go on from the last one until it has caught up."""
 
 
-def tick_time(now: float, interval_s: int, last_ts: int | None) -> TickTime:
-    """The tick for the wall-clock time `now` after the row at `last_ts`."""
-    aligned = int(now) // interval_s * interval_s
+def tick_time(
+    now_ms: int,
+    interval_s: int,
+    last_ts: int | None,
+    newest_ts: int | None = None,
+    *,
+    since_last_ms: int = 0,
+    taken: Callable[[int, int], frozenset[int]] = lambda start, end: frozenset(),
+) -> TickTime | None:
+    """Return the tick for the recorded time `now_ms` (Unix ms), or None if it makes no row.
+
+    `last_ts` is of the row before, `newest_ts` of the newest row stored (None: the same), `since_last_ms` the time
+    since the row before, and `taken(start, end)` returns the seconds of which there are rows with start <= ts < end.
+
+    After a step back, time is recorded that has rows already, and a key holds one row. A large step (beyond
+    `MAX_SLEWED_S`) takes the first free second of its interval. A small one, and one into an interval without a free
+    second, goes on after the newest row with every second tick, until the clock is past it: order is kept, and all time
+    stays observed.
+    """
+    ts = (now_ms + EARLY_MS) // 1000 // interval_s * interval_s
     if last_ts is None:
-        return TickTime(aligned, 0, False)
-    if aligned <= last_ts:
-        return TickTime(last_ts + interval_s, 0, True)
-    return TickTime(aligned, (aligned - last_ts - 1) // interval_s, False)
+        return TickTime(ts, 0)
+    newest_ts = last_ts if newest_ts is None else max(newest_ts, last_ts)
+    if ts > newest_ts:
+        # A step forward passes over seconds, but misses no tick.
+        return TickTime(ts, max(0, min((ts - last_ts - 1) // interval_s, since_last_ms // (1000 * interval_s))))
+    if newest_ts - ts > MAX_SLEWED_S:
+        rows = taken(ts, ts + interval_s)
+        free = next((second for second in range(ts, ts + interval_s) if second not in rows), None)
+        if free is not None:
+            return TickTime(free, 0)
+    if since_last_ms + EARLY_MS < 1000 * SLEWED_TICKS * interval_s:
+        return None
+    return TickTime(newest_ts // interval_s * interval_s + interval_s, 0)
 
 
 def next_tick(now: float, interval_s: int) -> int:
-    """When the next tick after `now` is due: the wall clock's next multiple of the interval."""
+    """When the next tick after `now` is due: the next multiple of the interval by recorded time."""
     return (int(now) // interval_s + 1) * interval_s
+
+
+def step_text(step_ms: int) -> str:
+    """Return a step of the clock for people: `forward by 1000 days`, `back by 5.0 s`."""
+    size_s = abs(step_ms) / 1000
+    for unit_s, unit in ((86_400, "days"), (3600, "hours"), (60, "min")):
+        if size_s >= 2 * unit_s:
+            return f"{'forward' if step_ms > 0 else 'back'} by {size_s / unit_s:.0f} {unit}"
+    return f"{'forward' if step_ms > 0 else 'back'} by {size_s:.1f} s"
 
 
 LATENCY_S = 5
@@ -47,4 +88,4 @@ PROCESS_LIST_TICKS = 4
 
 def lists_processes(ts: int, listed_ts: int | None, interval_s: int) -> bool:
     """Whether the tick `ts` lists the processes on the devices; `listed_ts` is the last that did."""
-    return listed_ts is None or ts - listed_ts >= max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)
+    return listed_ts is None or not 0 <= ts - listed_ts < max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)

@@ -18,7 +18,7 @@ import psutil
 
 from pertoken.agent.discovery import discover
 from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
-from pertoken.agent.processes import HostProcesses, host_processes, start_ms
+from pertoken.agent.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.questions import Questions
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError
@@ -200,7 +200,7 @@ class Watch:
                 break
         while not self._done.empty():
             self._done.get()
-        fresh_ms = 1000 * (time.monotonic() - wait_s - READ_WAIT_S)
+        fresh_ms = since_boot_ms() - 1000 * (wait_s + READ_WAIT_S)
         engines = self._engines.values()
         return tuple(chain.from_iterable(engine.take(self._ticks, fresh_ms) for engine in engines))
 
@@ -228,7 +228,7 @@ class _Engine:
     failed: bool = False
     took_s: float = 0.0
     result: tuple[int, int, tuple[EngineReading, ...]] | None = None
-    """Not taken yet: the tick that began to read, the monotonic time (ms) at which it was read, and the readings."""
+    """Not taken yet: the tick that began to read, the time since boot (ms) at which it was read, and the readings."""
 
     def call(self, tick: int, latencies: bool, done: "SimpleQueue[_Engine]") -> Callable[[], None]:
         """Return the call that reads it in another thread, and puts it into `done`."""
@@ -246,7 +246,7 @@ class _Engine:
             ended = time.monotonic()
             self.reads_well = not any(reading.fault for reading in readings)
             self.took_s = ended - started
-            self.result = tick, round(1000 * ended), readings
+            self.result = tick, since_boot_ms(), readings
             self.under_way = False
             done.put(self)
 

@@ -30,15 +30,17 @@ class Before:
             found = self._connection.execute(query).first()
             return (found.boot_id, found.boot_ms) if found else (None, None)
 
-    def begun(self, host_id: int) -> dict[int, int]:
-        """Engines whose process began while this host was recorded, and when (Unix ms)."""
+    def lives(self, host_id: int, since_ms: int) -> dict[int, int]:
+        """Return the life of each engine of this host whose process began `since_ms` after a boot, or later."""
         with explained(self.place), self._connection.begin():
             found = self._connection.execute(
-                select(t.engine.c.engine_id, t.engine.c.process_start_ms)
-                .join(t.host, t.host.c.host_id == t.engine.c.host_id)
-                .where(t.engine.c.host_id == host_id, t.engine.c.process_start_ms >= t.host.c.first_ts * 1000)
+                select(t.engine.c.engine_id, t.engine.c.life).where(
+                    t.engine.c.host_id == host_id,
+                    t.engine.c.life.is_not(None),
+                    t.engine.c.process_start_ms >= since_ms,
+                )
             )
-            return {engine_id: start_ms for engine_id, start_ms in found}
+            return {engine_id: life for engine_id, life in found}
 
     def engine_urls(self, host_id: int) -> dict[int, str]:
         """Return the base URL of every engine of this host, by engine id."""
@@ -61,8 +63,8 @@ class Before:
                 devices[epoch_id].append(device_id)
             return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in found)
 
-    def last_ts(self, host_id: int) -> int | None:
-        """`ts` of this host's newest row; None for a new host."""
+    def newest_ts(self, host_id: int) -> int | None:
+        """Return the highest `ts` of this host's rows, the last one's unless the clock was set back; None without."""
         with explained(self.place), self._connection.begin():
             found: int | None = self._connection.execute(
                 select(t.host_sample.c.ts)
@@ -71,6 +73,13 @@ class Before:
                 .limit(1)
             ).scalar()
             return found
+
+    def seconds_taken(self, host_id: int, start: int, end: int) -> frozenset[int]:
+        """Return each `ts` of this host's rows with start <= ts < end."""
+        with explained(self.place), self._connection.begin():
+            sample = t.host_sample.c
+            query = select(sample.ts).where(sample.host_id == host_id, sample.ts >= start, sample.ts < end)
+            return frozenset(self._connection.execute(query).scalars())
 
     def known_owners(self, host_id: int) -> frozenset[int]:
         """This host, its devices and its deployments, as far as they were ever stored."""

@@ -52,7 +52,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One inference server process group."""
+    """One inference server process group; `process_start_ms` counts from the boot of its host."""
 
     engine_id: int
     host_id: int
@@ -63,6 +63,8 @@ class EngineRow:
     process_start_ms: int | None
     version: str | None
     found_by: str
+    life: int | None = None
+    """Id of the process (`agent.lives`), None where it cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +214,16 @@ class EngineCounterSample:
 
 @dataclass(frozen=True, slots=True)
 class CounterState:
-    """Last value seen of a counter and the start of the process that counts it."""
+    """Last value seen of a counter and the life of the process (or boot) that counts it."""
 
     owner_id: int
     series: str
     value: int
-    process_start_ms: int | None
+    life: int | None
+    """Id by `agent.lives`; None where nothing reveals it."""
     ts: int
+    process_start_ms: int | None = None
+    """Only of a state stored before schema 0005, which has no life: the start by the wall clock of that time."""
 
 
 @dataclass(frozen=True, slots=True)

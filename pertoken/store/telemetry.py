@@ -47,7 +47,7 @@ host = _table(
     _text("name", required=True),
     _text("machine_id"),
     _text("boot_id"),
-    _int("boot_ms"),  # as the agent took it: starts of processes are told relative to it
+    _int("boot_ms"),  # Unix time of the boot by the wall clock of the agent's start: for people, never compared
     _text("os"),
     _text("cpu_name"),
     _int("cpu_count"),
@@ -91,11 +91,12 @@ engine = _table(
     _text("base_url", required=True),
     _int("port"),
     _int("pid"),
-    _int("process_start_ms"),
+    _int("process_start_ms"),  # since the boot of the host; Unix time in rows of before schema 0005
     _text("version"),
     _text("found_by", required=True),  # process | setting
     _int("first_ts", required=True),
     _int("last_ts", required=True),
+    _int("life"),  # id of the process: of the boot and its start after that (`agent.lives`)
 )
 deployment = _table(
     "deployment",
@@ -234,11 +235,12 @@ engine_counter_sample = _table(
 
 counter_state = _table(
     "counter_state",
-    _key("owner_id"),  # device_id or engine_id
+    _key("owner_id"),  # device_id, engine_id or host_id
     Column("series", Text, primary_key=True),
     _int("value", required=True),
-    _int("process_start_ms"),  # of the process (or boot) that counts; another one counts from 0
+    _int("process_start_ms"),  # NULL since schema 0005; before, when the process that counts started by the wall clock
     _int("ts", required=True),
+    _int("life"),  # id of the process (or boot) that counts (`agent.lives`): another one counts from 0
 )
 capability = _table(
     "capability",

@@ -201,8 +201,8 @@ class TickWriter:
         if states:
             put_rows(
                 self._connection,
-                "INSERT OR REPLACE INTO counter_state (owner_id, series, value, process_start_ms, ts) "
-                "VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO counter_state (owner_id, series, value, process_start_ms, ts, life) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
                 states,
             )
 

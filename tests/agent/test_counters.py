@@ -1,7 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.counters import Advance, advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.lives import process_life
 from pertoken.agent.readings import HistogramReading
 from pertoken.store.rows import CounterState
 
@@ -9,17 +11,26 @@ OWNER = 7
 WATCHING_MS = 1_000_000
 
 
+def life(start_ms: int | None) -> int | None:
+    return process_life("boot-1", start_ms)
+
+
 def step(
-    states: dict[str, CounterState], values: dict[str, int], start_ms: int | None = WATCHING_MS + 5, ts: int = 2000
+    states: dict[str, CounterState],
+    values: dict[str, int],
+    start_ms: int | None = WATCHING_MS + 5,
+    ts: int = 2000,
+    elapsed_s: float = 10,
 ) -> Advance:
-    return advance(states, values, owner_id=OWNER, process_start_ms=start_ms, ts=ts, watching_since_ms=WATCHING_MS)
+    from_zero = start_ms is not None and start_ms >= WATCHING_MS
+    return advance(states, values, owner_id=OWNER, life=life(start_ms), ts=ts, from_zero=from_zero, elapsed_s=elapsed_s)
 
 
 def test_a_process_that_started_while_watched_counts_from_zero() -> None:
     first = step({}, {"prompt_tokens": 10})
     assert first.deltas == {"prompt_tokens": 10}
     assert first.complete
-    assert first.states["prompt_tokens"] == CounterState(OWNER, "prompt_tokens", 10, WATCHING_MS + 5, 2000)
+    assert first.states["prompt_tokens"] == CounterState(OWNER, "prompt_tokens", 10, life(WATCHING_MS + 5), 2000)
 
 
 def test_what_was_counted_before_anybody_watched_is_not_ours() -> None:
@@ -41,9 +52,10 @@ def test_an_agent_restarted_beside_the_same_process_goes_on_from_its_stored_stat
         stored,
         {"prompt_tokens": 25},
         owner_id=OWNER,
-        process_start_ms=WATCHING_MS + 5,
+        life=life(WATCHING_MS + 5),
         ts=3000,
-        watching_since_ms=WATCHING_MS + 900_000,
+        from_zero=False,
+        elapsed_s=1000,
     )
     assert later.deltas == {"prompt_tokens": 15}
     assert later.complete
@@ -65,7 +77,7 @@ def test_a_new_process_counts_from_zero_and_the_reading_is_not_complete() -> Non
     second = step(first.states, {"prompt_tokens": 40}, start_ms=WATCHING_MS + 90_000)
     assert second.deltas == {"prompt_tokens": 40}
     assert not second.complete
-    assert second.reset is not None and "restarted" in second.reset
+    assert second.reason is not None and "restarted" in second.reason
     assert second.forgotten == ("old",)
     assert "old" not in second.states
     third = step(second.states, {"prompt_tokens": 41, "old": 1}, start_ms=WATCHING_MS + 90_000)
@@ -73,19 +85,61 @@ def test_a_new_process_counts_from_zero_and_the_reading_is_not_complete() -> Non
     assert third.complete
 
 
-def test_a_start_told_with_another_rounding_is_the_same_start() -> None:
+@pytest.mark.parametrize("later_ms", [10, 9_000])
+def test_a_process_that_starts_within_seconds_of_the_one_before_is_another_one(later_ms: int) -> None:
     first = step({}, {"prompt_tokens": 10}, start_ms=WATCHING_MS + 5000)
-    second = step(first.states, {"prompt_tokens": 12}, start_ms=WATCHING_MS + 5010)
-    assert second.deltas == {"prompt_tokens": 2}
-    assert second.complete
+    second = step(first.states, {"prompt_tokens": 12}, start_ms=WATCHING_MS + 5000 + later_ms)
+    assert second.deltas == {"prompt_tokens": 12}
+    assert not second.complete and second.restarted
 
 
-def test_a_counter_that_falls_within_one_process_was_reset_alone() -> None:
+def test_a_counter_that_falls_in_a_living_process_is_unknown_and_counted_from_there() -> None:
+    first = step({}, {"prompt_tokens": 999_999, "generated_tokens": 5})
+    second = step(first.states, {"prompt_tokens": 999_998, "generated_tokens": 6})
+    assert second.deltas == {"prompt_tokens": None, "generated_tokens": 1}
+    assert not second.complete and not second.restarted
+    assert second.reason is not None and "prompt_tokens fell from 999999 to 999998" in second.reason
+    third = step(second.states, {"prompt_tokens": 1_000_001, "generated_tokens": 6})
+    assert third.deltas == {"prompt_tokens": 3, "generated_tokens": 0}
+    assert third.complete
+
+
+@pytest.mark.parametrize(
+    "series",
+    ["generated_tokens", "prompt_tokens", "requests_finished", "spec_drafts", 'ttft_s{engine="0"} le=0.1'],
+)
+def test_an_increase_that_no_server_can_make_in_the_time_is_unknown_and_counted_from_there(series: str) -> None:
+    first = step({}, {series: 10})
+    second = step(first.states, {series: 10**18}, elapsed_s=2)
+    assert second.deltas == {series: None}
+    assert not second.complete and not second.restarted
+    assert second.reason is not None and "more than a server can count" in second.reason
+    third = step(second.states, {series: 10**18 + 7}, elapsed_s=2)
+    assert third.deltas == {series: 7}
+    assert third.complete
+
+
+def test_a_process_cannot_have_counted_more_than_its_age_allows() -> None:
+    first = step({}, {"generated_tokens": 10**12}, elapsed_s=60)
+    assert first.deltas == {"generated_tokens": None}
+    assert not first.complete
+
+
+def test_a_series_last_read_of_an_earlier_process_than_the_others_is_incomplete() -> None:
     first = step({}, {"prompt_tokens": 10, "generated_tokens": 5})
-    second = step(first.states, {"prompt_tokens": 4, "generated_tokens": 6})
-    assert second.deltas == {"prompt_tokens": 4, "generated_tokens": 1}
+    states = {**first.states, "generated_tokens": CounterState(OWNER, "generated_tokens", 5, life(7), 1000)}
+    second = step(states, {"prompt_tokens": 12, "generated_tokens": 9})
+    assert second.deltas == {"prompt_tokens": 2, "generated_tokens": 9}
     assert not second.complete
-    assert second.reset is not None and "prompt_tokens fell from 10 to 4" in second.reset
+    assert second.reason is not None and "earlier process" in second.reason
+
+
+def test_a_state_stored_by_an_older_schema_whose_process_cannot_be_identified_is_unknown_once() -> None:
+    state = CounterState(OWNER, "prompt_tokens", 10, None, 1000, process_start_ms=1_790_000_000_000)
+    first = step({"prompt_tokens": state}, {"prompt_tokens": 12})
+    assert first.deltas == {"prompt_tokens": None}
+    assert not first.complete
+    assert step(first.states, {"prompt_tokens": 15}).deltas == {"prompt_tokens": 3}
 
 
 def test_a_fall_is_all_that_tells_a_restart_where_the_start_cannot_be_seen() -> None:
@@ -127,11 +181,23 @@ def test_buckets_are_counters_and_add_up_by_word_and_bounds() -> None:
     assert bucket_totals(after, unwatched.deltas) == {}
 
 
+def test_a_histogram_of_which_a_bucket_is_unknown_is_left_out_whole() -> None:
+    page = {
+        'ttft_s{engine="0"}': HistogramReading((0.1, 1.0), (3, 1, 0)),
+        'ttft_s{engine="1"}': HistogramReading((0.1, 1.0), (0, 0, 2)),
+    }
+    deltas: dict[str, int | None] = dict(bucket_values(page))
+    deltas['ttft_s{engine="0"} le=1.0'] = None
+    assert bucket_totals(page, deltas) == {("ttft_s", (0.1, 1.0)): (0, 0, 2)}
+    deltas['ttft_s{engine="1"} le=inf'] = None
+    assert bucket_totals(page, deltas) == {}
+
+
 SERIES = ['tokens{engine="0"}', 'tokens{engine="1"}', 'tokens{engine="2"}']
 moves = st.lists(
     st.one_of(
         st.tuples(st.just("work"), st.sampled_from(SERIES), st.integers(0, 50)),
-        st.tuples(st.just("read"), st.sampled_from([0, 10])),
+        st.tuples(st.just("read")),
         st.tuples(st.just("hide"), st.sampled_from(SERIES)),
         st.just(("engine restarts",)),
         st.just(("agent restarts",)),
@@ -153,7 +219,7 @@ def test_totals_are_right_or_marked_incomplete_and_never_doubled(
     served = counted = 0
     not_ours: int | None = None
     complete = True
-    for ts, move in enumerate([*moves, ("read", 0)]):
+    for ts, move in enumerate([*moves, ("read",)]):
         now_ms += 1000
         match move:
             case ("work", str(series), int(amount)):
@@ -165,7 +231,7 @@ def test_totals_are_right_or_marked_incomplete_and_never_doubled(
                 engine, start_ms = {}, now_ms
             case ("agent restarts",):
                 watching_ms = now_ms
-            case ("read", int(rounding)):
+            case ("read",):
                 page = {name: value for name, value in engine.items() if ts == len(moves) or name not in hidden}
                 hidden = set()
                 if not page:
@@ -174,9 +240,10 @@ def test_totals_are_right_or_marked_incomplete_and_never_doubled(
                     states,
                     page,
                     owner_id=OWNER,
-                    process_start_ms=start_ms + rounding if start_visible else None,
+                    life=life(start_ms) if start_visible else None,
                     ts=ts,
-                    watching_since_ms=watching_ms,
+                    from_zero=start_visible and start_ms >= watching_ms,
+                    elapsed_s=1,
                 )
                 grown = [delta for delta in taken.deltas.values() if delta is not None]
                 assert all(delta >= 0 for delta in grown)

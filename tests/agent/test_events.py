@@ -1,24 +1,16 @@
 """Events are state changes: one when something begins, one when it ends, however long it lasts and whatever it says."""
 
-import time as time_module
 from dataclasses import replace
 from pathlib import Path
 
 import pynvml
 import pytest
-from sqlalchemy import select
 
-from pertoken.agent import recorder as module
 from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.energy import STANDS_STILL
 from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.probes.xid import Xid, XidWatch
 from pertoken.agent.readings import EngineReading, Gap, Happened
-from pertoken.agent.recorder import Recorder
-from pertoken.config import Settings
-from pertoken.store import telemetry as t
-from pertoken.store.open import open_store
 from pertoken.store.rows import Tick
 from tests.agent.recorded_devices import recording
 from tests.agent.test_assemble import elsewhere
@@ -125,30 +117,6 @@ def test_a_driver_that_fails_at_every_reading_is_told_once_until_it_is_read(
             recorded.tick(40)
         assert recorded.rows("GPU-1")[-1].power_mw
         assert len(recorded.events("driver")) == 2
-
-
-def test_a_clock_that_is_behind_for_many_ticks_is_two_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = laid(tmp_path)
-    now_s, ticks = [1_790_000_000.0], [0]
-
-    class Time:
-        time = staticmethod(lambda: now_s[0])
-        monotonic = staticmethod(lambda: float(len(ticks)))
-        process_time = staticmethod(time_module.process_time)
-
-    monkeypatch.setattr(module, "time", Time)
-    settings = replace(Settings(), agent_interval=1, agent_discover=False, agent_probes=(), agent_cloud_metadata=False)
-    recorder = Recorder(where, settings, Drivers([]))
-    recorder.begin()
-    for seconds in [1] * 5 + [-60] + [1] * 30 + [120] + [1] * 3:
-        now_s[0] += seconds
-        ticks.append(seconds)
-        recorder.tick()
-    recorder.end(damaged=False)
-    with open_store(where).read() as connection:
-        rows = connection.execute(select(t.event).order_by(t.event.c.ts)).mappings().all()
-    clock = [(row["kind"], row["count"]) for row in rows if "clock" in row["kind"]]
-    assert clock == [("clock_behind", 1), ("clock_back", 1)]
 
 
 def test_what_happened_and_gaps_of_a_reading_are_no_conditions() -> None:

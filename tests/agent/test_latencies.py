@@ -76,7 +76,7 @@ class Watched:
         endpoint = Endpoint("vllm", "http://gpu-1:8000", "setting", 8000)
         if self.start == "seen":
             endpoint = replace(endpoint, pid=100, process_start_ms=self.engine.started_ms, pids=(100,))
-        moment = Moment(ts, START_MS + 1000 * n, 1000 * n, 1)
+        moment = Moment(ts, START_MS + 1000 * n, START_MS + 1000 * n, 1)
         readings = Readings(probe(), (replace(reading, endpoint=endpoint),) if n else ())
         tick, self.memory = assemble(self.memory, readings, moment, Cost(1, 1, 1, 0) if n else None)
         self.last_ts = ts

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import ColumnElement, func, select
 
 from pertoken.agent import recorder
+from pertoken.agent.clock import Clocks
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
 from pertoken.store import telemetry as t
@@ -17,6 +18,9 @@ from pertoken.store.place import place
 from pertoken.store.rollup import MINUTE
 from tests.agent.values import probe
 from tests.values import laid
+
+BOOTED_S = 100_000
+"""Time since boot at which these histories begin."""
 
 
 class Drivers:
@@ -34,17 +38,24 @@ class Drivers:
 
 
 class Clock:
+    """Every clock of the recorder: time passes with `advance`, and `step_s` sets the wall clock alone."""
+
     def __init__(self, now_s: float) -> None:
-        self.now_s = now_s
+        self.began_s = self.now_s = now_s
+        self.step_s = 0.0
         self.cpu_s = 0.0
 
-    def time(self) -> float:
+    def monotonic(self) -> float:
         return self.now_s
-
-    monotonic = time
 
     def process_time(self) -> float:
         return self.cpu_s
+
+    def all(self) -> Clocks:
+        return Clocks(
+            wall_ms=lambda: round(1000 * (self.now_s + self.step_s)),
+            since_boot_ms=lambda: round(1000 * (self.now_s - self.began_s + BOOTED_S)),
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +65,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Recorder]:
-    where = laid(tmp_path)
-    settings = load(None, {}, db=str(tmp_path), agent_interval="1s", agent_discover=False, agent_cloud_metadata=False)
-    agent = Recorder(where, settings, Drivers())  # type: ignore[arg-type]
+def started(folder: Path, clock: Clock, interval: str = "1s") -> Recorder:
+    settings = load(None, {}, db=str(folder), agent_interval=interval, agent_discover=False, agent_cloud_metadata=False)
+    agent = Recorder(place(str(folder)), settings, Drivers(), clocks=clock.all())  # type: ignore[arg-type]
     agent.begin()
+    return agent
+
+
+@pytest.fixture
+def agent(tmp_path: Path, clock: Clock) -> Iterator[Recorder]:
+    laid(tmp_path)
+    agent = started(tmp_path, clock)
     yield agent
     agent.end(damaged=False)
 
@@ -85,10 +101,8 @@ def test_what_it_took_to_begin_is_no_cost_of_the_first_tick(
         return probe(), ()
 
     monkeypatch.setattr(Drivers, "read", read)
-    settings = load(None, {}, db=str(tmp_path), agent_interval="1s", agent_discover=False, agent_cloud_metadata=False)
-    agent = Recorder(laid(tmp_path), settings, Drivers())  # type: ignore[arg-type]
-    agent.begin()
-    agent.end(damaged=False)
+    laid(tmp_path)
+    started(tmp_path, clock).end(damaged=False)
     with open_store(place(str(tmp_path))).read() as connection:
         (first,) = connection.execute(select(t.agent_sample)).all()
     assert first.cpu_ms == 500 + probe().cpu_ms

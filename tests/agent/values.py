@@ -6,6 +6,7 @@ from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, HostReading, ProbeReading
 
 START_MS = 1_790_000_000_000
+"""Unix time of the first tick; the time since boot too, as the host of these values booted at 1970-01-01 00:00."""
 HOST = HostReading(
     "gpu-1", "machine-1", "boot-1", START_MS - 10**7, "Linux", "CPU", 8, 2**36, 2500, 150, 2**30, 1000, 500
 )
@@ -39,7 +40,7 @@ def engine(generated: int, computed: int = 0, endpoint: Endpoint = ENDPOINT, **m
 
 def moment(n: int) -> Moment:
     """The n-th tick of 10 s; 0 is the baseline."""
-    return Moment(START_MS // 1000 + 10 * n, START_MS + 10_000 * n, 10_000 * n, 10)
+    return Moment(START_MS // 1000 + 10 * n, START_MS + 10_000 * n, START_MS + 10_000 * n, 10)
 
 
 def memory(**more: object) -> Memory:

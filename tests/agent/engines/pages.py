@@ -28,8 +28,8 @@ def histograms(kind: str, name: str) -> dict[str, HistogramReading]:
 
 def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
     first, second = values(kind, before), values(kind, after)
-    states = advance({}, first.counters, owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
-    taken = advance(states, second.counters, owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
+    states = advance({}, first.counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, second.counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     assert taken.complete
     return tokens(word_totals(taken.deltas))
 

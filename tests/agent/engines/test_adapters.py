@@ -53,15 +53,15 @@ def test_ranks_are_series_of_their_own() -> None:
 
 def test_vllm_histograms_count_each_request_once() -> None:
     before, after = (histograms("vllm", f"vllm-0.32.0-metrics-{when}") for when in ("before", "after"))
-    states = advance({}, bucket_values(before), owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9).states
-    taken = advance(states, bucket_values(after), owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9)
+    states = advance({}, bucket_values(before), owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, bucket_values(after), owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
     assert observed == {"ttft_s": 41, "tpot_s": 2522, "e2e_s": 40, "prompt_len": 40, "generated_len": 40}
 
 
 def test_older_names_of_vllm_mean_the_same() -> None:
     old = values("vllm", "vllm-0.9-older-names")
-    grown = advance({}, old.counters, owner_id=1, process_start_ms=9, ts=1, watching_since_ms=9).deltas
+    grown = advance({}, old.counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
     assert tokens(word_totals(grown)) == {
         "prompt_tokens": 700,
         "cached_tokens": 200,

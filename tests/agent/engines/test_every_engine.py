@@ -23,7 +23,7 @@ def counted(kind: str, name: str) -> dict[str, int | None]:
 
 
 def counted_of(counters: dict[str, int]) -> dict[str, int | None]:
-    deltas = advance({}, counters, owner_id=1, process_start_ms=9, ts=1, watching_since_ms=9).deltas
+    deltas = advance({}, counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
     return tokens(word_totals(deltas)) | reason_totals(deltas)
 
 
@@ -119,9 +119,9 @@ def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twic
     second = "".join(
         line.format(dp, tp, at + more) for dp, copies in enumerate(ranks) for tp, (at, more) in enumerate(copies)
     )
-    known = advance({}, read("sglang", first).counters, owner_id=1, process_start_ms=5, ts=1, watching_since_ms=9)
+    known = advance({}, read("sglang", first).counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60)
     taken = advance(
-        known.states, read("sglang", second).counters, owner_id=1, process_start_ms=5, ts=2, watching_since_ms=9
+        known.states, read("sglang", second).counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60
     )
     assert taken.complete
     expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)

@@ -13,7 +13,8 @@ from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.discovery import discover
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.reader import EngineReader, answers, detect
-from pertoken.agent.processes import HostProcesses, host_processes, start_ms
+from pertoken.agent.lives import process_life
+from pertoken.agent.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.store.rows import CounterState
@@ -40,7 +41,7 @@ class Meter:
     """What an agent does with readings, less the storing: states survive it, totals are what it counted."""
 
     states: dict[str, CounterState] = field(default_factory=dict)
-    watching_since_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000 - 3_600_000)
+    watching_since_ms: int = 0
     totals: dict[str, int] = field(default_factory=dict)
     complete: bool = True
 
@@ -50,9 +51,10 @@ class Meter:
             self.states,
             reading.counters,
             owner_id=1,
-            process_start_ms=reading.endpoint.process_start_ms,
+            life=process_life("boot-1", reading.endpoint.process_start_ms),
             ts=0,
-            watching_since_ms=self.watching_since_ms,
+            from_zero=(reading.endpoint.process_start_ms or 0) >= self.watching_since_ms,
+            elapsed_s=3600,
         )
         self.states, self.complete = taken.states, self.complete and taken.complete
         for word, delta in tokens(word_totals(taken.deltas)).items():
@@ -128,7 +130,7 @@ def test_tokens_are_exactly_those_of_the_server_and_of_its_clients(server: Llama
 
 def test_what_was_served_before_anybody_watched_is_not_counted(server: LlamaServer) -> None:
     server.complete([9] * 30, 4)
-    reader, meter = EngineReader(discovered(server), LIMITS), Meter(watching_since_ms=time.time_ns() // 1_000_000)
+    reader, meter = EngineReader(discovered(server), LIMITS), Meter(watching_since_ms=since_boot_ms())
     meter.add(read_one(reader))
     server.complete([8] * 20, 3)
     meter.add(read_one(reader))
