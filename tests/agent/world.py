@@ -45,7 +45,7 @@ class World:
 
     def patched(self, patch: pytest.MonkeyPatch) -> None:
         """Have agents of this process read this world's engine."""
-        patch.setattr(recorder, "_watch", lambda settings: Watched(self))
+        patch.setattr(recorder, "_watch", lambda settings, known=(): Watched(self))
 
     # -- clocks
 
@@ -136,16 +136,22 @@ class Watched:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def look(self) -> None:
+    def start_look(self) -> None:
         pass
 
-    close = look
+    close = start_look
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+    def start_read(self, *, latencies: bool = True, patience_s: float = 0.0) -> None:
+        pass
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         return () if self._world.engine is None else (self._world.endpoint(),)
 
-    def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
+    def take(self, *, wait_s: float = 0.0) -> tuple[EngineReading, ...]:
         engine = self._world.engine
         if engine is None:
             return ()
