@@ -31,7 +31,8 @@ class GpuCalls(Driver):
     @mig_symbol(PTR)
     def nvmlDeviceGetMemoryInfo(self, gpu: Gpu | Slice, out: int) -> int:
         memory = pynvml.c_nvmlMemory_t.from_address(out)
-        memory.total, memory.used = gpu.memory_bytes, gpu.memory_used_bytes + _reserved(gpu)
+        memory.total = gpu.memory_bytes
+        memory.used = _answer(gpu, "nvmlDeviceGetMemoryInfo", gpu.memory_used_bytes + _reserved(gpu))
         memory.free = memory.total - memory.used
         return OK
 
@@ -40,7 +41,8 @@ class GpuCalls(Driver):
         memory = pynvml.c_nvmlMemory_v2_t.from_address(out)
         if memory.version != pynvml.nvmlMemory_v2:
             return int(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-        memory.total, memory.used, memory.reserved = gpu.memory_bytes, gpu.memory_used_bytes, _reserved(gpu)
+        memory.total, memory.reserved = gpu.memory_bytes, _reserved(gpu)
+        memory.used = _answer(gpu, "nvmlDeviceGetMemoryInfo_v2", gpu.memory_used_bytes)
         memory.free = memory.total - memory.used - memory.reserved
         return OK
 
@@ -48,16 +50,19 @@ class GpuCalls(Driver):
     def nvmlDeviceGetUtilizationRates(self, gpu: Gpu, out: int) -> int:
         if gpu.slices is not None:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        pynvml.c_nvmlUtilization_t.from_address(out).gpu = round(gpu.util_percent.at(self.clock()))
+        used = _answer(gpu, "nvmlDeviceGetUtilizationRates", round(gpu.util_percent.at(self.clock())))
+        pynvml.c_nvmlUtilization_t.from_address(out).gpu = used
         return OK
 
     @gpu_symbol(PTR)
     def nvmlDeviceGetPowerUsage(self, gpu: Gpu, out: int) -> int:
-        return put(UINT, out, round((gpu.module_power_mw or gpu.power_mw).at(self.clock())))
+        power = round((gpu.module_power_mw or gpu.power_mw).at(self.clock()))
+        return put(UINT, out, _answer(gpu, "nvmlDeviceGetPowerUsage", power))
 
     @gpu_symbol(PTR)
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: Gpu, out: int) -> int:
-        return put(ctypes.c_ulonglong, out, int(self.energy_mj(gpu, self.clock())))
+        energy = int(self.energy_mj(gpu, self.clock()))
+        return put(ctypes.c_ulonglong, out, _answer(gpu, "nvmlDeviceGetTotalEnergyConsumption", energy))
 
     @gpu_symbol(UINT, PTR)
     def nvmlDeviceGetClockInfo(self, gpu: Gpu, kind: int, out: int) -> int:
@@ -66,11 +71,13 @@ class GpuCalls(Driver):
             pynvml.NVML_CLOCK_SM: gpu.sm_clock_mhz,
             pynvml.NVML_CLOCK_MEM: gpu.memory_clock_mhz,
         }
-        return put(UINT, out, clocks[kind]) if kind in clocks else int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if kind not in clocks:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return put(UINT, out, _answer(gpu, "nvmlDeviceGetClockInfo", clocks[kind]))
 
     @gpu_symbol(UINT, PTR)
     def nvmlDeviceGetTemperature(self, gpu: Gpu, sensor: int, out: int) -> int:
-        return put(UINT, out, gpu.temperature_c)
+        return put(UINT, out, _answer(gpu, "nvmlDeviceGetTemperature", gpu.temperature_c))
 
     @gpu_symbol(PTR)
     def nvmlDeviceGetTemperatureV(self, gpu: Gpu, out: int) -> int:
@@ -79,7 +86,8 @@ class GpuCalls(Driver):
 
     @gpu_symbol(PTR)
     def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: Gpu, out: int) -> int:
-        return put(ctypes.c_ulonglong, out, gpu.throttle_reasons)
+        reasons = _answer(gpu, "nvmlDeviceGetCurrentClocksEventReasons", gpu.throttle_reasons)
+        return put(ctypes.c_ulonglong, out, reasons)
 
     @mig_symbol(PTR, PTR)
     def nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: Gpu | Slice, count: int, out: int | None) -> int:
@@ -98,6 +106,7 @@ class GpuCalls(Driver):
     def nvmlDeviceGetFieldValues(self, gpu: Gpu, count: int, out: int) -> int:
         for entry in (pynvml.c_nvmlFieldValue_t * count).from_address(out):
             value = None if entry.fieldId in gpu.unsupported else self._field(gpu, entry.fieldId, entry.scopeId)
+            value = None if value is None else _answer(gpu, entry.fieldId, value)
             entry.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED if value is None else OK
             wide = entry.fieldId in (pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 3, 4)
             entry.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG if wide else pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
@@ -137,6 +146,11 @@ class GpuCalls(Driver):
 
     nvmlDeviceGetCurrentClocksThrottleReasons = nvmlDeviceGetCurrentClocksEventReasons
     nvmlDeviceGetComputeRunningProcesses_v2 = nvmlDeviceGetComputeRunningProcesses_v3
+
+
+def _answer(gpu: Gpu | Slice, asked: str | int, true: int) -> int:
+    """The number that a GPU gives where it is asked for the true one."""
+    return dict(gpu.answers).get(asked, true) if isinstance(gpu, Gpu) else true
 
 
 def _reserved(gpu: Gpu | Slice) -> int:

@@ -96,6 +96,8 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
             return self.failing[name]
         if name in gpu.unsupported:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if name in dict(gpu.failing):
+            return dict(gpu.failing)[name]
         if not part:
             return int(body(self, gpu, *given))
         if part > len(gpu.slices or ()):

@@ -95,6 +95,11 @@ class Gpu:
     compute instance that were struck, where the driver tells."""
     unsupported: tuple[str | int, ...] = ()
     """C functions and field ids that answer NOT_SUPPORTED for it."""
+    failing: tuple[tuple[str, int], ...] = ()
+    """(C function, NVML error code): these calls fail so."""
+    answers: tuple[tuple[str | int, int], ...] = ()
+    """(C function or field id, value): numbers that are answered instead of the true ones; of a memory call, the used
+    bytes."""
 
 
 @dataclass(frozen=True)

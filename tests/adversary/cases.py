@@ -1,0 +1,86 @@
+"""Each known hazard alone, so that a failure has one cause: `python -m tests.adversary --case NAME`."""
+
+import signal
+from dataclasses import replace
+
+from tests.adversary.behaviour import LIES, Lie
+from tests.adversary.disturbances import Disturbance, agents, clocks, drivers, engines, prices, stores
+from tests.adversary.world import ENGINES, PAIR, TWINS, Act, World, gpus
+
+GPU = "GPU-adversary-0"
+
+
+def _world(name: str, *acts: tuple[float, Disturbance], **others: object) -> World:
+    given = {"engines": ENGINES, "gpus": gpus(3), "acts": tuple(Act(at_s, what) for at_s, what in acts)}
+    return World(name, **(given | others))  # type: ignore[arg-type]
+
+
+def _lie(lie: Lie) -> World:
+    acts = [(2.0, engines.Lies(key, 6.0, lie)) for key in ("a", "b")]
+    return _world(lie, *acts)
+
+
+CASES: dict[str, World] = {
+    world.name: world
+    for world in (
+        _world("nothing"),
+        _world("step forth by 1 s", (2.0, clocks.Step(1.0))),
+        _world("step back by 1 s", (2.0, clocks.Step(-1.0))),
+        *(
+            _world(
+                f"step of {by_s:+g} s and {kills + 1} restarts" + (" of an idle host" if idle else ""),
+                (3.0, clocks.StepAndRestart(by_s, kills)),
+                *((1.0, engines.Idle(each.key, 14.0)) for each in ENGINES if idle),
+            )
+            for by_s in (1.0, -1.0)
+            for kills in (1, 2)
+            for idle in (False, True)
+        ),
+        _world("many small steps", *((1.0 + n, clocks.Step(-1.0 if n % 2 else 1.0, seconds=0.2)) for n in range(6))),
+        _world("step back of 45 s", (2.0, clocks.Step(-45.0)), (4.0, agents.Away(signal.SIGKILL, 1.0))),
+        _world("step forth of 1 h", (2.0, clocks.Step(3600.0)), (5.0, agents.Away(signal.SIGTERM, 1.0))),
+        _world("step forth of 1 h while away", (2.0, agents.Away(signal.SIGTERM, 4.0)), (4.0, clocks.Step(3600.0))),
+        _world("step back of 1 h", (2.0, clocks.Step(-3600.0)), (6.0, agents.Away(signal.SIGTERM, 1.0))),
+        _world("step back of 3 days", (2.0, clocks.Step(-3 * clocks.DAY_S)), (6.0, agents.Away(signal.SIGTERM, 1.0))),
+        _world("1000 days forth for 45 s", (2.0, clocks.Step(1000 * clocks.DAY_S, back=True, seconds=45.0))),
+        _world("1000 days forth for 8 s", (2.0, clocks.Step(1000 * clocks.DAY_S, back=True, seconds=8.0))),
+        _world("killed", (2.0, agents.Away(signal.SIGKILL, 3.0)), (8.0, agents.Away(signal.SIGKILL, 0.5))),
+        _world("engine crashes", (2.0, engines.Crash("a", 2.0)), (3.0, engines.Crash("b", 3.0))),
+        _world("engine crashes while away", (2.0, agents.Away(signal.SIGTERM, 5.0)), (3.0, engines.Crash("a", 1.0))),
+        _world("engine hangs", (2.0, engines.Hang("a", 12.0))),
+        _world("engine is slow", (2.0, engines.Slow("a", 12.0, 2.0))),
+        _world("silent at the start", silent_at_start=("a", "b", "c")),
+        *map(_lie, LIES),
+        _world("model swap", (2.0, engines.SwapModel("a", 30.0)), (2.0, engines.SwapModel("b", 30.0))),
+        _world("twins on one port", engines=(*ENGINES, *TWINS)),
+        _world("twins on one port and a crash", (3.0, engines.Crash("t1", 2.0)), engines=(*ENGINES, *TWINS)),
+        _world("twins on one port and a restart", (3.0, agents.Away(signal.SIGKILL, 2.0)), engines=(*ENGINES, *TWINS)),
+        _world("a pair answers in turn", (8.0, agents.Away(signal.SIGTERM, 1.0)), engines=(*ENGINES, *PAIR)),
+        _world("found by looking", (3.0, agents.Away(signal.SIGKILL, 1.0)), engines=(*ENGINES, *TWINS), discover=True),
+        _world("energy UINT64_MAX", (2.0, drivers.Values(GPU, 5.0, drivers.ENERGY, drivers.UINT64_MAX))),
+        _world("power UINT32_MAX", (2.0, drivers.Values(GPU, 5.0, drivers.POWER, drivers.UINT32_MAX))),
+        _world("memory UINT64_MAX", (2.0, drivers.Values(GPU, 5.0, ("nvmlDeviceGetMemoryInfo_v2",)))),
+        _world("throttle UINT64_MAX", (2.0, drivers.Values(GPU, 5.0, ("nvmlDeviceGetCurrentClocksEventReasons",)))),
+        _world("frozen energy", (2.0, drivers.Values(GPU, 12.0, drivers.ENERGY, 10**9))),
+        _world("fallen energy", (2.0, drivers.Values(GPU, 5.0, drivers.ENERGY, 5))),
+        _world("MIG refused", (2.0, drivers.Refuses(GPU, 26.0))),
+        _world("processes refused", (2.0, drivers.Refuses(GPU, 26.0, ("nvmlDeviceGetComputeRunningProcesses_v3",)))),
+        _world("call hangs", (2.0, drivers.HangingCall(GPU, 8.0))),
+        _world("GPU lost", (2.0, drivers.Lost(GPU, 5.0))),
+        _world("GPU removed", (2.0, drivers.Lost(GPU, 12.0, listed=False))),
+        _world("duplicate UUID", (2.0, drivers.SameUuid(GPU, 6.0))),
+        _world("duplicate UUID from the start", gpus=(*gpus(3), replace(gpus(4)[3], uuid=GPU))),
+        _world("other UUID behind a handle", (2.0, drivers.OtherUuid(GPU, 8.0))),
+        _world("other slot", (2.0, drivers.OtherSlot(GPU, 8.0))),
+        _world("disk full", (2.0, stores.DiskFull(6.0))),
+        _world("disk full and killed", (2.0, stores.DiskFull(6.0)), (5.0, agents.Away(signal.SIGKILL, 1.0))),
+        _world("reader", (2.0, stores.Reader(10.0)), (4.0, agents.Away(signal.SIGTERM, 1.0))),
+        _world("read-only folder", (2.0, stores.ReadOnlyFolder(6.0))),
+        _world("read-only folder and restart", (2.0, stores.ReadOnlyFolder(6.0)), (3.0, agents.Away(seconds=2.0))),
+        _world("new price", (2.0, prices.NewPrice("gpu", 100.0))),
+        _world(
+            "new price while away", (6.0, prices.NewPriceWhileAway("gpu", 400.0)), minute_at_s=3.0 + 6.0 + 8.0 + 2.0
+        ),
+        _world("low duty of a real llama.cpp", engines=ENGINES[:1], llama=True),
+    )
+}
