@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.adversary.cases import CASES
+from tests.adversary.cases import CASES, SHORT
 from tests.adversary.clock import COMPILER
 from tests.adversary.run import Outcome, play
 from tests.adversary.world import World, drawn
@@ -24,9 +24,11 @@ def main() -> int:
     if COMPILER is None:
         parser.error("the stepped clock needs a C compiler (cc, gcc or clang)")
     names = list(CASES) if given.case == ["all"] else given.case
-    if unknown := [name for name in names if name not in CASES]:
+    if unknown := [name for name in names if name not in (*CASES, SHORT.name)]:
         parser.error(f"no such case: {', '.join(unknown)}; there are: {', '.join(CASES)}")
-    worlds = [CASES[name] for name in names] or [drawn(given.seed + n) for n in range(given.runs)]
+    worlds = [(CASES | {SHORT.name: SHORT})[name] for name in names] or [
+        drawn(given.seed + n) for n in range(given.runs)
+    ]
     deadline = time.monotonic() + 60 * given.minutes
     outcomes = []
     for world in worlds:
@@ -59,7 +61,11 @@ def _played(world: World, keep: Path | None) -> Outcome:
 
 
 def _again(world: World) -> str:
-    option = f"--case '{world.name}'" if world.name in CASES else f"--runs 1 --seed {world.name.removeprefix('seed ')}"
+    option = (
+        f"--case '{world.name}'"
+        if not world.name.startswith("seed ")
+        else f"--runs 1 --seed {world.name.removeprefix('seed ')}"
+    )
     return f"python -m tests.adversary {option}"
 
 

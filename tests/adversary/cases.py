@@ -2,12 +2,15 @@
 
 import signal
 from dataclasses import replace
+from typing import Literal
 
 from tests.adversary.behaviour import LIES, Lie
 from tests.adversary.disturbances import Disturbance, agents, clocks, drivers, engines, prices, stores
+from tests.adversary.engines import EngineSpec
 from tests.adversary.world import ENGINES, PAIR, TWINS, Act, World, gpus
 
 GPU = "GPU-adversary-0"
+_UNTIL: tuple[Literal["baseline", "row"], ...] = ("baseline", "row")
 
 
 def _world(name: str, *acts: tuple[float, Disturbance], **others: object) -> World:
@@ -16,7 +19,8 @@ def _world(name: str, *acts: tuple[float, Disturbance], **others: object) -> Wor
 
 
 def _lie(lie: Lie) -> World:
-    acts = [(2.0, engines.Lies(key, 6.0, lie)) for key in ("a", "b")]
+    seconds = 24.0 if lie == "alternating" else 6.0
+    acts = [(2.0, engines.Lies(key, seconds, lie)) for key in ("a", "b")]
     return _world(lie, *acts)
 
 
@@ -28,12 +32,12 @@ CASES: dict[str, World] = {
         _world("step back by 1 s", (2.0, clocks.Step(-1.0))),
         *(
             _world(
-                f"step of {by_s:+g} s and {kills + 1} restarts" + (" of an idle host" if idle else ""),
-                (3.0, clocks.StepAndRestart(by_s, kills)),
-                *((1.0, engines.Idle(each.key, 14.0)) for each in ENGINES if idle),
+                f"step of {by_s:+g} s and restarts after a {until}" + (" of an idle host" if idle else ""),
+                (3.0, clocks.StepAndRestart(by_s, 2, until)),
+                *((1.0, engines.Idle(each.key, 20.0)) for each in ENGINES if idle),
             )
             for by_s in (1.0, -1.0)
-            for kills in (1, 2)
+            for until in _UNTIL
             for idle in (False, True)
         ),
         _world("many small steps", *((1.0 + n, clocks.Step(-1.0 if n % 2 else 1.0, seconds=0.2)) for n in range(6))),
@@ -47,8 +51,8 @@ CASES: dict[str, World] = {
         _world("killed", (2.0, agents.Away(signal.SIGKILL, 3.0)), (8.0, agents.Away(signal.SIGKILL, 0.5))),
         _world("engine crashes", (2.0, engines.Crash("a", 2.0)), (3.0, engines.Crash("b", 3.0))),
         _world("engine crashes while away", (2.0, agents.Away(signal.SIGTERM, 5.0)), (3.0, engines.Crash("a", 1.0))),
-        _world("engine hangs", (2.0, engines.Hang("a", 12.0))),
-        _world("engine is slow", (2.0, engines.Slow("a", 12.0, 2.0))),
+        _world("engine hangs", (2.0, engines.Hang("a", 20.0))),
+        _world("engine is slow", (2.0, engines.Slow("a", 15.0, 4.0))),
         _world("silent at the start", silent_at_start=("a", "b", "c")),
         *map(_lie, LIES),
         _world("model swap", (2.0, engines.SwapModel("a", 30.0)), (2.0, engines.SwapModel("b", 30.0))),
@@ -84,3 +88,29 @@ CASES: dict[str, World] = {
         _world("low duty of a real llama.cpp", engines=ENGINES[:1], llama=True),
     )
 }
+
+
+SHORT = World(
+    "short",
+    engines=(
+        *ENGINES,
+        EngineSpec("d", "vllm"),
+        EngineSpec("e", "llama-server", busy=0.2),
+        *TWINS,
+    ),
+    gpus=gpus(4),
+    acts=(
+        Act(0.5, engines.Lies("a", 4.0, "one_less")),
+        Act(0.5, engines.Lies("d", 5.0, "alternating")),
+        Act(0.5, engines.Hang("c", 13.0)),
+        Act(0.5, drivers.Values(GPU, 4.0, drivers.ENERGY, drivers.UINT64_MAX)),
+        Act(0.5, drivers.Values("GPU-adversary-1", 10.0, drivers.ENERGY, 10**9)),
+        Act(0.5, drivers.Refuses("GPU-adversary-2", 16.0)),
+        Act(1.0, engines.Idle("b", 12.0)),
+        Act(1.0, clocks.Step(1000 * clocks.DAY_S, back=True, seconds=5.0)),
+        Act(7.5, clocks.StepAndRestart(-1.0, kills=1, seconds=4.0)),
+        Act(12.0, stores.DiskFull(2.5)),
+        Act(13.0, engines.Crash("e", 1.0)),
+    ),
+)
+"""Most of them at once, for the test suite; what one disturbance touches no other one does."""

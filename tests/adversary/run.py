@@ -35,6 +35,7 @@ class Outcome:
     seconds: float
     stored: dict[str, int]
     """Generated tokens that are stored, by model."""
+    played: Played
 
 
 def play(world: World, folder: Path, progress: Callable[[str], None] = lambda _: None) -> Outcome:
@@ -81,7 +82,7 @@ def play(world: World, folder: Path, progress: Callable[[str], None] = lambda _:
             llama_busy_s=_busy_s(llama) if llama else None,
         )
         findings, stored = judged(played)
-    return Outcome(world, findings, time.monotonic() - began_s, stored)
+    return Outcome(world, findings, time.monotonic() - began_s, stored, played)
 
 
 class _Downs:

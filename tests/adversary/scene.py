@@ -20,6 +20,8 @@ from tests.standin_nvml.controlled import CLOCK
 from tests.standin_nvml.shared import compiled
 
 DEADLINE_S = 60.0
+SCRAPE_TIMEOUT_S = 15
+"""How long the agent waits for a page: long, so that who waits with it is told from who is slow on a busy machine."""
 _BOUND_BY_MODES = (
     "import ctypes, os, sys; libc = ctypes.CDLL(None); [libc.prctl(24, n, 0, 0, 0) for n in (1, 2)]; "
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -212,6 +214,7 @@ def prepared(
         "PERTOKEN_AGENT_CLOUD_METADATA": "false",
         "PERTOKEN_AGENT_PROBES": "nvidia",
         "PERTOKEN_AGENT_DISCOVER": str(discover).lower(),
+        "PERTOKEN_AGENT_SCRAPE_TIMEOUT": f"{SCRAPE_TIMEOUT_S}s",
         "PERTOKEN_STORE_CHECK_EVERY": "15s",
     }
     plain["PYTHONPATH"] = os.pathsep.join(dict.fromkeys((*plain["PYTHONPATH"].split(os.pathsep), str(ROOT))))

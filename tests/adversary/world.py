@@ -108,7 +108,9 @@ def _any(draw: random.Random, keys: list[str], uuids: list[str]) -> Disturbance:
     step_s = draw.choice((-1.0, 1.0, -45.0, 45.0, -3600.0, 3600.0, -3 * clocks.DAY_S, 1000 * clocks.DAY_S))
     makers: tuple[Callable[[], Disturbance], ...] = (
         lambda: clocks.Step(step_s, back=step_s > clocks.HOUR_S or draw.random() < 0.5, seconds=seconds),
-        lambda: clocks.StepAndRestart(draw.choice((-1.0, 1.0, -45.0)), kills=draw.randint(1, 2)),
+        lambda: clocks.StepAndRestart(
+            draw.choice((-1.0, 1.0, -45.0)), draw.randint(1, 2), "row" if draw.random() < 0.5 else "baseline"
+        ),
         lambda: agents.Away(draw.choice((signal.SIGTERM, signal.SIGKILL)), seconds),
         lambda: engines.Crash(key, seconds),
         lambda: engines.Idle(key, 2 * seconds),

@@ -1,8 +1,8 @@
 """Steps of the wall clock."""
 
 import signal
-import time
 from dataclasses import dataclass
+from typing import Literal
 
 from tests.adversary.scene import Scene
 
@@ -31,10 +31,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepAndRestart:
-    """The clock is stepped, and the agent restarted right after: `kills` times by SIGKILL, then by SIGTERM."""
+    """The clock is stepped, and the agent killed and started `kills` times, and then restarted by SIGTERM.
+
+    It is killed once its `until` is stored: the baseline of its start, or its first row.
+    """
 
     by_s: float
     kills: int = 1
+    until: Literal["baseline", "row"] = "row"
     seconds: float = 4.0
 
     @property
@@ -45,10 +49,16 @@ class StepAndRestart:
         scene.clock.step(self.by_s)
         for _ in range(self.kills):
             scene.agent.stop(signal.SIGKILL)
+            stored = _stored(scene, self.until)
             scene.agent.start()
-            time.sleep(0.8)  # about when it has its baseline, or its first tick
+            scene.until(lambda stored=stored: _stored(scene, self.until) != stored, f"a {self.until}")  # type: ignore[misc]
         scene.agent.stop()
         scene.agent.start()
 
     def end(self, scene: Scene) -> None:
         """Nothing: the clock stays."""
+
+
+def _stored(scene: Scene, what: str) -> list[tuple[object, ...]]:
+    tables = {"baseline": "SELECT seq FROM batch ORDER BY seq DESC LIMIT 1", "row": "SELECT COUNT(*) FROM host_sample"}
+    return scene.ask(tables[what])

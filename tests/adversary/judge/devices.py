@@ -11,7 +11,7 @@ ROOM_S = 3.0
 """Device time that may be missing at the two ends of a run, and at each start of the agent."""
 EXTRA_S = 0.5
 """Device time that may be too much: rows end at milliseconds."""
-UNHELD_S = 6.0
+UNHELD_S = 2.0
 """For how long a GPU may be without the engine that holds it, at each start of the agent."""
 
 
@@ -67,7 +67,7 @@ def _held(
     """A GPU that an engine holds all the time is not free, or it is said that nobody knows."""
     holder = next((each for each in played.world.engines if each.gpu == gpu.uuid), None)
     moved = any(type(act.what).__name__ in _OTHERS for act in played.world.acts)
-    if holder is None or holder.key in played.world.touched or moved:
+    if holder is None or holder.key in played.world.touched or moved or played.world.discover:
         return
     ((shared_s,),) = connection.execute(
         "SELECT COALESCE(SUM(1e-9 * share_1e6 * duration_ms), 0) FROM device_share WHERE device_id = ?", (device_id,)

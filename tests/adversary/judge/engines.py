@@ -8,7 +8,7 @@ from tests.adversary.judge.finding import Finding
 from tests.adversary.played import Played
 
 TOKENS = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")
-MAX_SWAP_S = 15.0
+MAX_SWAP_S = 18.0
 """For how long the tokens of a model that took the place of another in a living process may be counted for that."""
 BUSY_SHARE, BUSY_S = 0.15, 1.2
 """How far stored busy time may be from an engine's own count of seconds."""
