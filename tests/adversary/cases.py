@@ -20,7 +20,9 @@ def _world(name: str, *acts: tuple[float, Disturbance], **others: object) -> Wor
 
 def _lie(lie: Lie) -> World:
     seconds = 24.0 if lie == "alternating" else 6.0
-    acts = [(2.0, engines.Lies(key, seconds, lie)) for key in ("a", "b")]
+    acts: list[tuple[float, Disturbance]] = [(2.0, engines.Lies(key, seconds, lie)) for key in ("a", "b")]
+    # One token less is a fall only where none is served meanwhile.
+    acts += [(1.5, engines.Idle(key, seconds + 1.0)) for key in ("a", "b") if lie == "one_less"]
     return _world(lie, *acts)
 
 
@@ -100,6 +102,7 @@ SHORT = World(
     ),
     gpus=gpus(4),
     acts=(
+        Act(0.2, engines.Idle("a", 6.0)),
         Act(0.5, engines.Lies("a", 4.0, "one_less")),
         Act(0.5, engines.Lies("d", 5.0, "alternating")),
         Act(0.5, engines.Hang("c", 13.0)),

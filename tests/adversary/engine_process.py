@@ -19,6 +19,8 @@ from pathlib import Path
 from tests.adversary.behaviour import Behaviour, Served
 
 STEP_S = 0.05
+CACHED = 0.25
+"""Part of the prompt tokens that is cached."""
 FAR = 5 * 10**17
 """More than any server ever served, and less than a page's number may be."""
 BOOT_S = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -33,7 +35,8 @@ class Engine:
         self.behaviour = Behaviour("")
         self._changed_ns = 0
         self._by_model: dict[str, Served] = {}
-        self._due = [0.0, 0.0]
+        self._due = [0.0, 0.0, 0.0]
+        """Parts of prompt, cached and generated tokens that are not whole yet."""
         self.counted = Served()
         """By the process, whatever the model."""
         self.pages = 0
@@ -51,14 +54,14 @@ class Engine:
         """Serve for so long. The truth is written first."""
         self.read()
         now = self.behaviour
-        self._due[0] += now.prompt_tok_s * seconds
-        self._due[1] += now.generated_tok_s * seconds
-        prompt, generated = int(self._due[0]), int(self._due[1])
-        self._due[0] -= prompt
-        self._due[1] -= generated
+        rates = now.prompt_tok_s, now.prompt_tok_s * CACHED, now.generated_tok_s
+        due = [before + rate * seconds for before, rate in zip(self._due, rates, strict=True)]
+        prompt, cached, generated = (int(tokens) for tokens in due)
+        cached = min(cached, prompt)
+        self._due = [due[0] - prompt, due[1] - cached, due[2] - generated]
         if not prompt and not generated and not now.busy:
             return
-        more = Served(prompt, prompt // 4, generated, now.busy * seconds)
+        more = Served(prompt, cached, generated, now.busy * seconds)
         self._by_model[now.model] = self._by_model.get(now.model, Served()) + more
         self._keep()
         self.counted = self.counted + more
