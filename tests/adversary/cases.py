@@ -7,7 +7,7 @@ from typing import Literal
 from tests.adversary.behaviour import LIES, Lie
 from tests.adversary.disturbances import Disturbance, agents, clocks, drivers, engines, prices, stores
 from tests.adversary.engines import EngineSpec
-from tests.adversary.world import ENGINES, PAIR, TWINS, Act, World, gpus
+from tests.adversary.world import ENGINES, PAIR, TWINS, Act, World, divided, gpus
 
 GPU = "GPU-adversary-0"
 _UNTIL: tuple[Literal["baseline", "row"], ...] = ("baseline", "row")
@@ -69,8 +69,14 @@ CASES: dict[str, World] = {
         _world("throttle UINT64_MAX", (2.0, drivers.Values(GPU, 5.0, ("nvmlDeviceGetCurrentClocksEventReasons",)))),
         _world("frozen energy", (2.0, drivers.Values(GPU, 12.0, drivers.ENERGY, 10**9))),
         _world("fallen energy", (2.0, drivers.Values(GPU, 5.0, drivers.ENERGY, 5))),
-        _world("MIG refused", (2.0, drivers.Refuses(GPU, 26.0))),
-        _world("processes refused", (2.0, drivers.Refuses(GPU, 26.0, ("nvmlDeviceGetComputeRunningProcesses_v3",)))),
+        _world(
+            "MIG devices refused",
+            (2.0, drivers.Refuses(GPU, 26.0)),
+            (4.0, agents.Away(signal.SIGTERM, 1.0)),
+            gpus=(divided(gpus(3)[0]), *gpus(3)[1:]),
+        ),
+        _world("MIG mode refused", (2.0, drivers.Refuses(GPU, 26.0)), (4.0, agents.Away(signal.SIGTERM, 1.0))),
+        _world("processes refused", (2.0, drivers.Refuses(GPU, 26.0, drivers.PROCESSES))),
         _world("call hangs", (2.0, drivers.HangingCall(GPU, 8.0))),
         _world("GPU lost", (2.0, drivers.Lost(GPU, 5.0))),
         _world("GPU removed", (2.0, drivers.Lost(GPU, 12.0, listed=False))),
@@ -108,7 +114,7 @@ SHORT = World(
         Act(0.5, engines.Hang("c", 13.0)),
         Act(0.5, drivers.Values(GPU, 4.0, drivers.ENERGY, drivers.UINT64_MAX)),
         Act(0.5, drivers.Values("GPU-adversary-1", 10.0, drivers.ENERGY, 10**9)),
-        Act(0.5, drivers.Refuses("GPU-adversary-2", 16.0)),
+        Act(0.5, drivers.Refuses("GPU-adversary-2", 16.0, drivers.PROCESSES)),
         Act(1.0, engines.Idle("b", 12.0)),
         Act(1.0, clocks.Step(1000 * clocks.DAY_S, back=True, seconds=5.0)),
         Act(7.5, clocks.StepAndRestart(-1.0, kills=1, seconds=4.0)),

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -128,12 +129,21 @@ class ScriptedEngine:
         return True
 
 
-def free_port(hosts: tuple[str, ...]) -> int:
+def has_ipv6() -> bool:
+    """Whether this machine has the loopback of IPv6."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_port(hosts: Iterable[str]) -> int:
     """A port that nobody listens on at any of these addresses of loopback."""
     while True:
-        with socket.create_server((hosts[0], 0)) as listener:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
             port = int(listener.getsockname()[1])
-        if all(_is_free(host, port) for host in hosts[1:]):
+        if all(_is_free(host, port) for host in hosts):
             return port
 
 

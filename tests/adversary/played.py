@@ -56,6 +56,8 @@ class Played:
 
     world: World
     db: Path
+    ports: tuple[int, ...]
+    """Of the world's engines: others of this machine may be found, too."""
     served: dict[str, Served]
     """The truth by model, over all processes that served it."""
     looks: tuple[Look, ...]

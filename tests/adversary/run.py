@@ -65,6 +65,7 @@ def play(world: World, folder: Path, progress: Callable[[str], None] = lambda _:
         played = Played(
             world,
             scene.db,
+            (*(engine.port for engine in scene.engines.values()), *([llama.port] if llama else [])),
             served,
             looks=tuple(watcher.looks),
             exits=tuple(scene.agent.exits),
@@ -123,7 +124,7 @@ def _acted(
         for key in world.silent_at_start:
             scene.engines[key].signal(signal.SIGCONT)
         known = {each.spec.model for each in scene.engines.values()} | ({ALIAS} if llama else set())
-        scene.until(lambda: known <= _models(scene), f"{', '.join(sorted(known))} to be seen", READY_S)
+        scene.until(lambda: known <= _models(scene, llama), f"{', '.join(sorted(known))} to be seen", READY_S)
         for selector, usd in PRICES:
             scene.set_price(selector, usd)
         loaded_s = time.monotonic()
@@ -199,8 +200,11 @@ def _rows(scene: Scene) -> int:
     return int((scene.ask("SELECT COUNT(*) FROM host_sample") or [(0,)])[0][0])
 
 
-def _models(scene: Scene) -> set[str]:
-    return {name for (name,) in scene.ask("SELECT served_model FROM deployment")}
+def _models(scene: Scene, llama: LlamaServer | None) -> set[str]:
+    """Models of our engines; others of this machine may be found, too."""
+    ports = {each.port for each in scene.engines.values()} | ({llama.port} if llama else set())
+    found = scene.ask("SELECT served_model, port FROM deployment JOIN engine USING (engine_id)")
+    return {model for model, port in found if port in ports}
 
 
 def _llama(stack: ExitStack, folder: Path) -> LlamaServer:

@@ -133,7 +133,11 @@ class Scene:
         """Have each engine's process on its GPU."""
         for slot, gpu in enumerate(self.gpus):
             pids = [each.pid for each in self.engines.values() if each.spec.gpu == gpu.uuid and each.runs]
-            self.gpus[slot] = replace(gpu, processes=tuple((pid, 40 * 2**30) for pid in pids))
+            processes = tuple((pid, 8 * 2**30) for pid in pids)
+            if gpu.slices:
+                self.gpus[slot] = replace(gpu, slices=(replace(gpu.slices[0], processes=processes), *gpu.slices[1:]))
+            else:
+                self.gpus[slot] = replace(gpu, processes=processes)
         self.show_gpus()
 
     def set_price(self, selector: str, usd: float, from_ts: int | None = None) -> None:
@@ -204,7 +208,11 @@ def prepared(
     machine = Machine(gpus=gpus)
     engines: dict[str, ScriptedEngine] = {}
     for spec in specs:
-        port = engines[spec.port_of].port if spec.port_of else free_port(("127.0.0.1", "127.0.0.2", "::1"))
+        port = (
+            engines[spec.port_of].port
+            if spec.port_of
+            else free_port(dict.fromkeys(("127.0.0.1", *(spec.host for spec in specs))))
+        )
         engines[spec.key] = ScriptedEngine(spec, folder / spec.key, port)
     settings = folder / "pertoken.toml"
     settings.touch()

@@ -3,12 +3,12 @@
 import random
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.adversary.behaviour import LIES
 from tests.adversary.disturbances import Disturbance, agents, clocks, drivers, engines, prices, stores
-from tests.adversary.engines import EngineSpec
-from tests.standin_nvml import Gpu, Wave
+from tests.adversary.engines import EngineSpec, has_ipv6
+from tests.standin_nvml import Gpu, Slice, Wave
 
 QUIET_S = 1.0
 """Between the last disturbance and the end of the load."""
@@ -57,6 +57,11 @@ class World:
         return [act for act in self.acts if what in act.what.touches]
 
 
+def divided(gpu: Gpu) -> Gpu:
+    """The GPU in MIG mode, as one MIG device that takes all of it."""
+    return replace(gpu, slices=(Slice(f"MIG-{gpu.uuid}", gpu_instance=0, compute_slices=7),))
+
+
 def gpus(n: int) -> tuple[Gpu, ...]:
     """GPUs of constant power, so that their energy is known to the millijoule."""
     return tuple(
@@ -75,7 +80,12 @@ ENGINES = (
     EngineSpec("b", "llama-server", gpu="GPU-adversary-1", busy=0.1, generated_tok_s=20.0),
     EngineSpec("c", "vllm", gpu="GPU-adversary-2"),
 )
-TWINS = (EngineSpec("t1", "vllm"), EngineSpec("t2", "vllm", host="127.0.0.2", port_of="t1"))
+TWINS = (
+    EngineSpec("t1", "llama-server"),
+    EngineSpec("t2", "llama-server", host="::1" if has_ipv6() else "127.0.0.3", port_of="t1"),
+    EngineSpec("t3", "llama-server", host="127.0.0.2", port_of="t1"),
+)
+"""Servers that have one port, each at an address of its own. Nothing on their pages tells them apart."""
 PAIR = (EngineSpec("p1", "vllm", shared=True), EngineSpec("p2", "vllm", port_of="p1", shared=True))
 
 
@@ -121,7 +131,7 @@ def _any(draw: random.Random, keys: list[str], uuids: list[str]) -> Disturbance:
         lambda: drivers.Values(uuid, seconds, draw.choice((drivers.ENERGY, drivers.POWER)), drivers.UINT64_MAX),
         lambda: drivers.Values(uuid, seconds, drivers.POWER, drivers.UINT32_MAX),
         lambda: drivers.Values(uuid, seconds, drivers.ENERGY, 5),
-        lambda: drivers.Refuses(uuid, 11.0),
+        lambda: drivers.Refuses(uuid, 11.0, draw.choice((drivers.MIG, drivers.PROCESSES))),
         lambda: drivers.HangingCall(uuid, seconds),
         lambda: drivers.Lost(uuid, seconds, draw.random() < 0.5),
         lambda: drivers.SameUuid(uuid, seconds),

@@ -11,6 +11,9 @@ UINT64_MAX, UINT32_MAX = 2**64 - 1, 2**32 - 1
 ENERGY = ("nvmlDeviceGetTotalEnergyConsumption", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION)
 POWER = ("nvmlDeviceGetPowerUsage", pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE)
 
+MIG = ("nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex")
+PROCESSES = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+
 
 @dataclass(frozen=True, slots=True)
 class _OfGpu:
@@ -41,7 +44,7 @@ class Values(_OfGpu):
 class Refuses(_OfGpu):
     """Calls fail with an error code."""
 
-    calls: tuple[str, ...] = ("nvmlDeviceGetMigMode",)
+    calls: tuple[str, ...] = MIG
     code: int = pynvml.NVML_ERROR_NO_PERMISSION
 
     def begin(self, scene: Scene) -> None:

@@ -15,7 +15,7 @@ def judged(played: Played) -> tuple[tuple[Finding, ...], dict[str, int]]:
     connection = sqlite3.connect(f"file:{played.db}/telemetry.db?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     try:
-        return tuple(_all(played, connection)), engines.stored_tokens(connection)
+        return tuple(_all(played, connection)), engines.stored_tokens(played, connection)
     finally:
         connection.close()
 

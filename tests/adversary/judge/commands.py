@@ -35,7 +35,7 @@ def _ledger(bill: dict[str, Any]) -> Iterator[Finding]:
 
 def _dollars(played: Played, fleet: dict[str, Any]) -> Iterator[Finding]:
     """Device-seconds times the price in force, by the script; bounds where the clock was stepped far."""
-    kinds = {"cpu": 1, "gpu": len(played.world.gpus)}
+    kinds = {"cpu": 1, "gpu": len({gpu.uuid for gpu in played.world.gpus})}
     began_s, ended_s = played.starts_s[0], played.ended_s
     steps = {round(offset) for _, offset in played.offsets[1:]}
     stepped = bool(played.world.acts_on("clock"))

@@ -7,7 +7,7 @@ from tests.adversary.judge.finding import Finding
 from tests.adversary.played import Played
 from tests.standin_nvml import Gpu
 
-ROOM_S = 3.0
+ROOM_S = 4.0
 """Device time that may be missing at the two ends of a run, and at each start of the agent."""
 EXTRA_S = 0.5
 """Device time that may be too much: rows end at milliseconds."""

@@ -12,8 +12,8 @@ MAX_SWAP_S = 18.0
 """For how long the tokens of a model that took the place of another in a living process may be counted for that."""
 BUSY_SHARE, BUSY_S = 0.15, 1.2
 """How far stored busy time may be from an engine's own count of seconds."""
-_OF_MODEL = """FROM deployment_sample s JOIN epoch USING (epoch_id) JOIN deployment USING (deployment_id)
-    WHERE served_model = ?"""
+_ROWS = """FROM deployment_sample JOIN epoch USING (epoch_id) JOIN deployment USING (deployment_id)
+    JOIN engine USING (engine_id)"""
 
 
 def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -29,13 +29,18 @@ def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding
         yield Finding("tokens", f"{strange} rows are busy or observed for longer than they last, or below 0")
 
 
-def stored_tokens(connection: sqlite3.Connection) -> dict[str, int]:
+def stored_tokens(played: Played, connection: sqlite3.Connection) -> dict[str, int]:
     """Generated tokens by model."""
-    found = connection.execute(
-        "SELECT served_model, COALESCE(SUM(generated_tokens), 0) FROM deployment_sample JOIN epoch USING (epoch_id) "
-        "JOIN deployment USING (deployment_id) GROUP BY served_model"
-    )
-    return {model: tokens for model, tokens in found}
+    return {
+        model: sum(tokens or 0 for (tokens,) in connection.execute(f"SELECT generated_tokens {_of(played, model)}"))
+        for model in played.served
+    }
+
+
+def _of(played: Played, model: str) -> str:
+    """The rows of a model that the world's own engines served."""
+    ports = ", ".join(map(str, sorted(set(played.ports))))
+    return f"{_ROWS} WHERE served_model = '{model}' AND port IN ({ports})"
 
 
 def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: Served) -> Iterator[Finding]:
@@ -45,7 +50,7 @@ def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: 
         "computed_tokens": served.prompt - served.cached,
         "generated_tokens": served.generated,
     }
-    rows = connection.execute(f"SELECT complete, {', '.join(TOKENS)} {_OF_MODEL}", (model,)).fetchall()
+    rows = connection.execute(f"SELECT complete, {', '.join(TOKENS)} {_of(played, model)}").fetchall()
     marked = any(not row["complete"] for row in rows)
     swapped = model.endswith("-swapped") or f"{model}-swapped" in played.served
     late = _late(played, model) if swapped else dict.fromkeys(TOKENS, 0)
@@ -72,7 +77,7 @@ def _busy(played: Played, connection: sqlite3.Connection, model: str, served: Se
         spec = next((each for each in played.world.engines if each.model == model), None)
         counts = spec is not None and spec.kind == "llama-server" and spec.key not in played.world.touched
         true_s = served.busy_s if counts else None
-    ((busy_ms, unknown),) = connection.execute(f"SELECT SUM(busy_ms), SUM(busy_ms IS NULL) {_OF_MODEL}", (model,))
+    ((busy_ms, unknown),) = connection.execute(f"SELECT SUM(busy_ms), SUM(busy_ms IS NULL) {_of(played, model)}")
     if true_s is None or busy_ms is None:
         return
     stored_s, room_s = busy_ms / 1000, BUSY_SHARE * true_s + BUSY_S
