@@ -79,7 +79,11 @@ def _held(
     ).fetchall()
     free_s = duration_s - shared_s - whole_s
     excused_s = UNHELD_S * len(played.starts_s) + sum(until_s - from_s for from_s, until_s in played.unwritable)
-    if free_s > excused_s:
+    ((marks,),) = connection.execute(
+        "SELECT COUNT(*) FROM capability WHERE owner_id = ? AND (metric LIKE '%process%' OR metric LIKE '%mig%')",
+        (device_id,),
+    ).fetchall()
+    if free_s > excused_s and not marks:
         yield Finding("held", f"{gpu.uuid}: nobody held it for {free_s:.1f} s of {duration_s:.1f} s; an engine did")
     if free_s < -EXTRA_S:
         yield Finding("held", f"{gpu.uuid}: it was held for {-free_s:.1f} s more than it was there")
