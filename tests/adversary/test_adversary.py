@@ -42,7 +42,7 @@ def test_numbers_stay_true_while_clock_engines_driver_and_disk_go_wrong_at_once(
         ("UPDATE deployment_sample SET whole_provenance = NULL", "held"),
         ("UPDATE deployment_1h SET prompt_tokens = prompt_tokens + 1 WHERE prompt_tokens > 0", "roll-ups"),
         ("DELETE FROM host_sample", "history"),
-        ("UPDATE host_sample SET observed_ms = 0", "observed"),
+        ("UPDATE host_sample SET observed_ms = -60000", "observed"),
     ],
 )
 def test_the_judge_notices_what_is_not_true(outcome: Outcome, tmp_path: Path, change: str, rule: str) -> None:
