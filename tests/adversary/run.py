@@ -147,27 +147,26 @@ def _play_acts(
     unwritable: list[tuple[float, float]],
     progress: Callable[[str], None],
 ) -> None:
-    due = [(act.at_s, n, act.what.begin) for n, act in enumerate(world.acts)]
-    due += [(act.at_s + act.what.seconds, n, act.what.end) for n, act in enumerate(world.acts)]
-    due.sort(key=lambda each: each[:2])
+    due: list[tuple[float, int, str]] = [(act.at_s, n, "begin") for n, act in enumerate(world.acts)]
     began_s = time.monotonic()
     closed_s: dict[int, float] = {}
     asked = 0
     while due or time.monotonic() - began_s < world.seconds:
-        while due and due[0][0] <= time.monotonic() - began_s:
-            _, n, work = due.pop(0)
-            progress(f"{time.monotonic() - began_s:5.1f} s  {work.__name__} {world.acts[n].what}")
-            if "store" in world.acts[n].what.touches and work.__name__ == "begin":
-                closed_s[n] = time.monotonic()
-            before_s = time.monotonic()
-            work(scene)
-            # What takes long to begin lasts as long as it says all the same.
-            late_s = time.monotonic() - before_s
-            due = sorted(
-                [(at_s + late_s * (other == n), other, each) for at_s, other, each in due], key=lambda each: each[:2]
-            )
-            if n in closed_s and work.__name__ == "end":
-                unwritable.append((closed_s.pop(n), time.monotonic()))
+        due.sort()
+        if due and due[0][0] <= time.monotonic() - began_s:
+            _, n, part = due.pop(0)
+            what = world.acts[n].what
+            progress(f"{time.monotonic() - began_s:5.1f} s  {part} {what}")
+            if part == "begin":
+                if "store" in what.touches:
+                    closed_s[n] = time.monotonic()
+                what.begin(scene)
+                # One that began late, or took long to begin, lasts as long as it is meant to all the same.
+                due.append((time.monotonic() - began_s + what.seconds, n, "end"))
+            else:
+                what.end(scene)
+                if n in closed_s:
+                    unwritable.append((closed_s.pop(n), time.monotonic()))
         if scene.agent.died() and not closed_s:
             scene.agent.start()
         downs.look()

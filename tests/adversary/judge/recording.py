@@ -1,5 +1,6 @@
 """Recording never stops, never takes back what it stored, and ends well."""
 
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from tests.adversary.judge.finding import Finding
 from tests.adversary.played import Played
 from tests.adversary.scene import Exit
 
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?: .*\n)*(\S.*)", re.M)
+"""The last line of each traceback: the error."""
 MAX_GAP_S = 10.0
 """Between two rows of the host at an interval of 1 s: a driver call may hang for 5 s before it is given up, and the
 machine may be busy. Engines may hang for `scene.SCRAPE_TIMEOUT_S`, which is longer."""
@@ -49,8 +52,8 @@ def _exits(played: Played) -> Iterator[Finding]:
             yield Finding("exit", f"SIGTERM ended with {end.code}: {end.log[-1500:]}")
         if end.asked == signal.SIGTERM and end.seconds > MAX_STOP_S:
             yield Finding("exit", f"SIGTERM took {end.seconds:.1f} s")
-        if "Traceback (most recent call last)" in end.log:
-            yield Finding("log", end.log[end.log.index("Traceback") :][:1500])
+        for error in sorted(set(_TRACEBACK.findall(end.log))):
+            yield Finding("log", f"a traceback: {error[:600]}")
 
 
 def _too_early(end: Exit) -> bool:
