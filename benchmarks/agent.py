@@ -2,8 +2,8 @@
 
 The whole agent (its main process and its sampler, the scrape and the database commit included) runs beside a bare
 pynvml loop and the peers that are installed, over the same stand-in driver, at the same time and interval, with one
-stand-in vLLM page. The stand-in is a library in C that answers at once and counts the calls of each of them: what a
-real driver's calls take comes on top. It needs a C compiler.
+stand-in vLLM page. A second agent does the same with discovery on. The stand-in is a library in C that answers at once
+and counts the calls of each of them: what a real driver's calls take comes on top. It needs a C compiler.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -35,7 +36,12 @@ LOOK_S = 0.02
 WARM_UP_TICKS = 3
 PEER_WARM_UP_S = 15.0
 """What peers may import before they tick."""
-AGENT, SAMPLER, BARE = OURS = ("pertoken agent", "its sampler", "bare pynvml loop")
+AGENT, LOOKING, SAMPLER, BARE = OURS = (
+    "pertoken agent",
+    "pertoken agent with discovery",
+    "its sampler",
+    "bare pynvml loop",
+)
 DRIVER = "calls that reached the stand-in, counted by it, over the measured time"
 PEERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "nvitop-exporter": ("nvitop_exporter", ("--port", "0", "--interval", "{interval}")),
@@ -43,6 +49,8 @@ PEERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """Peers that are measured where they are installed: the module that is run, and its arguments. Neither stores
 anything; zeus reads power alone."""
+RATIO_PEER = "nvitop-exporter"
+"""The peer to whose CPU time the agent's is held: both read all GPUs at the same interval."""
 CPU = "CPU-time clocks of its processes, over the measured time"
 PSS = "Pss of smaps_rollup of its processes, summed, once the others ended; two Pythons of the benchmark share pages"
 
@@ -98,7 +106,7 @@ def ticks(folder: Path) -> int:
     return found[0][0] if found else 0
 
 
-def query(folder: Path, sql: str) -> list[tuple[int, ...]]:
+def query(folder: Path, sql: str) -> list[tuple[Any, ...]]:
     """Rows of the agent's database; none while it has no tables yet."""
     with suppress(sqlite3.OperationalError):
         connection = sqlite3.connect(f"file:{folder}/telemetry.db?mode=ro", uri=True)
@@ -111,18 +119,20 @@ def query(folder: Path, sql: str) -> list[tuple[int, ...]]:
 
 def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Path) -> tuple[list[Row], list[Target]]:
     """Run everything side by side for `seconds`; returns what was seen."""
-    folder, log = scratch / "db", scratch / "others.log"
+    folder, looking, log = scratch / "db", scratch / "looking" / "db", scratch / "others.log"
     folder.mkdir()
+    looking.mkdir(parents=True)
     settings = scratch / "none.toml"
     settings.touch()
-    # By its URL alone: other servers of this machine are not to be measured. Looking costs the same.
+    # By its URL alone: other servers of this machine are not to be measured. The second agent looks for them too.
     plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
     with ExitStack() as stack:
         engine = stack.enter_context(running([sys.executable, "-m", "benchmarks.engine_page"], plain, log))
         url = line_of(engine)
         library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "driver")
-        asked = {name: scratch / f"{name}.calls" for name in (AGENT, BARE, *PEERS)}
+        asked = {name: scratch / f"{name}.calls" for name in (AGENT, LOOKING, BARE, *PEERS)}
         envs = {name: environment(library, plain, file) for name, file in asked.items()}
+        envs[LOOKING]["PERTOKEN_AGENT_DISCOVER"] = "true"
         say(f"first starts of the agent: {gpus} stand-in GPUs, engine at {url}")
         first_starts_s: list[float] = []
         next_starts_s: list[float] = []
@@ -135,7 +145,8 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         others = stack.enter_context(ExitStack())
         command = [sys.executable, "-m", "benchmarks.bare_nvml", str(interval_s)]
         bare = others.enter_context(running(command, envs[BARE], log))
-        pids = {AGENT: pid, SAMPLER: sampler_of(pid), BARE: bare.pid}
+        looking_pid, _ = others.enter_context(agent(looking, url, interval_s, envs[LOOKING]))
+        pids = {AGENT: pid, LOOKING: looking_pid, SAMPLER: sampler_of(pid), BARE: bare.pid}
         for name, (module, arguments) in PEERS.items():
             if importlib.util.find_spec(module.partition(".")[0]) is not None:
                 command = [sys.executable, "-m", module, *(each.format(interval=interval_s) for each in arguments)]
@@ -152,6 +163,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
             raise SystemExit(f"ended while it was measured: {', '.join({*OURS} - pids.keys())}")
         costs = query(folder, f"SELECT tick_ms, missed_ticks, driver_calls FROM agent_sample WHERE ts > {since_ts}")
         engines = query(folder, f"SELECT COUNT(DISTINCT epoch_id) FROM deployment_sample WHERE ts > {since_ts}")
+        found = query(looking, "SELECT kind, found_by, COUNT(*) FROM engine GROUP BY kind, found_by")
         others.close()
         alone = use(pid)
     span_s = {name: end[name].at_s - start[name].at_s for name in pids}
@@ -159,6 +171,13 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
     asked_n = {name: last_calls[name] - calls[name] for name in calls if name in pids}
     per_tick = {name: n / span_s[name] * interval_s for name, n in asked_n.items()}
 
+    # Other servers of this machine would be read and paid for, too.
+    others_n = sum(n for _, found_by, n in found if found_by == "process")
+    ratio = share[LOOKING] / share[RATIO_PEER] if RATIO_PEER in share and not others_n else None
+    compared = f"agent with discovery / {RATIO_PEER}, in this run"
+    if others_n:
+        compared = f"not measured: discovery found {others_n} other servers on this machine; stop them"
+    servers = ", ".join(f"{n} {kind} ({found_by})" for kind, found_by, n in found)
     first_start_s, next_start_s = statistics.median(first_starts_s), statistics.median(next_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"
     median = f"median of {starts}"
@@ -175,9 +194,12 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {median}"),
         Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {median}"),
         Row(AGENT, "pss", alone.pss_mib, "MiB", PSS),
+        Row(LOOKING, "cpu_share", share[LOOKING], "of one core", CPU),
+        Row(LOOKING, "engines", servers, "engines", "found by looking at processes, or named (setting), and read"),
         Row(SAMPLER, "cpu_share", share[SAMPLER], "of one core", f"part of the agent's: {CPU}"),
         Row(BARE, "cpu_share", share[BARE], "of one core", CPU),
         Row("both", "cpu_share_ratio", share[AGENT] / share[BARE], "", "agent / bare loop"),
+        Row(LOOKING, "cpu_share_ratio", ratio, "", compared),
     ]
     for name in PEERS:
         value = share.get(name)
@@ -196,6 +218,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         rows.append(Row(name, "rss_growth", end[name].rss_mib - start[name].rss_mib, "MiB", "over the measured time"))
     return rows, [
         Target("agent.cpu_share", share[AGENT], 0.005, "<="),
+        Target("agent.cpu_ratio", ratio, 0.45, "<="),
         Target("agent.driver_calls_per_tick", per_tick[AGENT], 72, "<="),
         Target("agent.rss_mib", alone.pss_mib, 64, "<="),
         Target("agent.first_sample_s", first_start_s, 1.0, "<="),
@@ -228,7 +251,7 @@ def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int
     return {name: calls_made(file) for name, file in asked.items() if name in pids}
 
 
-def mean(rows: list[tuple[int, ...]], column: int) -> float:
+def mean(rows: list[tuple[Any, ...]], column: int) -> float:
     """Of one column."""
     return statistics.fmean(each[column] for each in rows)
 

@@ -48,9 +48,13 @@ def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tm
     assert json.loads(out.read_text()) == found
     rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
     assert rows["pertoken agent", "ticks"] >= 1
-    assert {"pertoken agent", "bare pynvml loop", "zeus", "nvitop-exporter"} <= {subject for subject, _ in rows}
+    assert "1 vllm (setting)" in rows["pertoken agent with discovery", "engines"]
+    assert {"pertoken agent", "pertoken agent with discovery", "bare pynvml loop", "zeus", "nvitop-exporter"} <= {
+        subject for subject, _ in rows
+    }
     assert {target["id"]: target["value"] for target in found["targets"]}.keys() == {
         "agent.cpu_share",
+        "agent.cpu_ratio",
         "agent.driver_calls_per_tick",
         "agent.rss_mib",
         "agent.first_sample_s",

@@ -11,13 +11,17 @@ VARIABLE = "PERTOKEN_STANDIN_NVML"
 """Names the control file: the `repr` of a `Machine`. Write it anew (and whole: rename it there) to change a fault."""
 
 
+CLOCK = "PERTOKEN_STANDIN_CLOCK"
+"""`monotonic`: GPUs live by the time since boot, which nobody steps; else by the wall clock."""
+
+
 class Controlled(Library):
     """A `Library` of the machine in the control file, on the clock of the host."""
 
     def __init__(self) -> None:
         self._control = Path(os.environ[VARIABLE])
         self._read_ns = 0
-        super().__init__(self._fresh(), time.time)
+        super().__init__(self._fresh(), time.monotonic if os.environ.get(CLOCK) == "monotonic" else time.time)
 
     @property
     def machine(self) -> Machine:

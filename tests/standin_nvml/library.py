@@ -99,6 +99,8 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
             return self.failing[name]
         if name in gpu.unsupported:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        if name in dict(gpu.failing):
+            return dict(gpu.failing)[name]
         lies = dict(gpu.lies)
         if not part:
             return self._lying(name, int(body(self, gpu, *given)), given, lies, OF_A_GPU)

@@ -95,6 +95,8 @@ class Gpu:
     compute instance that were struck, where the driver tells."""
     unsupported: tuple[str | int, ...] = ()
     """C functions and field ids that answer NOT_SUPPORTED for it."""
+    failing: tuple[tuple[str, int], ...] = ()
+    """(C function, NVML error code): these calls fail so."""
     lies: tuple[tuple[str | int, float], ...] = ()
     """C functions and field ids that answer with this number in place of the true one, cut to the type of the answer;
     `ALL_ONES` is how drivers say "not available"."""

@@ -75,15 +75,8 @@ def _header(machine: Machine) -> str:
 
 
 def _gpu(gpu: Gpu) -> str:
-    healthy = {
-        "lost_after": None,
-        "removed": False,
-        "hang": None,
-        "xids": (),
-        "unsupported": (),
-        "lies": (),
-        "slices": None,
-    }
+    healthy: dict[str, object] = {"lost_after": None, "removed": False, "hang": None, "slices": None}
+    healthy |= dict.fromkeys(("xids", "unsupported", "failing", "lies"), ())
     if gpu.gpm == "lies" or gpu.energy_reset_at_s is not None or any(getattr(gpu, k) != v for k, v in healthy.items()):
         raise ValueError(f"{gpu.uuid}: the stand-in in C has no faults and no MIG devices")
     fields = {name: str(getattr(gpu, name)) for name in _NUMBERS}
