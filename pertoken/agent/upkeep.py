@@ -66,6 +66,10 @@ class Upkeep:
     def roll_up(self, *, hours: bool) -> None:
         """Bring roll-ups up to date, making room if there is none. Raises StoreError."""
         self._with_room(lambda: self._writer.roll_up(hours=hours))
+        for bucket in self._writer.quarantined():
+            log.error("%s", bucket)
+            with self._lock:
+                self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id))
 
     def after(self, ts: int) -> None:
         """What is due after the tick at `ts`: one step of deleting; now and then the ballast and the witness."""

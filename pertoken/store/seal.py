@@ -126,7 +126,8 @@ UNTIMED: tuple[Sealed, ...] = tuple(
     )
 )
 MARKS, OUTBOX, SPOOL = Sealed(t.dirty, None), Sealed(t.outbox, "owner_id"), Sealed(t.spool, None)
-SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS, OUTBOX, SPOOL)}
+QUARANTINE = Sealed(t.quarantine, "owner_id")
+SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS, QUARANTINE, OUTBOX, SPOOL)}
 """Every table of telemetry but the seals themselves and `batch`, whose rows are chained."""
 
 
@@ -195,6 +196,18 @@ class Seals:
         self.add(sealed, self.rows(sealed, where, values), -1)
         yield
         self.add(sealed, self.rows(sealed, where, values))
+
+    @contextmanager
+    def attempting(self) -> Iterator[None]:
+        """Forget what the block counted if it raises: its changes are then undone, those before it are not."""
+        changes, samples = {key: list(change) for key, change in self._changes.items()}, self.samples
+        try:
+            yield
+        except BaseException:
+            self._changes.clear()
+            self._changes.update(changes)
+            self.samples = samples
+            raise
 
     def delete(self, sealed: Sealed, where: str, *values: Any) -> int:
         """Delete rows by a condition in SQL, and count them as deleted; returns how many."""

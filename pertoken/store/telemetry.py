@@ -266,6 +266,15 @@ dirty = _table(
     _key("owner_id"),
     _key("ts"),  # start of the bucket
 )
+# Buckets whose roll-up cannot be computed. They are computed again when their rows change, and by another version.
+quarantine = _table(
+    "quarantine",
+    Column("rollup", Text, primary_key=True),  # name of the roll-up table
+    _key("owner_id"),
+    _key("ts"),  # start of the bucket
+    _text("reason", required=True),
+    _text("agent_version", required=True),  # that failed to compute it
+)
 
 # -- shipping to a fleet's server ------------------------------------------------------------------------------
 

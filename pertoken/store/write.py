@@ -10,13 +10,15 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, rows
+from pertoken.store import outbox, quarantine, rows
 from pertoken.store import telemetry as t
 from pertoken.store.batches import Batches
 from pertoken.store.before import Before
+from pertoken.store.dirty import mark
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
-from pertoken.store.rollup import HOUR, MINUTE, roll_up
+from pertoken.store.quarantine import Bucket
+from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.seal import SAMPLES, Sealed, Seals
 from pertoken.store.tick import TickWriter
 from pertoken.store.witness import Acknowledged
@@ -37,6 +39,8 @@ class Writer:
             self._connection = engine.connect()
         self._dialect = self._connection.dialect.name
         self._unshipped = 0
+        self._quarantined: list[Bucket] = []
+        self._retried = False
         self._batches: Batches | None = None
         """Of SQLite only: PostgreSQL keeps checksums of its pages."""
         try:
@@ -125,8 +129,18 @@ class Writer:
         done = 0
         for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
             with self._transaction():
-                done += roll_up(self._connection, seconds, self._seals, self._changed)
+                if not self._retried:
+                    mark(self._connection, quarantine.of_other_versions(self._connection), self._seals)
+                found = roll_up(self._connection, seconds, self._seals, self._changed)
+            self._retried = True
+            done += found.buckets
+            self._quarantined += found.failed
         return done
+
+    def quarantined(self) -> list[Bucket]:
+        """Buckets that went into quarantine since this was last asked."""
+        found, self._quarantined = self._quarantined, []
+        return found
 
     def _changed(self, connection: Connection, marks: Iterable[outbox.Mark]) -> None:
         if self._ships and self._seals is not None:
@@ -232,6 +246,8 @@ class Writer:
             # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
             deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (-(2**63), until)).rowcount
             ask("DELETE FROM seal WHERE name = ? AND ts < ?", (name, until))
+            if above := ROLLED_FROM.get(name):
+                quarantine.discard(self._connection, self._seals, [above], until)
             if self._ships and sealed in SAMPLES:
                 self._unshipped += outbox.give_up(self._sealing, until)
         return deleted

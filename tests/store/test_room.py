@@ -129,7 +129,7 @@ def test_a_limit_of_the_processs_files_caps_the_data_file(tmp_path: Path) -> Non
 
 def test_a_capped_file_stays_below_its_cap_and_keeps_the_newest_rows_and_every_roll_up(tmp_path: Path) -> None:
     where = laid(tmp_path)
-    cap = 380_000
+    cap = 392_000
     n = 5 * HOUR // 60
     with Writer(where, cap) as writer:
         ticks(Upkeep(where, writer, Settings()), range(1, n), 60, devices=2)
