@@ -217,7 +217,10 @@ class Seals:
 
     def store(self) -> bool:
         """Write the seals that changed; returns whether any did."""
-        due = [(*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc]
+        # Rows of several owners that change alike may leave the plain sum as it was.
+        due = [
+            (*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc or weighed
+        ]
         self._changes.clear()
         self.samples = (0, 0)
         if due:
