@@ -14,7 +14,7 @@ from pertoken.store.rows import CounterState
 def taken_over(before: Before, probe: ProbeReading, now_ms: int) -> tuple[Memory, int | None]:
     """What is remembered of the host that `probe` is of, and the `ts` of its newest row; None for a new host."""
     host_id = host_id_of(probe)
-    last_ts = before.last_ts(host_id)
+    last_ts = before.last_ts(host_id, now_ms // 1000)
     shift_ms = _boot_shift_ms(before, probe, host_id)
     counters: dict[int, dict[str, CounterState]] = {}
     buckets: dict[int, dict[str, CounterState]] = {}

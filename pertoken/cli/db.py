@@ -98,9 +98,10 @@ def purge(
     """Delete telemetry by age: ticks, minutes, hours; an agent does the same as it runs.
 
     Roll-ups are brought up to date first, so no total changes. Whole hours of ticks and minutes go, and
-    whole days of hours.
+    whole days of hours. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
     """
     import time
+    from datetime import UTC, datetime
 
     from pertoken.errors import BadInput
     from pertoken.store.place import AgentLock, place
@@ -128,10 +129,14 @@ def purge(
     lock.acquire()
     try:
         with Writer(where) as writer:
-            deleted = clean(writer, ages, int(time.time()))
+            now_ts = int(time.time())
+            deleted, from_ts = clean(writer, ages, now_ts)
     finally:
         lock.release()
     click.echo(f"{where}: {deleted:,} rows deleted.")
+    if now_ts - from_ts > 86_400:
+        newest = f"{datetime.fromtimestamp(from_ts, UTC):%Y-%m-%d %H:%M} UTC"
+        click.echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
 
 
 for _command in FLEET_COMMANDS:

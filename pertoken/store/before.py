@@ -3,12 +3,13 @@
 from collections import defaultdict
 from dataclasses import fields
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from pertoken.store import rows
 from pertoken.store import telemetry as t
 from pertoken.store.open import explained
 from pertoken.store.place import Place
+from pertoken.store.seal import DAY
 
 
 class Before:
@@ -55,15 +56,20 @@ class Before:
                 devices[epoch_id].append(device_id)
             return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in found)
 
-    def last_ts(self, host_id: int) -> int | None:
-        """`ts` of this host's newest row; None for a new host."""
+    def last_ts(self, host_id: int, now_ts: int) -> int | None:
+        """`ts` of this host's newest row; None for a new host.
+
+        Rows more than a day ahead of the clock, which says `now_ts`, were filed by a wrong one and are passed over;
+        unless the clock is behind the host's first row, and so is wrong itself.
+        """
+        ts = t.host_sample.c.ts
+        newest = select(func.max(ts)).where(t.host_sample.c.host_id == host_id)
+        first = select(t.host.c.first_ts).where(t.host.c.host_id == host_id)
         with explained(self.place), self._connection.begin():
-            found: int | None = self._connection.execute(
-                select(t.host_sample.c.ts)
-                .where(t.host_sample.c.host_id == host_id)
-                .order_by(t.host_sample.c.ts.desc())
-                .limit(1)
-            ).scalar()
+            found: int | None = self._connection.execute(newest).scalar()
+            first_ts = self._connection.execute(first).scalar()
+            if found is not None and found > now_ts + DAY and first_ts is not None and first_ts <= now_ts:
+                found = self._connection.execute(newest.where(ts <= now_ts + DAY)).scalar()
             return found
 
     def known_owners(self, host_id: int) -> frozenset[int]:

@@ -25,9 +25,9 @@ from pertoken.store.quarantine import Bucket
 from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
-MAX_SUM = 2**56
+MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays
-below it; some hundred buckets add up without leaving 64 bits, so that a window over them can be read."""
+below it; thirty buckets add up without leaving 64 bits, so that a window over them can be read."""
 _NO_SUM = f"a sum is not a whole number, or beyond {MAX_SUM}"
 Changed = Callable[[Connection, Iterable[Mark]], None]
 """Told, within the transaction, which buckets changed."""

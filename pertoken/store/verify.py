@@ -208,7 +208,10 @@ class _Pass:
         return None
 
     def _batches_and_seals(self) -> Iterator[Fault | None]:
-        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before."""
+        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before.
+
+        So may an hour after that of the last batch, into which a wrong clock filed some ticks.
+        """
         names = [each.table.name for each in SAMPLES]
         marks = ", ".join("?" * len(names))
         # Before the first tick a batch has no time.
@@ -218,6 +221,7 @@ class _Pass:
             self._raw.execute("BEGIN")
             try:
                 ((first,),) = self._ask("SELECT min(ts) FROM batch WHERE ts > 0")
+                ((last,),) = self._ask("SELECT ts FROM batch ORDER BY seq DESC LIMIT 1")
                 ticks = self._ask(
                     "SELECT sum(row_count), sum(crc_sum) FROM batch WHERE ts >= ? AND ts < ?", hour, hour + HOUR
                 )
@@ -228,7 +232,7 @@ class _Pass:
                 )
             finally:
                 self._raw.rollback()
-            if first is not None and first < hour and ticks != sealed:
+            if first is not None and first < hour <= last and ticks != sealed:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
     def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -214,9 +214,12 @@ class Writer:
 
     def oldest(self, sealed: Sealed) -> int | None:
         """Start of the oldest stretch of which a table holds rows."""
+        return self._start(sealed, func.min(t.seal.c.ts))
+
+    def _start(self, sealed: Sealed, which: Any) -> int | None:
         with explained(self.place), self._connection.begin():
             found: int | None = self._connection.execute(
-                select(func.min(t.seal.c.ts)).where(t.seal.c.name == sealed.table.name)
+                select(which).where(t.seal.c.name == sealed.table.name)
             ).scalar()
             return found
 
@@ -237,24 +240,43 @@ class Writer:
 
         Returns how many rows those were; None if nothing is that old.
         """
-        name, ask = sealed.table.name, self._connection.exec_driver_sql
         oldest = self.oldest(sealed)
         if oldest is None or oldest + sealed.span_s > before:
             return None
         until = oldest + sealed.span_s
         with self._transaction(self.last.ts):
-            # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
-            deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (-(2**63), until)).rowcount
-            ask("DELETE FROM seal WHERE name = ? AND ts < ?", (name, until))
-            if above := ROLLED_FROM.get(name):
+            deleted = self._delete(sealed, -(2**63), until)
+            if above := ROLLED_FROM.get(sealed.table.name):
                 quarantine.discard(self._connection, self._seals, [above], until)
             if self._ships and sealed in SAMPLES:
                 self._unshipped += outbox.give_up(self._sealing, until)
         return deleted
 
+    def delete_newest(self, sealed: Sealed, after: int) -> int | None:
+        """Delete the newest stretch of a table's rows with its seals, in one transaction, if it begins after `after`.
+
+        Returns how many rows those were; None if nothing is that new.
+        """
+        newest = self._start(sealed, func.max(t.seal.c.ts))
+        if newest is None or newest <= after:
+            return None
+        with self._transaction(self.last.ts):
+            return self._delete(sealed, newest, newest + sealed.span_s)
+
+    def _delete(self, sealed: Sealed, start: int, until: int) -> int:
+        name, ask = sealed.table.name, self._connection.exec_driver_sql
+        # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
+        deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (start, until)).rowcount
+        ask("DELETE FROM seal WHERE name = ? AND ts >= ? AND ts < ?", (name, start, until))
+        return deleted
+
     def delete_batches(self, before: int) -> None:
-        """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for."""
+        """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.
+
+        One that a wrong clock filed after the last tick does not keep all that came after it.
+        """
         with explained(self.place), self._connection.begin():
-            first = select(func.min(t.batch.c.seq)).where(t.batch.c.ts >= before).scalar_subquery()
+            kept = t.batch.c.ts.between(before, self.last.ts)
+            first = select(func.min(t.batch.c.seq)).where(kept).scalar_subquery()
             last = select(func.max(t.batch.c.seq)).scalar_subquery()
             self._connection.execute(delete(t.batch).where(t.batch.c.seq < func.coalesce(first, last)))

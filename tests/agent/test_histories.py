@@ -47,7 +47,7 @@ BROKEN = ("NaN", "+Inf", "-Inf", "-1", "1e19", "cut", "twice", "rubbish")
 moves = st.lists(
     st.one_of(
         st.tuples(st.just("work"), st.sampled_from(SERIES), st.sampled_from([0, 1, 7, 1000, 10**6])),
-        st.tuples(st.just("work"), st.sampled_from(SERIES), st.just(10**17)),
+        st.tuples(st.just("work"), st.sampled_from(SERIES), st.just(10**16)),
         st.tuples(st.just("read")),
         st.tuples(st.just("read")),
         st.tuples(st.just("read broken"), st.sampled_from(BROKEN)),
@@ -181,7 +181,7 @@ class History:
         for state in self.writer.before.counters():
             states[state.owner_id][state.series] = state
         self.memory = Memory(
-            watching_since_ms=(self.writer.before.last_ts(host_id) or START_MS // 1000) * 1000,
+            watching_since_ms=(self.writer.before.last_ts(host_id, START_MS // 1000) or START_MS // 1000) * 1000,
             boot_ms=HOST.boot_ms,
             begun=self.writer.before.begun(host_id),
             counters=states,
