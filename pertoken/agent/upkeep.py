@@ -73,10 +73,10 @@ class Upkeep:
         for bucket in self._writer.quarantined():
             log.error("%s", bucket)
             with self._lock:
-                self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id))
+                self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id, state=bucket.rollup))
 
     def after(self, ts: int) -> None:
-        """Do what is due after the tick at `ts`: one step of deleting; once a minute the ballast and the witness."""
+        """Do what is due after the tick at `ts`: one step of deleting; once a minute the ballast, the witness and the number of events."""
         purge_ts = self._purge_ts()
         if purge_ts is None:
             self._deleting = iter(())
@@ -90,6 +90,7 @@ class Upkeep:
         if self._minute != ts // MINUTE:
             self._minute = ts // MINUTE
             self._writer.flush_witness()
+            self._writer.bound_events()
             self._ballast.hold()
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
@@ -118,7 +119,7 @@ class Upkeep:
         log.error("not as it was stored: %s", text)
         if n <= TOLD:
             with self._lock:
-                self._events.append(Event("store_fault", text, fault.owner_id))
+                self._events.append(Event("store_fault", text, fault.owner_id, state=text))
 
     def _with_room(self, work: Callable[[], T]) -> T:
         try:
@@ -141,4 +142,6 @@ class Upkeep:
 
 def ages(settings: Settings) -> Ages:
     """How long telemetry is kept."""
-    return Ages(int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours))
+    return Ages(
+        int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours), int(settings.store_events)
+    )

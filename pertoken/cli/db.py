@@ -95,7 +95,7 @@ def purge(
     minutes_before: str | None,
     hours_before: str | None,
 ) -> None:
-    """Delete telemetry by age: ticks, minutes, hours; an agent does the same as it runs.
+    """Delete telemetry by age: ticks, minutes, hours, events; an agent does the same as it runs.
 
     Roll-ups are brought up to date first, so no total changes. Whole hours of ticks and minutes go, and
     whole days of hours. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
@@ -118,9 +118,11 @@ def purge(
             (minutes_before, settings.store_minutes),
             (hours_before, settings.store_hours),
         )
-        ages = Ages(*(int(kept if option is None else parse_duration_s(option)) for option, kept in chosen))
+        raw_s, minutes_s, hours_s = (int(kept if text is None else parse_duration_s(text)) for text, kept in chosen)
+
     except ValueError as error:
         raise BadInput(str(error)) from None
+    ages = Ages(raw_s, minutes_s, hours_s, int(settings.store_events))
     if where.folder is None:
         raise BadInput("purge works on a folder")
     if not where.exists("telemetry"):

@@ -121,6 +121,18 @@ def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None 
         old = sorted((start, name) for name, start in there.get(each.name, {}).items() if start < first)
         for _, name in old[:MAX_DROPPED]:
             yield (f"DROP TABLE telemetry.{name}",)
+    yield from _old_events(connection, now_ts - kept["1h"])
+
+
+def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]]:
+    """Delete events that were last seen before `before`, and of each host those beyond the newest `MAX_EVENTS`."""
+    old = f"FROM telemetry.event WHERE last_ts < {before}"
+    if connection.execute(text(f"SELECT EXISTS (SELECT {old})")).scalar():
+        yield (f"DELETE {old}",)
+    flooded = f"SELECT host_id FROM telemetry.event GROUP BY host_id HAVING count(*) > {t.MAX_EVENTS}"
+    for (host_id,) in connection.execute(text(flooded)):
+        beyond = f"WHERE host_id = {host_id} ORDER BY last_ts DESC OFFSET {t.MAX_EVENTS}"
+        yield (f"DELETE FROM telemetry.event WHERE event_id IN (SELECT event_id FROM telemetry.event {beyond})",)
 
 
 def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:

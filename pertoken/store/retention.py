@@ -4,17 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
-from pertoken.store.seal import SAMPLES, SEALED, Sealed
+from pertoken.store.seal import DAY, SAMPLES, SEALED, Sealed
 from pertoken.store.write import Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Seconds after which ticks, 1-min and 1-h roll-ups are deleted."""
+    """Seconds after which ticks, 1-min and 1-h roll-ups, and events are deleted."""
 
     raw_s: int
     minutes_s: int
     hours_s: int
+    events_s: int = 730 * DAY
 
 
 MAX_STEPS = 6
@@ -25,7 +26,8 @@ times as fast as it grew, and a wrong clock cannot delete everything at once."""
 def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = None) -> Iterator[int]:
     """Delete what is older than `ages` at `now_ts`, one step at a time, oldest first; yield the rows each step deleted.
 
-    A step is an hour of one table's ticks or minutes, or a day of its hours; there are up to `max_steps` of each table.
+    A step is an hour of one table's ticks or minutes, or a day of its hours; there are up to `max_steps` of each table,
+    and then one of events.
     Every row deleted is in its roll-up: those are brought up to date first.
     """
     writer.roll_up()
@@ -43,6 +45,10 @@ def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = Non
         for sealed in tables:
             while (deleted := writer.delete_oldest(sealed, before)) is not None:
                 yield deleted
+    while deleted := writer.delete_events(now_ts - ages.events_s):
+        yield deleted
+        if max_steps is not None:
+            break
 
 
 def _after(writer: Writer, tables: Sequence[Sealed], steps: int) -> int:

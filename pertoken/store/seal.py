@@ -122,12 +122,11 @@ UNTIMED: tuple[Sealed, ...] = tuple(
         t.histogram_set,
         t.counter_state,
         t.capability,
-        t.event,
     )
 )
 MARKS, OUTBOX, SPOOL = Sealed(t.dirty, None), Sealed(t.outbox, "owner_id"), Sealed(t.spool, None)
-QUARANTINE = Sealed(t.quarantine, "owner_id")
-SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS, QUARANTINE, OUTBOX, SPOOL)}
+EVENTS, QUARANTINE = Sealed(t.event, "event_id"), Sealed(t.quarantine, "owner_id")
+SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)}
 """Every table of telemetry but the seals themselves and `batch`, whose rows are chained."""
 
 

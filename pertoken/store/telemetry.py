@@ -260,6 +260,8 @@ event = _table(
     _int("subject_id"),
     _text("message", required=True),
 )
+MAX_EVENTS = 10_000
+"""Events kept of a host, whatever their age: a flood of them must not fill a disk."""
 dirty = _table(
     "dirty",
     Column("rollup", Text, primary_key=True),  # name of the roll-up table

@@ -19,9 +19,12 @@ from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
 from pertoken.store.quarantine import Bucket
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
-from pertoken.store.seal import SAMPLES, Sealed, Seals
+from pertoken.store.seal import EVENTS, SAMPLES, Sealed, Seals
 from pertoken.store.tick import TickWriter
 from pertoken.store.witness import Acknowledged
+
+EVENTS_AT_ONCE = 2_000
+"""Events deleted in one transaction: some milliseconds beside a tick."""
 
 
 class Writer:
@@ -269,6 +272,23 @@ class Writer:
         deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (start, until)).rowcount
         ask("DELETE FROM seal WHERE name = ? AND ts >= ? AND ts < ?", (name, start, until))
         return deleted
+
+    def delete_events(self, before: int) -> int:
+        """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
+        return self._delete_events("WHERE last_ts < ?", before)
+
+    def bound_events(self, most: int = t.MAX_EVENTS) -> int:
+        """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
+        with explained(self.place), self._connection.begin():
+            seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)
+            over = (self._connection.execute(seal).scalar() or 0) - most
+        # Some more than are over, so that not each new event deletes an old one.
+        return self._delete_events(limit=over + most // 20) if over > 0 else 0
+
+    def _delete_events(self, where: str = "", *values: int, limit: int = EVENTS_AT_ONCE) -> int:
+        oldest = f"event_id IN (SELECT event_id FROM event {where} ORDER BY last_ts LIMIT ?)"
+        with self._transaction():
+            return self._sealing.delete(EVENTS, oldest, *values, min(limit, EVENTS_AT_ONCE))
 
     def delete_batches(self, before: int) -> None:
         """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.
