@@ -231,6 +231,8 @@ class Settings:
     """How long 1-min roll-ups are kept."""
     store_hours: float = _setting("store", _age, 63_072_000.0, '"730d"')
     """How long 1-h roll-ups are kept."""
+    store_events: float = _setting("store", _age, 63_072_000.0, '"730d"')
+    """How long events are kept; of a host never more than the newest 10,000."""
     store_max_mb: float | None = _setting("store", _cap, None, "2000")
     """Most megabytes the telemetry file may take; beyond it the oldest ticks go before their age, then the oldest
     1-min roll-ups. Without it only a full disk is the limit, where the same is done."""

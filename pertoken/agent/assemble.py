@@ -132,7 +132,9 @@ def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
     if happened.uuid is None:
         return Event(happened.kind, happened.message)
     row = rows[happened.uuid]
-    return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id)
+    # The number of an Xid is what it is, not a figure that changes.
+    state = happened.message if happened.kind == "xid" else None
+    return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id, state)
 
 
 def _moved(memory: Memory, states: Iterable[CounterState]) -> Iterator[CounterState]:

@@ -69,7 +69,8 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
                 if told and time.monotonic() - started < NEW_S:
                     raise  # a disk on which a new one is damaged at once is not made better by more of them
                 aside = set_aside(where, int(time.time()))
-                told = (Event("store_damaged", f"damaged and set aside as {aside.name}: {error}"),)
+                text = f"damaged and set aside as {aside.name}: {error}"
+                told = (Event("store_damaged", text, state=aside.name),)
                 log.error("%s; set aside as %s, recording goes on in a new one", error, aside)
     finally:
         lock.release()

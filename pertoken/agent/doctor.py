@@ -16,12 +16,14 @@ from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
+from pertoken.store import quarantine
 from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.units import format_duration
 
+_QUARANTINED = "all others are computed; it is tried again when its rows change and after an upgrade of pertoken"
 APART_S = 0.2
 """Between two looks: kernels count CPU time in hundredths of a second, GPUs their activity in tenths."""
 _METRICS = {
@@ -150,11 +152,13 @@ def _database(where: Place) -> list[Finding]:
     owner = AgentLock(where.folder).owner() if where.folder else None
     running = f"an agent records here (pid {owner})" if owner else "no agent records here now"
     try:
-        open_store(where)
+        with open_store(where).read() as connection:
+            failed = list(quarantine.findings(connection))
     except PertokenError as error:
         found.append(Finding("database", str(where), False, str(error), "start one: `pertoken agent`"))
     else:
         found.append(Finding("database", str(where), True, f"readable; {running}"))
+        found += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
     for aside in set_aside_before(where) if where.folder else ():
         text = "was damaged and set aside; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"

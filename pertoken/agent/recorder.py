@@ -23,7 +23,7 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
-from pertoken.errors import CorruptStore, PertokenError
+from pertoken.errors import CorruptStore, PertokenError, StoreError
 from pertoken.store.place import Place
 from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import Event
@@ -154,7 +154,7 @@ class Recorder:
         self._drivers.close()
         try:
             if not damaged:
-                self._upkeep.roll_up(hours=True)
+                self._roll_up_last()
                 self._writer.close()
                 log.info("stopped, with the last tick stored")
         except CorruptStore as error:  # whoever records next finds it
@@ -162,6 +162,14 @@ class Recorder:
             damaged = True
         if damaged:
             self._writer.abandon()
+
+    def _roll_up_last(self) -> None:
+        try:
+            self._upkeep.roll_up(hours=True)
+        except CorruptStore:
+            raise
+        except StoreError as error:  # every tick is stored, and the marks stay: the next agent rolls up
+            log.error("roll-up at the end: %s", error)
 
     def start_look(self) -> None:
         """Look for inference servers, and for what machine this is, in the background: either may take seconds."""

@@ -201,8 +201,10 @@ class Shipper:
             table = "'telemetry.device_1m'::regclass"
             owns = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {table}"
             if connection.exec_driver_sql(owns).scalar():
+                # By the server's clock too: that of one host must not drop what all of them shipped.
+                server_ts = connection.exec_driver_sql("SELECT extract(epoch FROM now())::bigint").scalar_one()
                 connection.rollback()
-                keep_partitions(connection, here.newest_ts)
+                keep_partitions(connection, min(here.newest_ts, server_ts))
 
     def _ticks(self, here: Here, start: int, end: int) -> Iterator[Batch]:
         for source in RAW:

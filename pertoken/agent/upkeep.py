@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+from pertoken.agent.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.place import Place
-from pertoken.store.retention import Ages, purging
+from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.room import Ballast, make_room
 from pertoken.store.rows import Event, Tick
@@ -40,9 +41,12 @@ class Upkeep:
         settings: Settings,
         events: tuple[Event, ...] = (),
         clock: Callable[[], float] = time.monotonic,
+        purge_ts: Callable[[], int | None] | None = None,
     ) -> None:
-        """`events` are told with the first tick."""
+        """`events` are stored with the first tick. `purge_ts` is the time by which old rows are deleted
+        (`agent.purge_clock`)."""
         self._where, self._writer, self.settings, self._clock = where, writer, settings, clock
+        self._purge_ts = PurgeClock().now_ts if purge_ts is None else purge_ts
         self._ballast = Ballast(where.file("telemetry").parent)
         self._events = list(events)
         self._lock = threading.Lock()
@@ -66,17 +70,27 @@ class Upkeep:
     def roll_up(self, *, hours: bool) -> None:
         """Bring roll-ups up to date, making room if there is none. Raises StoreError."""
         self._with_room(lambda: self._writer.roll_up(hours=hours))
+        for bucket in self._writer.quarantined():
+            log.error("%s", bucket)
+            with self._lock:
+                self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id, state=bucket.rollup))
 
     def after(self, ts: int) -> None:
-        """What is due after the tick at `ts`: one step of deleting; now and then the ballast and the witness."""
-        if self._hour != ts // HOUR:
-            self._hour = ts // HOUR
-            self._deleting = purging(self._writer, ages(self.settings), ts)
+        """Do what is due after the tick at `ts`: one step of deleting; each minute ballast, witness and events."""
+        purge_ts = self._purge_ts()
+        if purge_ts is None:
+            self._deleting = iter(())
+        elif self._hour != purge_ts // HOUR:
+            self._hour = purge_ts // HOUR
+            # A tick that is filed at another time than it is by the clock lets nothing be deleted by that clock.
+            now_ts = min(purge_ts, ts)
+            self._deleting = purging(self._writer, ages(self.settings), now_ts, max_steps=MAX_STEPS)
         next(self._deleting, None)
         self._tell_unshipped()
         if self._minute != ts // MINUTE:
             self._minute = ts // MINUTE
             self._writer.flush_witness()
+            self._writer.bound_events()
             self._ballast.hold()
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
@@ -105,7 +119,7 @@ class Upkeep:
         log.error("not as it was stored: %s", text)
         if n <= TOLD:
             with self._lock:
-                self._events.append(Event("store_fault", text, fault.owner_id))
+                self._events.append(Event("store_fault", text, fault.owner_id, state=text))
 
     def _with_room(self, work: Callable[[], T]) -> T:
         try:
@@ -114,7 +128,7 @@ class Upkeep:
             log.error("%s", error)
             gone = make_room(self._writer, self._ballast)
             with self._lock:
-                self._events.append(Event("store_full", f"no room left: the oldest {gone} were deleted"))
+                self._events.append(Event("store_full", f"no room left: {gone} were deleted"))
             self._tell_unshipped()
             return work()
 
@@ -128,4 +142,6 @@ class Upkeep:
 
 def ages(settings: Settings) -> Ages:
     """How long telemetry is kept."""
-    return Ages(int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours))
+    return Ages(
+        int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours), int(settings.store_events)
+    )

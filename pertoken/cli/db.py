@@ -95,12 +95,13 @@ def purge(
     minutes_before: str | None,
     hours_before: str | None,
 ) -> None:
-    """Delete telemetry by age: ticks, minutes, hours; an agent does the same as it runs.
+    """Delete telemetry by age: ticks, minutes, hours, events; an agent does the same as it runs.
 
     Roll-ups are brought up to date first, so no total changes. Whole hours of ticks and minutes go, and
-    whole days of hours.
+    whole days of hours. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
     """
     import time
+    from datetime import UTC, datetime
 
     from pertoken.errors import BadInput
     from pertoken.store.place import AgentLock, place
@@ -117,9 +118,11 @@ def purge(
             (minutes_before, settings.store_minutes),
             (hours_before, settings.store_hours),
         )
-        ages = Ages(*(int(kept if option is None else parse_duration_s(option)) for option, kept in chosen))
+        raw_s, minutes_s, hours_s = (int(kept if text is None else parse_duration_s(text)) for text, kept in chosen)
+
     except ValueError as error:
         raise BadInput(str(error)) from None
+    ages = Ages(raw_s, minutes_s, hours_s, int(settings.store_events))
     if where.folder is None:
         raise BadInput("purge works on a folder")
     if not where.exists("telemetry"):
@@ -128,10 +131,14 @@ def purge(
     lock.acquire()
     try:
         with Writer(where) as writer:
-            deleted = clean(writer, ages, int(time.time()))
+            now_ts = int(time.time())
+            deleted, from_ts = clean(writer, ages, now_ts)
     finally:
         lock.release()
     click.echo(f"{where}: {deleted:,} rows deleted.")
+    if now_ts - from_ts > 86_400:
+        newest = f"{datetime.fromtimestamp(from_ts, UTC):%Y-%m-%d %H:%M} UTC"
+        click.echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
 
 
 for _command in FLEET_COMMANDS:

@@ -17,7 +17,7 @@ from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.quantiles import histogram, quantile
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows, asking
-from pertoken.store.rollup import MINUTE
+from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.segments import Segment, segments, stretches
 from pertoken.store.shares import held
 
@@ -59,7 +59,8 @@ class Seen:
         """Ask what it did, within `asking`: while Python works on what is read first, a server finds the rest."""
         start, now = self.start, self.now
         window = segments(start, now, under_way=self._under_way)
-        last = max((row.newest_ts for row in self.hosts), default=now)
+        # A host whose clock is ahead must not hide the newest minutes of all others.
+        last = max((row.newest_ts for row in self.hosts if row.newest_ts <= now + HOUR), default=now)
         until = (last - 1) // MINUTE * MINUTE + MINUTE
         recent = (Segment(MINUTE, until - read.recent_s(connection), last + 1),)
         paid = [stretch(connection, *each) for each in self._alike]

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import fields
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from pertoken.store import rows
 from pertoken.store import telemetry as t
@@ -66,13 +66,9 @@ class Before:
     def newest_ts(self, host_id: int) -> int | None:
         """Return the highest `ts` of this host's rows, the last one's unless the clock was set back; None without."""
         with explained(self.place), self._connection.begin():
-            found: int | None = self._connection.execute(
-                select(t.host_sample.c.ts)
-                .where(t.host_sample.c.host_id == host_id)
-                .order_by(t.host_sample.c.ts.desc())
-                .limit(1)
-            ).scalar()
-            return found
+            query = select(func.max(t.host_sample.c.ts)).where(t.host_sample.c.host_id == host_id)
+            newest: int | None = self._connection.execute(query).scalar()
+            return newest
 
     def seconds_taken(self, host_id: int, start: int, end: int) -> frozenset[int]:
         """Return each `ts` of this host's rows with start <= ts < end."""

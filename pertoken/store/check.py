@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, select, text
 
 from pertoken.errors import StoreError
-from pertoken.store import advice, telemetry
+from pertoken.store import advice, quarantine, telemetry
 from pertoken.store.open import Store, check_revision, explained, reading, revision
 from pertoken.store.place import GROUPS, Place
 from pertoken.store.read import first_and_last
@@ -35,6 +35,9 @@ def faults(place: Place) -> Iterator[str | None]:
                 if place.url is None and group == "telemetry":
                     for fault in verify(place):
                         yield None if fault is None else f"{place.file(group)}: {fault}"
+                    with engine.connect() as connection:
+                        for finding in quarantine.findings(connection):
+                            yield f"{place.file(group)}: {finding}"
                 elif place.url is None:
                     with engine.connect() as connection:
                         for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):

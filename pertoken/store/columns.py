@@ -92,6 +92,6 @@ def _inside(table: str, window: Window) -> list[Any]:
     if window == Window():
         return []
     ts = SEALED[table].table.c.get("ts")
-    if ts is None or table in (t.counter_state.name, t.dirty.name):
+    if ts is None or table in (t.counter_state.name, t.dirty.name, t.quarantine.name):
         raise BadInput(f"{table} has no time to choose by: leave --from and --to out")
     return [*([] if window.start is None else [ts >= window.start]), *([] if window.end is None else [ts < window.end])]

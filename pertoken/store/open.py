@@ -15,7 +15,7 @@ from pertoken.errors import CorruptStore, FullStore, StoreError
 from pertoken.store.place import Place
 from pertoken.store.server import not_allowed, without_secret
 
-REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004", "0005"), "advice": ("0001",), "fleet": ("0001",)}
+REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004", "0005", "0007"), "advice": ("0001",), "fleet": ("0001",)}
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _INSUFFICIENT_PRIVILEGE = "42501"
@@ -218,6 +218,25 @@ def begun(connection: Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction():
             connection.rollback()  # what it knows of the transaction; the database has none any more
+
+
+@contextmanager
+def savepoint(connection: Connection) -> Iterator[None]:
+    """Undo what the block did in the transaction if it raises; the transaction itself goes on."""
+    if connection.dialect.name != "sqlite":
+        with connection.begin_nested():
+            yield
+        return
+    raw = driver(connection)
+    raw.execute("SAVEPOINT part")
+    try:
+        yield
+    except BaseException:
+        if raw.in_transaction:  # a full disk or an I/O error may have ended all of it
+            raw.execute("ROLLBACK TO part")
+            raw.execute("RELEASE part")
+        raise
+    raw.execute("RELEASE part")
 
 
 def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:

@@ -18,6 +18,8 @@ AHEAD_S = 7 * DAY
 """How long rows find their partition if nobody maintains it; after that the DEFAULT takes them."""
 
 
+MAX_DROPPED = 7
+"""Partitions of one table dropped at a time, the oldest first: a week of days."""
 LOCK_S = 10
 """How long to wait for a table that is in use before giving up, rather than holding up who waits behind."""
 _LOCK = 7_052_310_988
@@ -100,9 +102,13 @@ def ages(connection: Connection) -> dict[str, int]:
 def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
     """Groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
 
-    Rows that the DEFAULT holds of a partition's time are moved into it.
+    Rows that the DEFAULT holds of a partition's time are moved into it. Age is counted from `now_ts` or, if that is
+    earlier, from the newest host's last row: a clock that is ahead drops nothing more. A table loses up to
+    `MAX_DROPPED` partitions at a time.
     """
     kept = ages(connection) if kept is None else kept
+    newest = connection.execute(text("SELECT max(last_ts) FROM telemetry.host")).scalar()
+    now_ts = now_ts if newest is None else min(now_ts, newest)
     there = partitions(connection)
     for each in TIMED:
         first = (now_ts - kept[each.resolution]) // each.span_s * each.span_s
@@ -112,9 +118,21 @@ def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None 
             yield tuple(_new(each, start, moving=start in strays))
         if any(start < first for start in strays):
             yield (f"DELETE FROM telemetry.{each.rest} WHERE ts < {first}",)
-        for name, start in sorted(there.get(each.name, {}).items()):
-            if start < first:
-                yield (f"DROP TABLE telemetry.{name}",)
+        old = sorted((start, name) for name, start in there.get(each.name, {}).items() if start < first)
+        for _, name in old[:MAX_DROPPED]:
+            yield (f"DROP TABLE telemetry.{name}",)
+    yield from _old_events(connection, now_ts - kept["1h"])
+
+
+def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]]:
+    """Delete events that were last seen before `before`, and of each host those beyond the newest `MAX_EVENTS`."""
+    old = f"FROM telemetry.event WHERE last_ts < {before}"
+    if connection.execute(text(f"SELECT EXISTS (SELECT {old})")).scalar():
+        yield (f"DELETE {old}",)
+    flooded = f"SELECT host_id FROM telemetry.event GROUP BY host_id HAVING count(*) > {t.MAX_EVENTS}"
+    for (host_id,) in connection.execute(text(flooded)):
+        beyond = f"WHERE host_id = {host_id} ORDER BY last_ts DESC OFFSET {t.MAX_EVENTS}"
+        yield (f"DELETE FROM telemetry.event WHERE event_id IN (SELECT event_id FROM telemetry.event {beyond})",)
 
 
 def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:

@@ -45,11 +45,9 @@ def _newest(dialect: str, seen: Table, samples: Table, owner: str, owners: Table
     if _by_notes(dialect):
         return seen.c.last_ts.label("newest_ts")
     owners = seen if owners is None else owners
-    newest = (
-        select(func.max(samples.c.ts))
-        .where(samples.c[owner] == owners.c[owner], samples.c.ts <= seen.c.last_ts + LAG_S)
-        .scalar_subquery()
-    )
+    ticks = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner])
+    # Ticks that a wrong clock filed in the future are passed over once it is right again: the note is then behind them.
+    newest = ticks.where(samples.c.ts <= seen.c.last_ts + LAG_S).scalar_subquery()
     return func.coalesce(newest, seen.c.last_ts).label("newest_ts")
 
 
@@ -217,7 +215,11 @@ def newest_agent_samples(connection: Connection) -> Rows:
 
 
 _TICK = t.agent_sample.alias().c
-_NEWEST_TICK = select(func.max(_TICK.ts)).where(_TICK.host_id == t.host.c.host_id).scalar_subquery()
+_NEWEST_TICK = (
+    select(func.max(_TICK.ts))
+    .where(_TICK.host_id == t.host.c.host_id, _TICK.ts <= t.host.c.last_ts + LAG_S)
+    .scalar_subquery()
+)
 # From the hosts, left to right: the other way round SQLite would go through all ticks.
 _AGENTS = (
     select(t.agent_sample)
@@ -260,7 +262,13 @@ def events(connection: Connection, since: int) -> Rows:
     return answer(connection, _EVENTS, {"start": since}, named=True)
 
 
-_EVENTS = select(t.event).where(t.event.c.last_ts >= _START).order_by(t.event.c.last_ts.desc()).limit(50)
+_EVENTS = (
+    select(t.event)
+    .join(t.host, t.host.c.host_id == t.event.c.host_id)
+    .where(t.event.c.last_ts >= _START, t.event.c.last_ts <= t.host.c.last_ts + LAG_S)
+    .order_by(t.event.c.last_ts.desc())
+    .limit(50)
+)
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:

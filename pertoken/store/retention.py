@@ -1,44 +1,69 @@
 """Deleting old telemetry, resolution by resolution, in small steps that neither a tick nor a full disk minds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
-from pertoken.store.seal import SAMPLES, SEALED, Sealed
+from pertoken.store.seal import DAY, SAMPLES, SEALED, Sealed
 from pertoken.store.write import Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Seconds after which ticks, 1-min and 1-h roll-ups are deleted."""
+    """Seconds after which ticks, 1-min and 1-h roll-ups, and events are deleted."""
 
     raw_s: int
     minutes_s: int
     hours_s: int
+    events_s: int = 730 * DAY
 
 
-def purging(writer: Writer, ages: Ages, now_ts: int) -> Iterator[int]:
-    """Delete what is older than `ages`, an hour's ticks or minutes or a day's hours of one table at each step.
+MAX_STEPS = 6
+"""Steps of one table in an agent's hourly pass. What a host accumulates in an hour takes one; a backlog is deleted six
+times as fast as it grew, and a wrong clock cannot delete everything at once."""
 
-    Yields the rows each step deleted. Every row deleted is in its roll-up: those are brought up to date first.
+
+def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = None) -> Iterator[int]:
+    """Delete what is older than `ages` at `now_ts`, one step at a time, oldest first; yield the rows each step deleted.
+
+    A step is an hour of one table's ticks or minutes, or a day of its hours; there are up to `max_steps` of each table,
+    and then one of events.
+    Every row deleted is in its roll-up: those are brought up to date first.
     """
     writer.roll_up()
     # A bucket is recomputed from all rows below it, so they go only by whole hours.
     raw_before = (now_ts - ages.raw_s) // HOUR * HOUR
-    writer.delete_batches(raw_before)
     for tables, before in (
         (SAMPLES, raw_before),
         (_resolution(MINUTE), now_ts - ages.minutes_s),
         (_resolution(HOUR), now_ts - ages.hours_s),
     ):
+        if max_steps is not None:
+            before = min(before, _after(writer, tables, max_steps))
+        if tables is SAMPLES:
+            writer.delete_batches(before)
         for sealed in tables:
             while (deleted := writer.delete_oldest(sealed, before)) is not None:
                 yield deleted
+    while deleted := writer.delete_events(now_ts - ages.events_s):
+        yield deleted
+        if max_steps is not None:
+            break
 
 
-def purge(writer: Writer, ages: Ages, now_ts: int) -> int:
-    """Delete all that is older than `ages`; returns the rows deleted."""
-    return sum(purging(writer, ages, now_ts))
+def _after(writer: Writer, tables: Sequence[Sealed], steps: int) -> int:
+    """The end of that many steps from the oldest row of any of these tables."""
+    oldest = min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=0)
+    return oldest + steps * tables[0].span_s
+
+
+def purge(writer: Writer, ages: Ages, now_ts: int) -> tuple[int, int]:
+    """Delete all that is older than `ages`; returns the rows deleted and the time their age was counted from.
+
+    That time is `now_ts` or, if that is earlier, the newest tick stored: a clock that is ahead deletes nothing more.
+    """
+    from_ts = min(now_ts, writer.last.ts or now_ts)
+    return sum(purging(writer, ages, from_ts)), from_ts
 
 
 def _resolution(seconds: int) -> list[Sealed]:

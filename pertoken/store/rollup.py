@@ -1,25 +1,34 @@
 """Roll-ups: dirty buckets are recomputed whole from the rows below them, so that doing it twice changes nothing.
 
 A minute is computed from ticks, an hour from minutes. Recomputing a minute marks its hour dirty in the same
-transaction. A bucket that changed gets a higher revision.
+transaction. A bucket that changed gets a higher revision. One that cannot be computed goes into quarantine
+(`store.quarantine`), and all others are computed without it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Table, bindparam, case, cast, func, literal_column, select
+from sqlalchemy import BigInteger, Connection, Table, and_, bindparam, case, cast, func, literal_column, or_, select
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
+from pertoken.store import quarantine
 from pertoken.store import telemetry as t
 from pertoken.store.dirty import Mark, mark, marked, unmark
-from pertoken.store.open import driver, upsert
+from pertoken.store.open import driver, savepoint, upsert
+from pertoken.store.quarantine import Bucket
 from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
+MAX_SUM = 2**58
+"""A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays
+below it; thirty buckets add up without leaving 64 bits, so that a window over them can be read."""
+_NO_SUM = f"a sum is not a whole number, or beyond {MAX_SUM}"
 Changed = Callable[[Connection, Iterable[Mark]], None]
 """Told, within the transaction, which buckets changed."""
 
@@ -87,27 +96,88 @@ ROLLUPS = (
 )
 
 
-def roll_up(connection: Connection, seconds: int, seals: Seals | None = None, changed: Changed | None = None) -> int:
-    """Recompute every dirty bucket of `seconds`, in the caller's transaction; returns how many.
+ROLLED_FROM = {
+    **{each.samples.name: str(each.tables[MINUTE].name) for each in ROLLUPS},
+    **{each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS},
+}
+"""By the name of a table: the roll-up that is computed from its rows. A plain str: SQLAlchemy's own names of tables are
+of a type that a seal cannot sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledUp:
+    """How many buckets were due, and those that went into quarantine now."""
+
+    buckets: int
+    failed: tuple[Bucket, ...] = ()
+
+
+def roll_up(
+    connection: Connection, seconds: int, seals: Seals | None = None, changed: Changed | None = None
+) -> RolledUp:
+    """Recompute every dirty bucket of `seconds`, in the caller's transaction.
 
     Minutes come first: they are what hours are made of.
     """
-    names = [each.tables[seconds].name for each in ROLLUPS]
+    names = [str(each.tables[seconds].name) for each in ROLLUPS]
     marks = marked(connection, names, seals)
     if not marks:
-        return 0
+        return RolledUp(0)
+    held = quarantine.known(connection, names)
+    failed: dict[Mark, str] = {}
     for each in ROLLUPS:
         name = each.tables[seconds].name
-        if buckets := [(owner_id, ts) for rollup, owner_id, ts in marks if rollup == name]:
-            _recompute(connection, each, seconds, buckets, seals)
+        due = [mark for mark in marks if mark[0] == name]
+        # A bucket that failed before is tried alone: all others are then computed at once.
+        failed |= _attempt(connection, each, seconds, [mark for mark in due if mark not in held], seals)
+        for one in held.intersection(due):
+            failed |= _attempt(connection, each, seconds, [one], seals)
+    computed = [mark for mark in marks if mark not in failed] if failed else marks
     unmark(connection, names, marks, seals)
+    if failed or not held.isdisjoint(computed):
+        quarantine.update(connection, seals, [*held.intersection(computed)], failed)
     if changed is not None:
-        changed(connection, marks)
+        changed(connection, computed)
     if seconds == MINUTE:
-        # Names of tables are of a type of their own, which a seal cannot sum.
-        above = {each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS}
-        mark(connection, {(above[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in marks}, seals)
-    return len(marks)
+        mark(connection, {(ROLLED_FROM[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in computed}, seals)
+    new = (Bucket(*key, reason) for key, reason in failed.items() if key not in held)
+    return RolledUp(len(marks), tuple(new))
+
+
+def _attempt(
+    connection: Connection, rollup: _Rollup, seconds: int, due: Sequence[Mark], seals: Seals | None
+) -> dict[Mark, str]:
+    """Recompute these buckets: at once, and one by one if that fails. Returns those that failed, with the reason.
+
+    Raises the driver's error if it is not about the values of a row.
+    """
+    if not due:
+        return {}
+    try:
+        with seals.attempting() if seals is not None else nullcontext(), savepoint(connection):
+            _recompute(connection, rollup, seconds, [(owner_id, ts) for _, owner_id, ts in due], seals)
+    except Exception as error:
+        reason = _about_values(error)
+        if reason is None:
+            raise
+        if len(due) == 1:
+            return {due[0]: reason}
+        return {key: why for each in due for key, why in _attempt(connection, rollup, seconds, [each], seals).items()}
+    return {}
+
+
+def _about_values(error: Exception) -> str | None:
+    """What is wrong with the rows of a bucket; None if the error is about something else."""
+    text = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+    constraint = isinstance(error, sqlite3.IntegrityError | IntegrityError)
+    if constraint:
+        # A sum that is refused has no revision (`_statement`).
+        return _NO_SUM if "revision" in text else text
+    if isinstance(error, sqlite3.DataError | DataError | OverflowError | TypeError | ValueError):
+        return text
+    if isinstance(error, sqlite3.OperationalError) and ("overflow" in text or "UTF-8" in text):
+        return text
+    return None
 
 
 def _recompute(
@@ -146,15 +216,21 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
     source = rollup.samples if seconds == MINUTE else rollup.tables[MINUTE]
     keys = [column.name for column in target.primary_key]
     columns: dict[str, Any] = {}
+    usable = []
     for column in target.columns:
         if column.name == "ts":
             columns[column.name] = cast(bindparam("b_start"), BigInteger)
         elif column.name in keys:
             columns[column.name] = source.c[column.name]
         elif column.name == "revision":
-            columns[column.name] = cast(literal_column("1"), BigInteger)
+            columns[column.name] = None
         else:
-            columns[column.name] = cast(_aggregate(rollup, column.name, source, seconds), BigInteger)
+            aggregate = _aggregate(rollup, column.name, source, seconds)
+            columns[column.name] = cast(aggregate, BigInteger)
+            if not column.name.endswith("_n"):
+                usable.append(_usable(dialect, aggregate))
+    # Without a revision the table refuses the row.
+    columns["revision"] = case((and_(*usable), cast(_ONE, BigInteger)))
     # Ticks are named by their end, so a minute holds (start, end]; minutes by their start, so an hour [start, end).
     start: Any = bindparam("b_start")
     end: Any = bindparam("b_end")
@@ -173,6 +249,14 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
             "revision": target.c.revision + 1,
         },
     )
+
+
+def _usable(dialect: str, aggregate: Any) -> Any:
+    """Whether an aggregate is a whole number that others can be added to, or NULL."""
+    usable = aggregate.between(literal_column(str(-MAX_SUM)), literal_column(str(MAX_SUM)))
+    if dialect == "sqlite":  # a column of integers may hold a fraction or text there
+        usable = and_(func.typeof(aggregate) == literal_column("'integer'"), usable)
+    return or_(aggregate.is_(None), usable)
 
 
 def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> Any:

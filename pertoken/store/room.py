@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pertoken.errors import FullStore
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
-from pertoken.store.seal import SAMPLES, SEALED, Sealed
+from pertoken.store.seal import DAY, ROLLED, SAMPLES, SEALED, Sealed
 from pertoken.store.write import Writer
 
 BALLAST_BYTES = 8 * 2**20
@@ -59,17 +59,24 @@ class Ballast:
 def make_room(writer: Writer, ballast: Ballast) -> str:
     """Give up the oldest rows there are: an hour of ticks, if there is none one of minutes, then a day of hours.
 
-    What was not rolled up is not given up. Returns what went; raises FullStore if nothing could.
+    Ahead of them go rows that a wrong clock filed more than a day after the last tick: no window ever shows them. What
+    was not rolled up is not given up. Returns what went; raises FullStore if nothing could.
     """
     ballast.drop()
     with suppress(FullStore):  # against the cap of the data file no ballast helps; older rows may still go
         writer.checkpoint()  # what a quota counts may be the log
         writer.roll_up()
+    future = writer.last.ts + DAY
+    gone = [each for each in (*SAMPLES, *ROLLED) if writer.delete_newest(each, future) is not None]
+    if gone:
+        writer.checkpoint()
+        ballast.hold()
+        return "rows filed in the future by a wrong clock"
     kept = min(writer.last.ts, writer.oldest_mark() or writer.last.ts) // HOUR * HOUR
     for tables, what in (
-        (SAMPLES, "ticks"),
-        (_resolution(MINUTE), "1-min roll-ups"),
-        (_resolution(HOUR), "1-h roll-ups"),
+        (SAMPLES, "the oldest ticks"),
+        (_resolution(MINUTE), "the oldest 1-min roll-ups"),
+        (_resolution(HOUR), "the oldest 1-h roll-ups"),
     ):
         oldest = min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=None)
         if oldest is None or oldest + tables[0].span_s > kept:

@@ -239,11 +239,13 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, told once; repeats within an hour raise its count."""
+    """A change of state of something. A repeat within an hour of the clock raises its count."""
 
     kind: str
     message: str
     subject_id: int | None = None
+    state: str | None = None
+    """What tells it from other events of its kind and subject; None: its message, without the figures in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,11 +122,11 @@ UNTIMED: tuple[Sealed, ...] = tuple(
         t.histogram_set,
         t.counter_state,
         t.capability,
-        t.event,
     )
 )
 MARKS, OUTBOX, SPOOL = Sealed(t.dirty, None), Sealed(t.outbox, "owner_id"), Sealed(t.spool, None)
-SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, MARKS, OUTBOX, SPOOL)}
+EVENTS, QUARANTINE = Sealed(t.event, "event_id"), Sealed(t.quarantine, "owner_id")
+SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)}
 """Every table of telemetry but the seals themselves and `batch`, whose rows are chained."""
 
 
@@ -198,6 +198,18 @@ class Seals:
         yield
         self.add(sealed, self.rows(sealed, where, values))
 
+    @contextmanager
+    def attempting(self) -> Iterator[None]:
+        """Forget what the block counted if it raises: its changes are then undone, those before it are not."""
+        changes, samples = {key: list(change) for key, change in self._changes.items()}, self.samples
+        try:
+            yield
+        except BaseException:
+            self._changes.clear()
+            self._changes.update(changes)
+            self.samples = samples
+            raise
+
     def delete(self, sealed: Sealed, where: str, *values: Any) -> int:
         """Delete rows by a condition in SQL, and count them as deleted; returns how many."""
         execute, name = driver(self._connection).execute, sealed.table.name
@@ -206,7 +218,10 @@ class Seals:
 
     def store(self) -> bool:
         """Write the seals that changed; returns whether any did."""
-        due = [(*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc]
+        # Rows of several owners that change alike may leave the plain sum as it was.
+        due = [
+            (*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc or weighed
+        ]
         self._changes.clear()
         self.samples.clear()
         if due:

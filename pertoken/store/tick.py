@@ -3,6 +3,7 @@
 On SQLite rows go by the driver's own hand and are counted in seals; a server takes the same rows by SQLAlchemy.
 """
 
+import re
 from collections import defaultdict
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -29,6 +30,18 @@ SEEN_S = 60
 def bucket(ts: int, seconds: int) -> int:
     """Start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
     return (ts - 1) // seconds * seconds
+
+
+MAX_MESSAGE = 1000
+"""Characters of an event's message that are stored."""
+_FIGURES = re.compile(r"\d+(?:[.,:]\d+)*")
+
+
+def _event_id(tick: rows.Tick, event: rows.Event) -> int:
+    """The same for repeats within an hour, whatever figures their messages hold: a changing one makes no new row."""
+    state = _FIGURES.sub("#", event.message) if event.state is None else event.state
+    subject = event.subject_id or tick.host.host_id
+    return stable_id("event", tick.host.host_id, event.kind, subject, state, tick.ts // 3600)
 
 
 class TickWriter:
@@ -168,9 +181,8 @@ class TickWriter:
         self._count(tick)
         self._put(t.capability, [{**columns_of(each), "since_ts": tick.ts} for each in tick.capabilities])
         for each in (*tick.events, *more):
-            subject = each.subject_id or tick.host.host_id
-            event_id = stable_id("event", tick.host.host_id, each.kind, subject, each.message, tick.ts // 3600)
-            events.append(event_id)
+            events.append(event_id := _event_id(tick, each))
+            message = each.message[:MAX_MESSAGE]
             statement = upsert(self._dialect, t.event).values(
                 event_id=event_id,
                 host_id=tick.host.host_id,
@@ -179,14 +191,11 @@ class TickWriter:
                 count=1,
                 kind=each.kind,
                 subject_id=each.subject_id,
-                message=each.message,
+                message=message,
             )
+            repeat = {"last_ts": tick.ts, "count": t.event.c.count + 1, "message": message}
             with self._changing(t.event, ("event_id",), [(event_id,)]):
-                self._connection.execute(
-                    statement.on_conflict_do_update(
-                        index_elements=["event_id"], set_={"last_ts": tick.ts, "count": t.event.c.count + 1}
-                    )
-                )
+                self._connection.execute(statement.on_conflict_do_update(index_elements=["event_id"], set_=repeat))
         return events
 
     def _count(self, tick: rows.Tick) -> None:

@@ -211,7 +211,8 @@ class _Pass:
         """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before.
 
         After the clock was set back, batches of an hour that is deleted lie behind later ones, and stay with those: an
-        hour up to the oldest that the tables with a row in each tick hold is not looked at.
+        hour up to the oldest that the tables with a row in each tick hold is not looked at. Nor is an hour after that
+        of the last batch, into which a wrong clock filed some ticks.
         """
         names = [each.table.name for each in SAMPLES]
         each_tick = (t.device_sample.name, t.host_sample.name, t.agent_sample.name)
@@ -229,6 +230,7 @@ class _Pass:
                 if set_back:
                     oldest = [self._ask("SELECT min(ts) FROM seal WHERE name = ?", name)[0][0] for name in each_tick]
                     first = max((ts for ts in (first, *oldest) if ts is not None), default=None)
+                ((last,),) = self._ask("SELECT ts FROM batch ORDER BY seq DESC LIMIT 1")
                 ticks = self._ask(
                     "SELECT sum(row_count), sum(crc_sum) FROM batch WHERE ts >= ? AND ts < ?", hour, hour + HOUR
                 )
@@ -239,7 +241,7 @@ class _Pass:
                 )
             finally:
                 self._raw.rollback()
-            if first is not None and first < hour and ticks != sealed:
+            if first is not None and first < hour <= last and ticks != sealed:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
     def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -10,17 +10,22 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, rows
+from pertoken.store import outbox, quarantine, rows
 from pertoken.store import telemetry as t
 from pertoken.store.batches import Batches
 from pertoken.store.before import Before
+from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
-from pertoken.store.rollup import HOUR, MINUTE, roll_up
-from pertoken.store.seal import SAMPLES, Sealed, Seals
+from pertoken.store.quarantine import Bucket
+from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
+from pertoken.store.seal import EVENTS, SAMPLES, Sealed, Seals
 from pertoken.store.tick import TickWriter
 from pertoken.store.witness import Acknowledged
+
+EVENTS_AT_ONCE = 2_000
+"""Events deleted in one transaction: some milliseconds beside a tick."""
 
 
 class Writer:
@@ -38,6 +43,8 @@ class Writer:
             self._connection = engine.connect()
         self._dialect = self._connection.dialect.name
         self._unshipped = 0
+        self._quarantined: list[Bucket] = []
+        self._retried = False
         self._batches: Batches | None = None
         """Of SQLite only: PostgreSQL keeps checksums of its pages."""
         try:
@@ -135,8 +142,18 @@ class Writer:
         done = 0
         for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
             with self._transaction():
-                done += roll_up(self._connection, seconds, self._seals, self._changed)
+                if not self._retried:
+                    mark(self._connection, quarantine.of_other_versions(self._connection), self._seals)
+                found = roll_up(self._connection, seconds, self._seals, self._changed)
+            self._retried = True
+            done += found.buckets
+            self._quarantined += found.failed
         return done
+
+    def quarantined(self) -> list[Bucket]:
+        """Buckets that went into quarantine since this was last asked."""
+        found, self._quarantined = self._quarantined, []
+        return found
 
     def _changed(self, connection: Connection, marks: Iterable[outbox.Mark]) -> None:
         if self._ships and self._seals is not None:
@@ -210,9 +227,12 @@ class Writer:
 
     def oldest(self, sealed: Sealed) -> int | None:
         """Start of the oldest stretch of which a table holds rows."""
+        return self._start(sealed, func.min(t.seal.c.ts))
+
+    def _start(self, sealed: Sealed, which: Any) -> int | None:
         with explained(self.place), self._connection.begin():
             found: int | None = self._connection.execute(
-                select(func.min(t.seal.c.ts)).where(t.seal.c.name == sealed.table.name)
+                select(which).where(t.seal.c.name == sealed.table.name)
             ).scalar()
             return found
 
@@ -233,22 +253,60 @@ class Writer:
 
         Returns how many rows those were; None if nothing is that old.
         """
-        name, ask = sealed.table.name, self._connection.exec_driver_sql
         oldest = self.oldest(sealed)
         if oldest is None or oldest + sealed.span_s > before:
             return None
         until = oldest + sealed.span_s
         with self._transaction(self.last.ts):
-            # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
-            deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (-(2**63), until)).rowcount
-            ask("DELETE FROM seal WHERE name = ? AND ts < ?", (name, until))
+            deleted = self._delete(sealed, -(2**63), until)
+            if above := ROLLED_FROM.get(sealed.table.name):
+                quarantine.discard(self._connection, self._seals, [above], until)
             if self._ships and sealed in SAMPLES:
                 self._unshipped += outbox.give_up(self._sealing, until)
         return deleted
 
-    def delete_batches(self, before: int) -> None:
-        """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for."""
+    def delete_newest(self, sealed: Sealed, after: int) -> int | None:
+        """Delete the newest stretch of a table's rows with its seals, in one transaction, if it begins after `after`.
+
+        Returns how many rows those were; None if nothing is that new.
+        """
+        newest = self._start(sealed, func.max(t.seal.c.ts))
+        if newest is None or newest <= after:
+            return None
+        with self._transaction(self.last.ts):
+            return self._delete(sealed, newest, newest + sealed.span_s)
+
+    def _delete(self, sealed: Sealed, start: int, until: int) -> int:
+        name, ask = sealed.table.name, self._connection.exec_driver_sql
+        # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
+        deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (start, until)).rowcount
+        ask("DELETE FROM seal WHERE name = ? AND ts >= ? AND ts < ?", (name, start, until))
+        return deleted
+
+    def delete_events(self, before: int) -> int:
+        """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
+        return self._delete_events("WHERE last_ts < ?", before)
+
+    def bound_events(self, most: int = t.MAX_EVENTS) -> int:
+        """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
         with explained(self.place), self._connection.begin():
-            first = select(func.min(t.batch.c.seq)).where(t.batch.c.ts >= before).scalar_subquery()
+            seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)
+            over = (self._connection.execute(seal).scalar() or 0) - most
+        # Some more than are over, so that not each new event deletes an old one.
+        return self._delete_events(limit=over + most // 20) if over > 0 else 0
+
+    def _delete_events(self, where: str = "", *values: int, limit: int = EVENTS_AT_ONCE) -> int:
+        oldest = f"event_id IN (SELECT event_id FROM event {where} ORDER BY last_ts LIMIT ?)"
+        with self._transaction():
+            return self._sealing.delete(EVENTS, oldest, *values, min(limit, EVENTS_AT_ONCE))
+
+    def delete_batches(self, before: int) -> None:
+        """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.
+
+        One that a wrong clock filed after the last tick does not keep all that came after it.
+        """
+        with explained(self.place), self._connection.begin():
+            kept = t.batch.c.ts.between(before, self.last.ts)
+            first = select(func.min(t.batch.c.seq)).where(kept).scalar_subquery()
             last = select(func.max(t.batch.c.seq)).scalar_subquery()
             self._connection.execute(delete(t.batch).where(t.batch.c.seq < func.coalesce(first, last)))

@@ -119,7 +119,7 @@ def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
     where = filled(tmp_path, 400)
     ages = Settings(store_raw=2 * HOUR, store_minutes=3 * HOUR, store_hours=48 * HOUR)
     with Writer(where) as writer:
-        upkeep = Upkeep(where, writer, ages)
+        upkeep = Upkeep(where, writer, ages, purge_ts=lambda: START + 3 * HOUR)
         upkeep.commit(filled_tick(3 * HOUR // 10))
         for n in range(40):
             upkeep.after(START + 3 * HOUR + n)
@@ -134,7 +134,7 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
     where = filled(tmp_path, 400)
     ages = Settings(store_raw=HOUR, store_minutes=48 * HOUR, store_hours=48 * HOUR)
     with Writer(where) as writer:
-        upkeep = Upkeep(where, writer, ages)
+        upkeep = Upkeep(where, writer, ages, purge_ts=lambda: START + 2 * HOUR)
         before = Local(where).after(0, 10**6)
         upkeep.commit(filled_tick(2 * HOUR // 10 + 1))
         for n in range(40):

@@ -13,7 +13,7 @@ from pertoken.migrations import drift, upgrade
 from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
 from pertoken.store.fleet_logins import enroll
 from pertoken.store.open import reading
-from pertoken.store.partitions import AHEAD_S, DAY, TIMED, partitions
+from pertoken.store.partitions import AHEAD_S, DAY, MAX_DROPPED, TIMED, partitions
 from pertoken.store.place import Place, place
 from pertoken.store.server import Server
 from tests.fleet.servers import NOW, ask, change, here, host, shipper, there
@@ -116,6 +116,18 @@ def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: Place
             )
         )
     assert plan.count("Scan on device_1m_p") + plan.count("Scan using device_1m_p") == 1, plan
+
+
+def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: Place) -> None:
+    newest = NOW + 9 * DAY  # the row of the host above
+    maintain(fresh, newest)
+    before = starts(fresh, "device_1m")
+    assert maintain(fresh, newest + 1000 * DAY) == []
+    assert starts(fresh, "device_1m") == before
+    change(fresh, "UPDATE telemetry.host SET last_ts = :ts", ts=newest + 1000 * DAY)  # this clock is ahead as well
+    maintain(fresh, newest + 1000 * DAY)
+    found = starts(fresh, "device_1m")
+    assert found[0] == before[MAX_DROPPED]
 
 
 def test_a_folder_is_no_fleet_and_a_server_that_is_not_ready_says_so(tmp_path: Path, owner_url: str) -> None:

@@ -44,6 +44,7 @@ def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
             DeploymentSample(epoch, ts, 10_000, 10_000, True, 8_000, 400 + n % 13, 0, 400, 100 + n % 17),
             HistogramSample(epoch, "ttft_s", ts, 99, n % 3, 1 + n % 5),
             EngineCounterSample(epoch, "spec_drafts", ts, 7 + n),
+            *([EngineCounterSample(epoch, "gflop_per_gpu", ts, 2**60)] if n == 1 else []),  # beyond what is added up
         ]
         counters += [
             CounterState(device, "energy", n * 3_000_000, 1_000, ts),

@@ -129,7 +129,7 @@ def test_a_limit_of_the_processs_files_caps_the_data_file(tmp_path: Path) -> Non
 
 def test_a_capped_file_stays_below_its_cap_and_keeps_the_newest_rows_and_every_roll_up(tmp_path: Path) -> None:
     where = laid(tmp_path)
-    cap = 380_000
+    cap = 392_000
     n = 5 * HOUR // 60
     with Writer(where, cap) as writer:
         ticks(Upkeep(where, writer, Settings()), range(1, n), 60, devices=2)
@@ -169,3 +169,16 @@ def test_a_ballast_leaves_room_for_the_log_and_is_dropped_when_room_is_made(tmp_
             make_room(writer, ballast)
         assert ballast.held == 0
     assert os.statvfs(tmp_path).f_bavail
+
+
+def test_rows_that_a_wrong_clock_filed_in_the_future_go_before_true_ones(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        for n in (*range(1, 100), *range(10**6, 10**6 + 50), *range(100, 800)):
+            writer.commit(filled_tick(n))
+        writer.roll_up()
+        assert make_room(writer, Ballast(tmp_path)) == "rows filed in the future by a wrong clock"
+        assert stored(where) == [START + 10 * n for n in range(1, 800)]
+        assert make_room(writer, Ballast(tmp_path)) == "the oldest ticks"
+        writer.commit(filled_tick(800))
+    assert [fault for fault in verify(where) if fault is not None] == []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.store.open import driver
 from pertoken.store.place import Place
 from pertoken.store.retention import Ages, purging
 from pertoken.store.seal import SEALED, row_crc
@@ -139,6 +140,22 @@ def test_a_witness_that_cannot_be_believed_says_nothing(where: Place) -> None:
     witness_file(file).write_bytes(text)
     assert acknowledged(file) is None
     assert faults(where) == []
+
+
+def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: Place) -> None:
+    def rows(value: int) -> list[tuple[int, int, str, int]]:
+        return [(epoch, START, "m", value) for epoch in (1, 2)]
+
+    assert sum(map(row_crc, rows(1))) == sum(map(row_crc, rows(14_375)))
+    with Writer(where) as writer:
+        assert writer._batches is not None and writer._seals is not None
+        for value in (1, 14_375):
+            changing = writer._seals.changing(SEALED["engine_counter_sample"], ("metric",), [("m",)])
+            with writer._batches.transaction(START), changing:
+                driver(writer._connection).executemany(
+                    "INSERT OR REPLACE INTO engine_counter_sample VALUES (?, ?, ?, ?)", rows(value)
+                )
+    assert [fault for fault in faults(where) if fault.table == "seal"] == []
 
 
 def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(where: Place) -> None:

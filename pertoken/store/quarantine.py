@@ -1,0 +1,90 @@
+"""Quarantine: buckets whose roll-up cannot be computed, each with the reason, so that all others go on.
+
+A row may hold a number that no sum can hold, text in place of a number, or nothing where a value is required. Its
+bucket keeps the roll-up it had, if any. It is computed again when its rows change, and once by each other version.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from pertoken import __version__
+from pertoken.store import telemetry as t
+from pertoken.store.dirty import Mark
+from pertoken.store.seal import QUARANTINE, Seals
+
+_TABLE = t.quarantine
+MAX_SHOWN = 20
+"""Findings about single buckets; of more only the number is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket that could not be computed, and why."""
+
+    rollup: str
+    owner_id: int
+    ts: int
+    reason: str
+
+    def __str__(self) -> str:
+        """`device_1m of 5, 2026-11-21 10:00Z: cannot be rolled up: integer overflow`."""
+        when = datetime.fromtimestamp(self.ts, UTC).strftime("%Y-%m-%d %H:%MZ")
+        return f"{self.rollup} of {self.owner_id}, {when}: cannot be rolled up: {self.reason}"
+
+
+def known(connection: Connection, rollups: Collection[str]) -> set[Mark]:
+    """Buckets of these roll-ups that are in quarantine."""
+    found = connection.execute(
+        select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(_TABLE.c.rollup.in_(rollups))
+    )
+    return {(rollup, owner_id, ts) for rollup, owner_id, ts in found}
+
+
+def of_other_versions(connection: Connection) -> list[Mark]:
+    """Buckets that another version of pertoken failed to compute."""
+    query = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(_TABLE.c.agent_version != __version__)
+    return [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(query)]
+
+
+def update(connection: Connection, seals: Seals | None, computed: Collection[Mark], failed: Mapping[Mark, str]) -> None:
+    """Release the buckets that were computed, and store those that failed, with the reason of each."""
+    with _sealed(seals, [*computed, *failed]):
+        for rollup, owner_id, ts in (*computed, *failed):
+            connection.execute(
+                delete(_TABLE).where(_TABLE.c.rollup == rollup, _TABLE.c.owner_id == owner_id, _TABLE.c.ts == ts)
+            )
+        for (rollup, owner_id, ts), reason in failed.items():
+            row = {"rollup": rollup, "owner_id": owner_id, "ts": ts, "reason": reason, "agent_version": __version__}
+            connection.execute(insert(_TABLE).values(row))
+
+
+def discard(connection: Connection, seals: Seals | None, rollups: Sequence[str], before: int) -> None:
+    """Release the buckets of these roll-ups that begin before `before`: the rows below them were deleted."""
+    old = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(
+        _TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before
+    )
+    if buckets := [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(old)]:
+        update(connection, seals, buckets, {})
+
+
+def findings(connection: Connection) -> Iterator[str]:
+    """One line for each bucket in quarantine, oldest first; beyond `MAX_SHOWN` only how many more there are."""
+    columns = _TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts, _TABLE.c.reason
+    for row in connection.execute(select(*columns).order_by(_TABLE.c.ts, _TABLE.c.rollup).limit(MAX_SHOWN)):
+        yield f"{Bucket(*row)}"
+    n = connection.execute(select(func.count()).select_from(_TABLE)).scalar_one()
+    if n > MAX_SHOWN:
+        yield f"{n - MAX_SHOWN} more buckets cannot be rolled up"
+
+
+@contextmanager
+def _sealed(seals: Seals | None, marks: Sequence[Mark]) -> Iterator[None]:
+    if seals is None or not marks:
+        yield
+        return
+    with seals.changing(QUARANTINE, QUARANTINE.keys, dict.fromkeys(marks)):
+        yield
