@@ -15,6 +15,7 @@ from pertoken.agent.identity import Identity
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.processes import boot_ms
+from pertoken.agent.purge_clock import PurgeClock
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.shipping import Shipping
@@ -57,7 +58,8 @@ class Recorder:
         self._watch = _watch(settings)
         self._lookers = Workers(1, "identity")
         self._identified = threading.Event()
-        self._upkeep = Upkeep(where, self._writer, settings, told)
+        purge_clock = PurgeClock(lambda: clocks.wall_ms() / 1000, lambda: clocks.since_boot_ms() / 1000)
+        self._upkeep = Upkeep(where, self._writer, settings, told, purge_ts=purge_clock.now_ts)
         self._shipping = self._new_shipping()
         since_boot_ms = clocks.since_boot_ms()
         self._memory = Memory(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
