@@ -38,11 +38,18 @@ def _by_notes(dialect: str) -> bool:
 
 
 def _newest(dialect: str, seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
-    """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there."""
+    """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there.
+
+    Rows later than that note are of a clock that was set back since: they are not the newest.
+    """
     if _by_notes(dialect):
         return seen.c.last_ts.label("newest_ts")
     owners = seen if owners is None else owners
-    newest = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner]).scalar_subquery()
+    newest = (
+        select(func.max(samples.c.ts))
+        .where(samples.c[owner] == owners.c[owner], samples.c.ts <= seen.c.last_ts + LAG_S)
+        .scalar_subquery()
+    )
     return func.coalesce(newest, seen.c.last_ts).label("newest_ts")
 
 

@@ -19,7 +19,6 @@ from pertoken.store.rollup import MINUTE
 from tests.agent.values import probe
 from tests.values import laid
 
-
 BOOTED_S = 100_000
 """Time since boot at which these histories begin."""
 
