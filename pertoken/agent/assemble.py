@@ -24,6 +24,7 @@ from pertoken.agent.identity import HostIdentity
 from pertoken.agent.lives import boot_life
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
+from pertoken.agent.spread import spread
 from pertoken.agent.watched import host_states
 from pertoken.catalog.knobs import layout
 from pertoken.store.rows import (
@@ -109,7 +110,7 @@ def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | No
         engines=tuple(step.engine for step in engines),
         deployments=tuple(step.deployment for step in engines if step.deployment),
         epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
-        samples=tuple(samples),
+        samples=tuple(spread(samples, memory, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=(
             *_moved(memory, chain.from_iterable(states)),

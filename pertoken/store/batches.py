@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from pertoken.errors import StoreError
 from pertoken.store.open import begun, explained, put_rows
 from pertoken.store.place import Place
-from pertoken.store.seal import Seals, chained
+from pertoken.store.seal import HOUR, Seals, chained
 from pertoken.store.witness import Acknowledged, Witness, acknowledged
 
 
@@ -42,24 +42,30 @@ class Batches:
 
     @contextmanager
     def transaction(self, ts: int | None = None) -> Iterator[None]:
-        """One batch: a transaction with the seals of what changes in it and its place in the sequence.
+        """One transaction with the seals of what changes in it and its place in the sequence, a batch.
 
-        Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that of the last one, and where
-        nothing changed there is no batch.
+        Samples of other hours than that of `ts` have a batch for each hour ahead of it, so that the batches of an hour
+        count the rows of that hour. Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that
+        of the last one, and where nothing changed there is no batch.
         """
         seals, done, chain = self.seals, self.last, self._chain
         try:
             with explained(self._place), begun(self._connection):
                 seals.begin()
                 yield
-                n, crc_sum = seals.samples
+                samples = dict(seals.samples)
                 if seals.store() or ts is not None:
-                    done = Acknowledged(done.seq + 1, done.ts if ts is None else ts)
-                    chain = chained(chain, done.seq, done.ts, n, crc_sum)
+                    last_ts = done.ts if ts is None else ts
+                    counted = samples.pop(last_ts // HOUR * HOUR, (0, 0))
+                    batches = []
+                    for at, (n, crc_sum) in (*sorted(samples.items()), (last_ts, counted)):
+                        done = Acknowledged(done.seq + 1, at)
+                        chain = chained(chain, done.seq, done.ts, n, crc_sum)
+                        batches.append((done.seq, done.ts, n, crc_sum, chain))
                     put_rows(
                         self._connection,
                         "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
-                        [(done.seq, done.ts, n, crc_sum, chain)],
+                        batches,
                     )
         except BaseException:
             seals.discard()

@@ -11,7 +11,7 @@ each CRC32 by the row's owner: what it is off by, divided by what the first is o
 
 import marshal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -153,8 +153,8 @@ class Seals:
         self._changes: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
         self.counters = Known(self, SEALED[t.counter_state.name])
         self.marks = Known(self, SEALED[t.dirty.name])
-        self.samples = (0, 0)
-        """Samples inserted in this transaction, and the sum of their CRC32."""
+        self.samples: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+        """Samples inserted in this transaction, and the sum of their CRC32, by the hour they are of."""
 
     def begin(self) -> None:
         """Know what is there, before a transaction changes it."""
@@ -164,22 +164,24 @@ class Seals:
     def discard(self) -> None:
         """Forget what a transaction that was rolled back had gathered."""
         self._changes.clear()
-        self.samples = (0, 0)
+        self.samples.clear()
         self.counters.forget()
         self.marks.forget()
 
     def add_samples(self, sealed: Sealed, rows: Iterable[tuple[Any, ...]]) -> None:
         """Count samples that are inserted, also as such."""
-        n, crc_sum = self.add(sealed, rows)
-        self.samples = (self.samples[0] + n, self.samples[1] + crc_sum)
+        for start, (n, crc_sum, _) in self.add(sealed, rows).items():
+            counted = self.samples[start]
+            counted[0] += n
+            counted[1] += crc_sum
 
-    def add(self, sealed: Sealed, rows: Iterable[tuple[Any, ...]], sign: int = 1) -> tuple[int, int]:
-        """Count rows that are inserted (or deleted: sign -1); returns (rows, sum of their CRC32)."""
+    def add(self, sealed: Sealed, rows: Iterable[tuple[Any, ...]], sign: int = 1) -> Mapping[int, Sequence[int]]:
+        """Count rows that are inserted (or deleted: sign -1); return their sums by the start of their stretch."""
         found: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         sealed.sums(rows, found)
         for start, (n, crc_sum, by_owner) in found.items():
             self.change((sealed.table.name, start), sign * n, sign * crc_sum, sign * by_owner)
-        return sum(each[0] for each in found.values()), sum(each[1] for each in found.values())
+        return found
 
     def change(self, key: Key, n: int, crc_sum: int, by_owner: int) -> None:
         """Count `n` rows more (or fewer), and what their sums are more (or less)."""
@@ -206,7 +208,7 @@ class Seals:
         """Write the seals that changed; returns whether any did."""
         due = [(*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc]
         self._changes.clear()
-        self.samples = (0, 0)
+        self.samples.clear()
         if due:
             put_rows(
                 self._connection,

@@ -208,9 +208,17 @@ class _Pass:
         return None
 
     def _batches_and_seals(self) -> Iterator[Fault | None]:
-        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before."""
+        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before.
+
+        After the clock was set back, batches of an hour that is deleted lie behind later ones, and stay with those: an
+        hour up to the oldest that the tables with a row in each tick hold is not looked at.
+        """
         names = [each.table.name for each in SAMPLES]
+        each_tick = (t.device_sample.name, t.host_sample.name, t.agent_sample.name)
         marks = ", ".join("?" * len(names))
+        set_back = self._ask(
+            "SELECT 1 FROM batch JOIN batch AS next ON next.seq = batch.seq + 1 AND next.ts < batch.ts LIMIT 1"
+        )
         # Before the first tick a batch has no time.
         hours = self._ask(f"SELECT DISTINCT ts / {HOUR} * {HOUR} FROM batch WHERE ts > 0 ORDER BY 1")
         for (hour,) in hours[1:]:
@@ -218,6 +226,9 @@ class _Pass:
             self._raw.execute("BEGIN")
             try:
                 ((first,),) = self._ask("SELECT min(ts) FROM batch WHERE ts > 0")
+                if set_back:
+                    oldest = [self._ask("SELECT min(ts) FROM seal WHERE name = ?", name)[0][0] for name in each_tick]
+                    first = max((ts for ts in (first, *oldest) if ts is not None), default=None)
                 ticks = self._ask(
                     "SELECT sum(row_count), sum(crc_sum) FROM batch WHERE ts >= ? AND ts < ?", hour, hour + HOUR
                 )
