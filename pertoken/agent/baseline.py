@@ -111,4 +111,4 @@ def _identified(
         own_ms = start_ms - stored_boot_ms
         same = next((each for each in starts_ms if abs(each - own_ms) <= _SAME_START_MS), None)
         life = lives.process_life(boot_id, same)
-    return state if life is None else replace(state, life=life, process_start_ms=None)
+    return replace(state, life=life)  # with its old start, so that it is stored again

@@ -144,7 +144,9 @@ def device_step(
     events += metric_events(before, reading, device_id)
     # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
     meter = reading.energy_mj
-    stands = state is not None and (baseline or (state.value, state.life) == (meter, life))
+    stands = state is not None and (
+        baseline or (state.value, state.life, state.process_start_ms) == (meter, life, None)
+    )
     return DeviceStep(
         row,
         reading,

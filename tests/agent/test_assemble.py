@@ -80,6 +80,30 @@ def test_other_counters_that_grew_are_rows_of_their_own_and_requests_are_told_by
     assert served(tick)[0].requests_finished == 2
 
 
+def test_a_gauge_beyond_what_a_column_holds_is_unknown_and_costs_only_itself() -> None:
+    absurd = engine(510, gauges={"running": 1e18, "waiting": 3.0, "kv_use": float("nan")})
+    _, tick = run(Readings(probe(), (engine(500),)), Readings(probe(), (absurd,)))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.running_1e2, row.waiting_1e2, row.kv_use_1e4) == (10, None, 300, None)
+
+
+def test_a_counter_that_falls_in_a_living_process_is_unknown_and_an_event_and_no_restart() -> None:
+    _, fallen, after = run(*(Readings(probe(), (engine(count),)) for count in (999_999, 999_998, 1_000_001)))
+    (row,) = served(fallen)
+    assert (row.generated_tokens, row.complete, row.duration_ms) == (None, False, 10_000)
+    assert [event.kind for event in fallen.events] == ["engine_counter"]
+    (row,) = served(after)
+    assert (row.generated_tokens, row.complete) == (3, True)
+
+
+def test_a_counter_that_jumps_beyond_what_a_server_counts_is_unknown_and_an_event() -> None:
+    _, jumped, after = run(*(Readings(probe(), (engine(count),)) for count in (10, 10**18, 10**18 + 3)))
+    (row,) = served(jumped)
+    assert (row.generated_tokens, row.complete) == (None, False)
+    assert [event.kind for event in jumped.events] == ["engine_counter"]
+    assert [(row.generated_tokens, row.complete) for row in served(after)] == [(3, True)]
+
+
 def test_time_asleep_is_counted_as_time() -> None:
     asleep = engine(500, gauges={"running": 0.0, "awake": 0.0})
     _, tick = run(Readings(probe(), (engine(500),)), Readings(probe(), (asleep,)))
@@ -150,7 +174,7 @@ def test_an_agent_that_comes_back_counts_what_grew_while_it_was_away() -> None:
     _, tick = run(Readings(probe(), (engine(560),)), Readings(probe(), (engine(570),)), start=back)
     *away, row = served(tick)
     assert (row.generated_tokens, row.complete) == (60, True)
-    assert [each.generated_tokens for each in away] == [None]
+    assert {each.generated_tokens for each in away} == {None}
     assert sum(each.duration_ms for each in served(tick)) == 100_000
     assert sum(each.observed_ms for each in served(tick)) == 10_000
 

@@ -179,11 +179,11 @@ def test_a_clock_set_back_into_time_that_is_full_is_caught_up_with_and_all_stays
 
 def test_old_rows_of_a_clock_that_was_set_back_are_deleted_by_age_without_a_fault(make: MakeWorld) -> None:
     world = make(interval_s=60)
-    world.begin(store_raw="2h", store_minutes="5h")
-    world.run(2 * HOUR)
-    world.step_s = -HOUR
-    for _ in range(15):
-        world.run(1200)
+    world.begin(store_raw="1h", store_minutes="5h")
+    world.run(5 * HOUR)
+    world.step_s = -4 * HOUR
+    for _ in range(16):
+        world.run(1800)
         assert faults(world) == []
     assert min(row.ts for row in world.rows(t.host_sample)) > world.wall_ms // 1000 - 4 * HOUR
 
@@ -244,6 +244,7 @@ def test_what_is_stored_is_what_was_served_or_marked_and_never_more(empty: Path,
                         world.begin()
                     case ("killed at the baseline",):
                         world.abandon()
+                        world.run(30, 1)
                         patch.setattr("pertoken.agent.recorder.Recorder.tick", lambda self: None)
                         world.begin()
                         patch.undo()
@@ -274,6 +275,9 @@ def test_what_is_stored_is_what_was_served_or_marked_and_never_more(empty: Path,
             assert all(row.observed_ms <= row.duration_ms and row.busy_ms is not None for row in rows)
             rolled = select(*(func.coalesce(func.sum(t.deployment_rollup[HOUR].c[word]), 0) for word in WORDS))
             assert dict(zip(WORDS, world.ask(rolled)[0], strict=True)) == stored
+            if world.boot == 1:
+                ((recorded_ms,),) = world.ask(select(func.sum(t.host_rollup[HOUR].c.duration_ms)))
+                assert abs(recorded_ms - (world.true_ms - 1000 * BEGIN_S)) <= 10_000
             assert faults(world) == []
         finally:
             world.abandon()

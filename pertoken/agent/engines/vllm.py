@@ -125,7 +125,8 @@ ADAPTER = Adapter(
     ),
     limits=(
         "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "
-        "it counts twice."
+        "it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, as the "
+        "engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),

@@ -211,3 +211,31 @@ def test_tokens_add_up_and_are_never_negative(prompt: int | None, cached: int | 
         assert filled["prompt_tokens"] == (filled["cached_tokens"] or 0) + (filled["computed_tokens"] or 0)
     if prompt is not None and cached is not None and cached > prompt:
         assert filled["computed_tokens"] is None
+
+
+def test_vllm_counts_the_prompt_of_each_sample_of_a_request_and_so_do_we() -> None:
+    """A prompt of 40 tokens with `n=4` is four requests to the engine, three of which find it in the prefix cache."""
+    page = """# TYPE vllm:prompt_tokens counter
+vllm:prompt_tokens_total{{model_name="m"}} {prompt}
+vllm:prompt_tokens_cached_total{{model_name="m"}} {cached}
+vllm:generation_tokens_total{{model_name="m"}} {generated}
+vllm:request_success_total{{model_name="m",finished_reason="stop"}} {requests}
+"""
+    adapter = ADAPTERS["vllm"]
+    first, second = (
+        adapter.read(parse(page.format(**counts).encode(), adapter.wanted)).counters
+        for counts in (
+            {"prompt": 100, "cached": 0, "generated": 10, "requests": 1},
+            {"prompt": 100 + 4 * 40, "cached": 3 * 32, "generated": 10 + 4 * 5, "requests": 1 + 4},
+        )
+    )
+    states = advance({}, first, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, second, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    assert tokens(word_totals(taken.deltas)) == {
+        "prompt_tokens": 160,
+        "cached_tokens": 96,
+        "computed_tokens": 64,
+        "generated_tokens": 20,
+        "requests_finished": 4,
+    }
+    assert "once per sample" in (adapter.limits or "")
