@@ -40,21 +40,38 @@ def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = Non
     ):
         if max_steps is not None:
             before = min(before, _after(writer, tables, max_steps))
-        if tables is SAMPLES:
-            writer.delete_batches(before)
-        for sealed in tables:
-            while (deleted := writer.delete_oldest(sealed, before)) is not None:
-                yield deleted
+        yield from _deleting(writer, tables, before)
     while deleted := writer.delete_events(now_ts - ages.events_s):
         yield deleted
         if max_steps is not None:
             break
 
 
+def _deleting(writer: Writer, tables: Sequence[Sealed], before: int) -> Iterator[int]:
+    """Delete the rows of these tables before a time, stretch by stretch; yield how many each step deleted.
+
+    A stretch goes from all tables before the next one begins, its batches first: a check of what is stored then finds
+    at most one stretch half deleted.
+    """
+    while (oldest := _oldest(writer, tables)) is not None and oldest + tables[0].span_s <= before:
+        until = oldest + tables[0].span_s
+        if tables is SAMPLES:
+            writer.delete_batches(until)
+        for sealed in tables:
+            while (deleted := writer.delete_oldest(sealed, until)) is not None:
+                yield deleted
+    if tables is SAMPLES:
+        writer.delete_batches(before)
+
+
+def _oldest(writer: Writer, tables: Sequence[Sealed]) -> int | None:
+    """Start of the oldest stretch of which any of these tables holds rows."""
+    return min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=None)
+
+
 def _after(writer: Writer, tables: Sequence[Sealed], steps: int) -> int:
     """The end of that many steps from the oldest row of any of these tables."""
-    oldest = min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=0)
-    return oldest + steps * tables[0].span_s
+    return (_oldest(writer, tables) or 0) + steps * tables[0].span_s
 
 
 def purge(writer: Writer, ages: Ages, now_ts: int) -> tuple[int, int]:
