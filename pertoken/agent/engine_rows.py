@@ -7,10 +7,12 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
+from pertoken.agent.busy import Busy, Stretch, busy
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.agent.readings import EngineReading, Gap
+from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
     CounterState,
@@ -41,8 +43,8 @@ class EngineStep:
     words: Mapping[str, int | None] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
     """What its other counters grew by, those that did."""
-    busy_ms: int | None = 0
-    """None where nothing it tells says so."""
+    busy: Busy = Busy(0, Provenance.COUNTER, Stretch())
+    """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
     """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
     states: tuple[CounterState, ...] = ()
@@ -50,6 +52,13 @@ class EngineStep:
     """Counters of a process that is gone."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
+
+    @property
+    def at_most_busy_ms(self) -> int:
+        """Its busy time; all of its observed time where it works but exposes no time."""
+        if not self.usable:
+            return 0
+        return self.span.observed_ms if self.busy.ms is None else self.busy.ms
 
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
         """Its row of this tick; tokens are NULL where the page could not be used."""
@@ -60,7 +69,8 @@ class EngineStep:
             duration_ms=self.span.duration_ms,
             observed_ms=self.span.observed_ms if self.usable else 0,
             complete=self.complete,
-            busy_ms=self.busy_ms if self.usable else None,
+            busy_ms=self.busy.ms if self.usable else None,
+            busy_provenance=int(self.busy.provenance) if self.usable else None,
             **{word: self.words.get(word) for word in SAMPLE},
             running_1e2=_scaled(gauges.get("running"), 100),
             waiting_1e2=_scaled(gauges.get("waiting"), 100),
@@ -128,7 +138,8 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
         gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
         event = Event(f"engine_{reading.fault_kind}", f"{endpoint.base_url}: {reading.fault}", engine_id)
-        return EngineStep(engine, deployment, reading, span, usable=False, gaps=(gap,), events=(event,))
+        work = Busy(None, Provenance.COUNTER, memory.stretches.get(engine_id, Stretch()))
+        return EngineStep(engine, deployment, reading, span, usable=False, busy=work, gaps=(gap,), events=(event,))
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), usable=True, gaps=reading.gaps)
@@ -155,7 +166,7 @@ def engine_step(memory: Memory, reading: EngineReading, host_id: int, moment: Mo
         restarted=restarted,
         words=words,
         counted=counted,
-        busy_ms=_busy_ms(reading, words, span),
+        busy=_busy(memory, engine_id, reading, words, span, moment, restarted=restarted),
         buckets=tuple(
             (metric, bounds, counts)
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
@@ -247,14 +258,37 @@ def _events(engine: EngineRow, before: EngineReading | None, reset: str | None) 
     return ()
 
 
-def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span) -> int | None:
+def _busy(
+    memory: Memory,
+    engine_id: int,
+    reading: EngineReading,
+    words: Mapping[str, int | None],
+    span: Span,
+    moment: Moment,
+    *,
+    restarted: bool,
+) -> Busy:
+    """Return how long the engine worked since its last usable page."""
     if reading.endpoint.follows:
-        # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
-        return span.observed_ms
-    signs = (reading.gauges.get("running"), words.get("computed_tokens"), words.get("generated_tokens"))
-    if any(signs):
-        return span.observed_ms
-    return None if all(sign is None for sign in signs) else 0
+        # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
+        return Busy(span.observed_ms, Provenance.BOUND, Stretch())
+    last = None if restarted else memory.pages.get(engine_id)
+    return busy(
+        Stretch() if restarted else memory.stretches.get(engine_id, Stretch()),
+        words,
+        observed_ms=span.observed_ms,
+        elapsed_ms=span.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,
+        running=reading.gauges.get("running"),
+        waiting=reading.gauges.get("waiting"),
+        exact=_is_exact(reading, words),
+    )
+
+
+def _is_exact(reading: EngineReading, words: Mapping[str, int | None]) -> bool:
+    """Whether the time that the engine counts cannot overlap: one replica's engine time, or one request at a time."""
+    if words.get("engine_ms"):
+        return reading.knobs.get("dp", 1) == 1
+    return reading.knobs.get("max_num_seqs") == 1 or reading.gauges.get("requests_per_step") == 1
 
 
 def _scaled(value: float | None, scale: int) -> int | None:

@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Connection, Table, bindparam, case, cast, fun
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
+from pertoken.provenance import Provenance
 from pertoken.store import telemetry as t
 from pertoken.store.dirty import Mark, mark, marked, unmark
 from pertoken.store.open import driver, upsert
@@ -36,9 +37,16 @@ class _Rollup:
     """Minute columns that are not the plain sum (or count) of a sample's column."""
 
 
+def busy_provenance(columns: Any) -> Any:
+    """How the `busy_ms` of a row is known. Rows from before that column was there hold upper bounds."""
+    bound: Any = literal_column(str(int(Provenance.BOUND)))
+    return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))
+
+
 _ONE: Any = literal_column("1")
 _SERVED = t.deployment_sample.c
-_BUSY: Any = func.coalesce(_SERVED.busy_ms, 0)
+# An engine that worked but exposes no time was busy for at most all of the observed time.
+_BUSY: Any = func.coalesce(_SERVED.busy_ms, case((_SERVED.busy_provenance.is_not(None), _SERVED.observed_ms)), 0)
 ROLLUPS = (
     _Rollup(
         "device",
@@ -69,6 +77,7 @@ ROLLUPS = (
                 )
             ),
             "whole_provenance": func.max(_SERVED.whole_provenance),
+            "busy_provenance": func.max(busy_provenance(_SERVED)),
         },
     ),
     _Rollup(
@@ -181,6 +190,8 @@ def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> Any:
         if gauge:
             # NULL is as many as there are samples, in the row and in the sum.
             return func.nullif(func.sum(func.coalesce(source.c[name], source.c.samples)), func.sum(source.c.samples))
+        if name == "busy_provenance":
+            return func.max(busy_provenance(source.c))
         return func.max(source.c[name]) if name.endswith("provenance") else func.sum(source.c[name])
     if name in rollup.special:
         return rollup.special[name]

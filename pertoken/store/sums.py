@@ -77,9 +77,14 @@ def _sums(dialect: str, rollup: str, lengths: tuple[int, ...]) -> Select[Any]:
     keys = [each.name for each in table.primary_key if each.name != "ts"]
     values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
     rows = _rows(dialect, rollup, lengths, (*keys, *values)).c
-    return select(*(rows[key] for key in keys), *(_sum(rows[name]).label(name) for name in values)).group_by(
+    return select(*(rows[key] for key in keys), *(_total(rows[name]).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
     )
+
+
+def _total(column: Any) -> Any:
+    """The sum of a column; of a provenance the worst."""
+    return func.max(column) if column.name.endswith("provenance") else _sum(column)
 
 
 def _sum(column: Any) -> Any:

@@ -196,6 +196,10 @@ deployment_sample = _table(
     # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
     # row in `device_share`. NULL: its shares are there.
     Column("whole_provenance", SmallInteger),
+    # How busy_ms is known. BOUND: it is an upper bound; where busy_ms is NULL, the engine worked but exposes no time, and
+    # its devices count all of observed_ms as busy. NULL beside a busy_ms: a row from before this column, in which
+    # busy_ms is the whole tick if anything ran in it; it is read as an upper bound.
+    Column("busy_provenance", SmallInteger),
 )
 OTHER = 0
 """`epoch_id` of foreign work in `device_share`."""
@@ -383,6 +387,7 @@ deployment_rollup = _rollup(
         "whole_ms",
         "whole_busy_ms",
         "whole_provenance",
+        "busy_provenance",  # the worst one
     ),
 )
 share_rollup = _rollup(

@@ -79,7 +79,12 @@ def serving(tick: int, meeting: str = MEETING) -> EngineReading:
         served_model="llama",
         model_path=MODEL,
         knobs={**HEAD.knobs, "rendezvous": meeting},
-        counters={"prompt_tokens": 200 * done, "cached_tokens": 0, "generated_tokens": 100 * done},
+        counters={
+            "prompt_tokens": 200 * done,
+            "cached_tokens": 0,
+            "generated_tokens": 100 * done,
+            "engine_ms": 10_000 * done,
+        },
         gauges={"running": 0.0},
     )
 
