@@ -47,7 +47,7 @@ class Stretch:
 
     @property
     def settled(self) -> bool:
-        """Whether the work that was counted has its time: a counter printed in few digits moves late, in large steps."""
+        """Whether counted work has its time: a counter that is printed with few digits moves late, in large steps."""
         return not self.request_steps or self.engine_ms + self.prefill_ms + self.decode_ms > 0
 
 
@@ -59,6 +59,9 @@ class Busy:
     provenance: Provenance
     stretch: Stretch
     """What the next reading continues."""
+
+
+NO_WORK = Busy(0, Provenance.COUNTER, Stretch())
 
 
 def busy(

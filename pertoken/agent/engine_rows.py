@@ -7,7 +7,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters
-from pertoken.agent.busy import Busy, Stretch, busy
+from pertoken.agent.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
@@ -43,7 +43,7 @@ class EngineStep:
     words: Mapping[str, int | None] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
     """What its other counters grew by, those that did."""
-    busy: Busy = Busy(0, Provenance.COUNTER, Stretch())
+    busy: Busy = NO_WORK
     """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
     """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""

@@ -196,9 +196,8 @@ deployment_sample = _table(
     # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
     # row in `device_share`. NULL: its shares are there.
     Column("whole_provenance", SmallInteger),
-    # How busy_ms is known. BOUND: it is an upper bound; where busy_ms is NULL, the engine worked but exposes no time, and
-    # its devices count all of observed_ms as busy. NULL beside a busy_ms: a row from before this column, in which
-    # busy_ms is the whole tick if anything ran in it; it is read as an upper bound.
+    # BOUND: busy_ms is an upper bound, or NULL since the engine exposes no time (at most observed_ms). NULL beside a
+    # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.rollup.busy_provenance`).
     Column("busy_provenance", SmallInteger),
 )
 OTHER = 0
