@@ -280,6 +280,7 @@ _COUNTED_BY = {
 """Rates -> the words whose counting late makes them late."""
 _SERIES_OF = {
     "processes": "held",
+    "busy": "busy",
     "power_mw": "power_w",
     "util_1e4": "device_util",
     "memory_used_bytes": "device_memory",

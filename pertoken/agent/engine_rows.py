@@ -285,10 +285,10 @@ def _busy(
 
 
 def _is_exact(reading: EngineReading, words: Mapping[str, int | None]) -> bool:
-    """Whether the time that the engine counts cannot overlap: one replica's engine time, or one request at a time."""
+    """Whether the time that the engine counts cannot overlap: of one replica, or of requests one after the other."""
     if words.get("engine_ms"):
         return reading.knobs.get("dp", 1) == 1
-    return reading.knobs.get("max_num_seqs") == 1 or reading.gauges.get("requests_per_step") == 1
+    return reading.gauges.get("requests_per_step") == 1
 
 
 def _scaled(value: float | None, scale: int) -> int | None:

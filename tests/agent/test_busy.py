@@ -370,11 +370,12 @@ def test_a_restarted_engine_owes_nothing_of_its_life_before() -> None:
 def test_a_counter_that_moves_in_large_steps_is_reported_in_full() -> None:
     # llama.cpp prints six digits: from 10^6 s on its counters move by 10 s.
     agent, printed = Agent(), 1_000_000_000
+    alone = {"running": 0.0, "requests_per_step": 1.0}
     for n in range(101):
         counters = {"prefill_ms": 0, "decode_ms": (printed + 200 * n) // 10_000 * 10_000, "generated_tokens": 10 * n}
-        agent.tick(engine(1, counters=counters, gauges={"running": 0.0}, knobs={"max_num_seqs": 1}), step_ms=1_000)
+        agent.tick(engine(1, counters=counters, gauges=alone), step_ms=1_000)
     for _ in range(30):
-        agent.tick(engine(1, counters=counters, gauges={"running": 0.0}, knobs={"max_num_seqs": 1}), step_ms=1_000)
+        agent.tick(engine(1, counters=counters, gauges=alone), step_ms=1_000)
     assert agent.busy_ms == 20_000
     assert max(row.busy_ms or 0 for row in agent.rows) <= 1_000
 

@@ -143,6 +143,14 @@ class Adapter:
     """Its page may count for several models, each with series of its own: each is an engine to us."""
 
     @property
+    def no_time(self) -> Gap | None:
+        """Why its busy time is unknown, where it counts no time."""
+        if any(metric.word in TIME for metric in self.counters):
+            return None
+        remedy = self.no_tokens.remedy if self.no_tokens else None
+        return Gap("busy", "missing", f"{self.kind} exposes no time that its engine worked", remedy)
+
+    @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
         return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
