@@ -103,8 +103,20 @@ def _engines() -> str:
         page = f"`{each.metrics_path}`" if each.metrics_path else "none"
         lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.seen} |")
     lines += ["\n## Words\n", "| word | meaning |", "|---|---|"]
-    for table in (words.SAMPLE, words.COUNTED, words.GAUGES, words.HISTOGRAMS):
+    for table in (words.SAMPLE, words.COUNTED, words.TIME, words.GAUGES, words.HISTOGRAMS):
         lines += [f"| `{word}` | {meaning} |" for word, meaning in table.items()]
+    lines += [
+        "\n## Busy time\n",
+        "How long an engine worked is computed from its own time counters, never from a driver's utilization. Requests "
+        "that run together overlap, so their time is an upper bound (`≤`): decode time is divided by the tokens per "
+        "step where steps are counted, and the sum is capped by the observed time. Time that is counted late, when a "
+        "request ends, is reported after it: the sum over time is right, and lags by at most one request. Rows from "
+        "before busy time was read like this hold the whole tick if anything ran in it; they are shown as upper "
+        "bounds, too.\n",
+        "| engine | busy time from | exact |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {each.kind} | {_busy_source(each)} |" for each in ADAPTERS.values()]
     for each in ADAPTERS.values():
         lines.append(f"\n## {each.kind}\n\nTested on {each.seen}. Names: {each.source}.\n")
         if each.no_tokens:
@@ -144,6 +156,22 @@ def _swap(adapter: Adapter) -> str:
             f"seen within {MODEL_S} s, at once where its counters begin again; until then it counts as the one before"
         )
     return f"seen at the next page (`{adapter.model_label}`)"
+
+
+def _busy_source(adapter: Adapter) -> str:
+    """What the busy time of an engine is computed from, and when it is exact."""
+    names = {metric.word: f"`{metric.names[0]}`" for metric in adapter.counters if metric.word in words.TIME}
+    if not names:
+        return "nothing: unknown; its devices' dollars are at most busy | no"
+    requests = " + ".join(names[word] for word in ("prefill_ms", "decode_ms") if word in names)
+    if "steps" in names:
+        requests += f", by {names['steps']}"
+    source = ", else ".join(filter(None, (names.get("engine_ms"), requests)))
+    exact = [
+        "engine time, with one data-parallel rank" if "engine_ms" in names else "",
+        "if no two requests ever ran together" if "requests_per_step" in {each.word for each in adapter.gauges} else "",
+    ]
+    return f"{source} | {'; '.join(filter(None, exact)) or 'no'}"
 
 
 def _names(metric: Metric) -> str:

@@ -31,7 +31,7 @@ SERIES: dict[str, SeriesSpec] = {
     "busy_generated_tok_s": SeriesSpec("tokens/s", "tokens generated per second of busy time", _TOKENS),
     "cached_share": SeriesSpec("ratio", "prompt tokens found in the prefix cache", _TOKENS),
     "requests_s": SeriesSpec("requests/s", "requests that ended", "needs an engine that counts requests"),
-    "busy": SeriesSpec("ratio", "time with requests running or tokens computed", _TOKENS),
+    "busy": SeriesSpec("ratio", "time in which the engine worked", _TOKENS),
     "running": SeriesSpec("requests", "requests running while busy", _GAUGES),
     "waiting": SeriesSpec("requests", "requests queued", _GAUGES),
     "kv_use": SeriesSpec(

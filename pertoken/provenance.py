@@ -19,6 +19,8 @@ class Provenance(IntEnum):
     """Read from the catalog, with its source and date."""
     ASSUMED = 5
     """A stated assumption."""
+    BOUND = 6
+    """An upper bound: the true value is at most this. A sum with one bound among its parts is a bound."""
 
     @property
     def label(self) -> str:

@@ -185,9 +185,13 @@ class LlamaServer:
 
     def counter(self, name: str) -> int:
         """One of the server's metrics, read without the code under test."""
+        return int(self.seconds(name))
+
+    def seconds(self, name: str) -> float:
+        """One of the server's times, read without the code under test."""
         with urlopen(f"{self.url}/metrics", timeout=DEADLINE_S) as reply:
             lines = reply.read().decode().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith(f"llamacpp:{name} ")))
+        return float(next(line.split()[1] for line in lines if line.startswith(f"llamacpp:{name} ")))
 
     def counted(self) -> dict[str, int]:
         """All tokens so far, in our words, read without the code under test."""

@@ -201,6 +201,7 @@ def _minute(
             running_1e2=round(100 * (serving.running + (n % 3 - 1) * 0.1)),
             waiting_1e2=round(100 * serving.waiting),
             kv_use_1e4=round(1e4 * serving.kv_use),
+            busy_provenance=int(Provenance.COUNTER),
         )
     )
     observed = (

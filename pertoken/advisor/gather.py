@@ -16,7 +16,7 @@ from pertoken.costs.quantiles import histogram, quantile
 from pertoken.costs.report import price_book
 from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart, Model
 from pertoken.evidence import SERIES, Evidence, Series
-from pertoken.provenance import Provenance
+from pertoken.provenance import Provenance, worst
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
 from pertoken.store.open import Store
@@ -176,20 +176,21 @@ class _Gatherer:
         return {self.rows[each].parent_id or each for each in device_ids if each in self.rows}
 
     def _evidence(self, row: Any) -> Evidence:
-        minutes = [m for m in self.minutes.get(row.epoch_id, []) if m.observed_ms]
+        minutes = _with_busy([m for m in self.minutes.get(row.epoch_id, []) if m.observed_ms])
         busy = [m for m in minutes if m.busy_ms]
+        origin = Provenance(max((m.busy_provenance or 0 for m in minutes), default=0))
         devices = self.epoch_devices.get(row.epoch_id, ())
         series = {
             "prompt_tok_s": _rate(minutes, "prompt_tokens", "duration_ms"),
             "computed_tok_s": _rate(minutes, "computed_tokens", "duration_ms"),
             "generated_tok_s": _rate(minutes, "generated_tokens", "duration_ms"),
-            "busy_generated_tok_s": _rate(busy, "generated_tokens", "busy_ms"),
+            "busy_generated_tok_s": _quotients(busy, "generated_tokens", "busy_ms", 1000, origin),
             "cached_share": _ratio(minutes, "cached_tokens", "prompt_tokens", Provenance.COUNTER),
             "requests_s": _rate(minutes, "requests_finished", "duration_ms"),
-            "busy": _ratio(minutes, "busy_ms", "observed_ms", Provenance.INTEGRAL),
-            "running": _gauge(busy, "running_1e2", 1e2),
+            "busy": _ratio(minutes, "busy_ms", "observed_ms", origin),
+            "running": _while_busy(minutes, "running_1e2", 1e2),
             "waiting": _gauge(minutes, "waiting_1e2", 1e2),
-            "kv_use": _gauge(busy, "kv_use_1e4", 1e4),
+            "kv_use": _while_busy(minutes, "kv_use_1e4", 1e4, most=1.0),
             "preemptions": _rate(minutes, "preemptions", "duration_ms", per_ms=HOUR_MS),
             "device_util": self._devices(devices, "util_1e4", 1e4, mean=True),
             "sm_active": self._devices(devices, "sm_active_1e4", 1e4, mean=True),
@@ -204,7 +205,7 @@ class _Gatherer:
             "device_memory": self._devices(devices, "memory_used_bytes", 1),
             "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
         }
-        series |= self._engine_counts(row, minutes)
+        series |= self._engine_counts(row, minutes, origin)
         for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
             series[metric] = _histogram(histogram(self.histograms.get((row.epoch_id, metric), ())))
         # A minute's tokens that are counted when a request ends are partly those of minutes before.
@@ -212,12 +213,12 @@ class _Gatherer:
         for name, words in _COUNTED_BY.items():
             found = series[name]
             if found is not None and late & words:
-                series[name] = replace(found, provenance=Provenance.REPORTED)
+                series[name] = replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
         if not minutes:
             return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
         return Evidence(_known(series), self._remedies(row.engine_id, *devices))
 
-    def _engine_counts(self, row: Any, minutes: Sequence[Any]) -> dict[str, Series | None]:
+    def _engine_counts(self, row: Any, minutes: Sequence[Any], origin: Provenance) -> dict[str, Series | None]:
         """Ratios of what its engine counts beside tokens, of each minute in which it counted."""
         now, counts = self._deployment(row, Counter(), {}), self.counts.get(row.epoch_id, {})
         accelerator = self.market.accelerator(now.accelerator)
@@ -237,8 +238,10 @@ class _Gatherer:
             "spec_acceptance_rate": series(lambda counts, _: e.spec_acceptance_rate(counts), "spec_draft_tokens"),
             "spec_acceptance_length": series(lambda counts, _: e.spec_acceptance_length(counts), "spec_drafts"),
             # The engine's own estimate over the catalog's peak.
-            "mfu": _listed(series(lambda counts, ms: e.mfu(counts, ms, now.dp, accelerator, now.weight_dtype), None)),
-            "mbu": _listed(series(lambda counts, ms: e.mbu(counts, ms, now.dp, accelerator), None)),
+            "mfu": _listed(
+                series(lambda counts, ms: e.mfu(counts, ms, now.dp, accelerator, now.weight_dtype), None), origin
+            ),
+            "mbu": _listed(series(lambda counts, ms: e.mbu(counts, ms, now.dp, accelerator), None), origin),
         }
 
     def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:
@@ -280,6 +283,7 @@ _COUNTED_BY = {
 """Rates -> the words whose counting late makes them late."""
 _SERIES_OF = {
     "processes": "held",
+    "busy": "busy",
     "power_mw": "power_w",
     "util_1e4": "device_util",
     "memory_used_bytes": "device_memory",
@@ -322,8 +326,8 @@ def _series(values: Sequence[float], weights: Sequence[float], provenance: Prove
     return Series(mean, at(0.5), at(0.95), ordered[-1][0], len(values), provenance)
 
 
-def _listed(series: Series | None) -> Series | None:
-    return None if series is None else replace(series, provenance=Provenance.LISTED)
+def _listed(series: Series | None, busy: Provenance) -> Series | None:
+    return None if series is None else replace(series, provenance=worst((Provenance.LISTED, busy)))
 
 
 def _single(value: float, provenance: Provenance) -> Series:
@@ -349,6 +353,31 @@ def _ratio(minutes: Sequence[Any], above: str, below: str, provenance: Provenanc
 
 def _gauge(minutes: Sequence[Any], name: str, scale: float) -> Series | None:
     return _quotients(minutes, f"{name}_sum", f"{name}_n", 1 / scale, Provenance.REPORTED)
+
+
+def _with_busy(minutes: Sequence[Any]) -> list[Any]:
+    """Minutes in which the engine worked but exposes no time, as busy for at most all of them.
+
+    They stay unknown where no minute's busy time is known.
+    """
+    if all(m.busy_ms is None for m in minutes):
+        return list(minutes)
+    return [m._replace(busy_ms=m.observed_ms) if m.busy_ms is None and m.busy_provenance else m for m in minutes]
+
+
+def _while_busy(minutes: Sequence[Any], name: str, scale: float, most: float = math.inf) -> Series | None:
+    """A gauge while the engine works: its mean over each minute in which it did, over the share of them it was busy.
+
+    The share is of all of them, since an engine may count its time later than the gauge shows it.
+    """
+    active = [m for m in minutes if m.busy_ms or getattr(m, f"{name}_sum")]
+    busy_ms = sum(m.busy_ms or 0 for m in active)
+    mean = _gauge(active, name, scale)
+    if mean is None or not busy_ms:
+        return None
+    factor = max(1.0, sum(m.observed_ms for m in active) / busy_ms)
+    values = {each: min(most, getattr(mean, each) * factor) for each in ("mean", "p50", "p95", "max")}
+    return replace(mean, **values)
 
 
 def _histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:

@@ -203,7 +203,7 @@ def _shares(
         for holding in holdings.get(device_id, ()):
             step = step_of.get(holding.owner)
             epoch = epochs.get(step.deployment.deployment_id) if step and step.deployment else None
-            busy = min(step.busy_ms or 0, duration) if step and epoch else 0
+            busy = min(step.at_most_busy_ms, duration) if step and epoch else 0
             epoch_id = epoch.epoch_id if epoch else OTHER
             row = DeviceShare(device_id, epoch_id, ts, duration, holding.share_1e6, busy, holding.provenance)
             same = rows.get((device_id, epoch_id))
@@ -310,6 +310,9 @@ def _kept(
         gaps=gaps,
         capabilities=capabilities,
         engines={key: each for key, each in {**memory.engines, **usable}.items() if key in running},
+        stretches=memory.stretches
+        if baseline
+        else {step.engine.engine_id: step.busy.stretch for step in engines if step.engine.engine_id in running},
         gpu_holdings=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )

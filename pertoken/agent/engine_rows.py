@@ -7,11 +7,13 @@ from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from pertoken.agent import counters, lives
+from pertoken.agent.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.conditions import Condition
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
     CounterState,
@@ -48,8 +50,8 @@ class EngineStep:
     words: Mapping[str, int | None] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
     """What its other counters grew by, those that did."""
-    busy_ms: int | None = 0
-    """None where nothing it tells says so."""
+    busy: Busy = NO_WORK
+    """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
     """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
     states: tuple[CounterState, ...] = ()
@@ -61,6 +63,13 @@ class EngineStep:
     gone: bool = False
     """Whether its process ended."""
 
+    @property
+    def at_most_busy_ms(self) -> int:
+        """Its busy time; all of its observed time where it works but exposes no time."""
+        if not self.usable:
+            return 0
+        return self.span.observed_ms if self.busy.ms is None else self.busy.ms
+
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
         """Its row of this tick; tokens are NULL where the page could not be used."""
         gauges = self.reading.gauges if self.usable else {}
@@ -70,7 +79,8 @@ class EngineStep:
             duration_ms=self.span.duration_ms,
             observed_ms=self.span.observed_ms if self.usable else 0,
             complete=self.complete,
-            busy_ms=self.busy_ms if self.usable else None,
+            busy_ms=self.busy.ms if self.usable else None,
+            busy_provenance=int(self.busy.provenance) if self.usable else None,
             **{word: self.words.get(word) for word in SAMPLE},
             running_1e2=_scaled(gauges.get("running"), 100),
             waiting_1e2=_scaled(gauges.get("waiting"), 100),
@@ -191,7 +201,17 @@ def engine_step(
             begins=f"{endpoint.base_url}: {reading.fault}",
             ends=f"{endpoint.base_url} can be read again",
         )
-        return EngineStep(engine, deployment, reading, span, moment, usable=False, gaps=(gap,), conditions=(fault,))
+        return EngineStep(
+            engine,
+            deployment,
+            reading,
+            span,
+            moment,
+            usable=False,
+            busy=_unfinished(memory, engine_id),
+            gaps=(gap,),
+            conditions=(fault,),
+        )
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
@@ -219,7 +239,7 @@ def engine_step(
         restarted=advance.restarted,
         words=words,
         counted=counted,
-        busy_ms=_busy_ms(reading, words, span),
+        busy=_busy(memory, engine_id, reading, words, span, moment, restarted=advance.restarted),
         buckets=tuple(
             (metric, bounds, counts)
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
@@ -290,6 +310,7 @@ def late_step(
         moment,
         usable=False,
         filed=False,
+        busy=_unfinished(memory, engine_id),
         gaps=(memory.gaps or {}).get(engine_id, ()),
         conditions=tuple(each for (owner, _), each in memory.conditions.items() if owner == engine_id),
     )
@@ -358,14 +379,42 @@ def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
     return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
 
 
-def _busy_ms(reading: EngineReading, words: Mapping[str, int | None], span: Span) -> int | None:
+def _unfinished(memory: Memory, engine_id: int) -> Busy:
+    """Return no busy time, and what is not reported in full yet: for a tick without a page."""
+    return Busy(None, Provenance.COUNTER, memory.stretches.get(engine_id, Stretch()))
+
+
+def _busy(
+    memory: Memory,
+    engine_id: int,
+    reading: EngineReading,
+    words: Mapping[str, int | None],
+    span: Span,
+    moment: Moment,
+    *,
+    restarted: bool,
+) -> Busy:
+    """Return how long the engine worked since its last usable page."""
     if reading.endpoint.follows:
-        # Ranks that follow tell nothing: their devices are held for work that is seen elsewhere.
-        return span.observed_ms
-    signs = (reading.gauges.get("running"), words.get("computed_tokens"), words.get("generated_tokens"))
-    if any(signs):
-        return span.observed_ms
-    return None if all(sign is None for sign in signs) else 0
+        # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
+        return Busy(span.observed_ms, Provenance.BOUND, Stretch())
+    last = None if restarted else memory.pages.get(engine_id)
+    return busy(
+        Stretch() if restarted else memory.stretches.get(engine_id, Stretch()),
+        words,
+        observed_ms=span.observed_ms,
+        elapsed_ms=span.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,
+        running=reading.gauges.get("running"),
+        waiting=reading.gauges.get("waiting"),
+        exact=_is_exact(reading, words),
+    )
+
+
+def _is_exact(reading: EngineReading, words: Mapping[str, int | None]) -> bool:
+    """Whether the time that the engine counts cannot overlap: of one replica, or of requests one after the other."""
+    if words.get("engine_ms"):
+        return reading.knobs.get("dp", 1) == 1
+    return reading.gauges.get("requests_per_step") == 1
 
 
 def _scaled(value: float | None, scale: int) -> int | None:

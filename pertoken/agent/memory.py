@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pertoken.agent.attribution import Holding
+from pertoken.agent.busy import Stretch
 from pertoken.agent.conditions import Conditions
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.store.rows import Capability, CounterState, EpochRow
@@ -82,6 +83,8 @@ class Memory:
     """Those that hold, and so have had the event of their begin."""
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
+    stretches: Mapping[int, Stretch] = field(default_factory=dict)
+    """Work of each engine whose time is not reported in full yet."""
     gpu_holdings: Mapping[int, tuple[Holding, ...]] = field(default_factory=dict)
     """By device, since the processes were last listed."""
     cpu_time_ms: Mapping[int, int] = field(default_factory=dict)

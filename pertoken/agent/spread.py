@@ -100,7 +100,15 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
             for part, busy_ms in zip(buckets, busy, strict=True)
         ]
     rows = [
-        DeploymentSample(sample.epoch_id, part.ts, part.duration_ms, seen, complete=True, busy_ms=busy_ms)
+        DeploymentSample(
+            sample.epoch_id,
+            part.ts,
+            part.duration_ms,
+            seen,
+            complete=True,
+            busy_ms=busy_ms,
+            busy_provenance=sample.busy_provenance,
+        )
         for part, seen, busy_ms in zip(buckets[:-1], observed, busy, strict=False)
     ]
     return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], busy_ms=busy[-1])]

@@ -10,6 +10,7 @@ from pertoken.costs.engine_counts import engine_counts
 from pertoken.costs.figures import mean, per_mtok, rate, ratio
 from pertoken.costs.lines import DeploymentLine
 from pertoken.costs.seen import Seen
+from pertoken.provenance import Provenance
 from pertoken.store.sums import told
 
 
@@ -83,6 +84,9 @@ def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
             [seen.devices[each].name for each in held if seen.devices[each].parent_id is None],
             market,
         ),
+        busy_provenance=Provenance(totals.get("busy_provenance") or 0).label
+        if totals.get("busy_ms") is not None
+        else None,
     )
 
 

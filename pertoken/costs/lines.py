@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
 from pertoken.costs.engine_counts import EngineCounts
+from pertoken.provenance import Provenance
 
 STALE_TICKS = 3
 """Ticks without a row after which something is called stale."""
@@ -54,6 +55,8 @@ class Bill:
     idle: int
     other: int
     unallocated: int
+    busy_is_bound: bool = False
+    """Whether `busy` is an upper bound, and so `idle` a lower one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ class DeploymentLine:
     prompt_tokens: int | None
     cached_tokens: int | None
     busy: float | None
-    """Share of the observed time."""
+    """Share of the observed time in which its engine worked."""
     power_w: float | None
     """Its share of the power of its devices, newest tick."""
     nano_usd: int | None
@@ -171,6 +174,13 @@ class DeploymentLine:
     """Words (`generated_tokens`) that its engine counts only when a request ends."""
     counts: EngineCounts = field(default_factory=EngineCounts)
     """What its engine counts beside tokens."""
+    busy_provenance: str | None = None
+    """How `busy` is known: `counter`, or `bound` where it is an upper bound."""
+
+    @property
+    def busy_is_bound(self) -> bool:
+        """Whether `busy` is an upper bound."""
+        return self.busy_provenance == Provenance.BOUND.label
 
 
 @dataclass(frozen=True, slots=True)

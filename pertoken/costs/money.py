@@ -1,7 +1,7 @@
 """The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +12,7 @@ from pertoken.costs import ranks
 from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
 from pertoken.costs.lines import Bill
 from pertoken.costs.prices import PriceBook, Priced
+from pertoken.provenance import Provenance
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
 from pertoken.store.segments import Segments
@@ -33,10 +34,12 @@ class Money:
     unpriced_devices: set[int] = field(default_factory=set)
     unpriced_epochs: set[int] = field(default_factory=set)
     priced: bool = False
+    busy_is_bound: bool = False
 
-    def add(self, part: Allocation, devices: int) -> None:
-        """Take in what each of so many devices cost."""
+    def add(self, part: Allocation, devices: int, bounds: Collection[int]) -> None:
+        """Add what each of `devices` cost; `bounds` are the epochs whose busy time is an upper bound."""
         self.priced = True
+        self.busy_is_bound |= any(nano and epoch in bounds for epoch, nano in part.busy.items())
         self.paid += part.paid * devices
         self.busy += sum(part.busy.values()) * devices
         self.idle += sum(part.idle.values()) * devices
@@ -47,7 +50,8 @@ class Money:
 
     def bill(self) -> Bill | None:
         """The sums; None where no device had a price."""
-        return Bill(self.paid, self.busy, self.idle, self.other, self.unallocated) if self.priced else None
+        parts = self.busy, self.idle, self.other, self.unallocated
+        return Bill(self.paid, *parts, self.busy_is_bound) if self.priced else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +65,40 @@ class Stretch:
     """Of `sums.deployment_totals`."""
     shared: Rows
     """Of `sums.shared_time`."""
-    following: Mapping[tuple[int, int], int]
-    """(device_id, epoch_id) -> busy_ns of ranks that follow."""
+    following: Mapping[tuple[int, int], tuple[int, int]]
+    """(device_id, epoch_id) -> (busy_ns, its provenance) of ranks that follow."""
+
+    def bounds(self) -> set[int]:
+        """Return the epochs whose busy time is an upper bound."""
+        bounds = {row.epoch_id for row in self.totals if row.busy_provenance == Provenance.BOUND}
+        bounds -= {epoch_id for _, epoch_id in self.following}
+        return bounds | {epoch for (_, epoch), (_, origin) in self.following.items() if origin == Provenance.BOUND}
 
 
 def following(
     connection: Connection, segments: Segments, led: Mapping[int, int], of_epoch: Mapping[int, int]
-) -> Mapping[tuple[int, int], int]:
-    """(device_id, epoch_id) -> busy_ns of ranks that follow, which are busy while their head is, bucket by bucket.
+) -> Mapping[tuple[int, int], tuple[int, int]]:
+    """(device_id, epoch_id) -> (busy_ns, its provenance) of ranks that follow, busy while their head is, by bucket.
 
     `led`: epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
     """
     if not led:
         return {}
     leading = [epoch for epoch, deployment in of_epoch.items() if deployment in led.values()]
-    found: dict[tuple[int, int], int] = defaultdict(int)
+    found: dict[tuple[int, int], tuple[int, int]] = {}
     for segment in segments:
         heads = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), of_epoch)
         for row in read.share_buckets(connection, segment, tuple(led)):
-            found[row.device_id, row.epoch_id] += ranks.busy_ns(row, led, heads)
+            busy_ns, origin = ranks.busy_ns(row, led, heads)
+            before_ns, before = found.get((row.device_id, row.epoch_id), (0, 0))
+            found[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
     return found
 
 
 def stretch(
-    connection: Connection, segments: Segments, following: Mapping[tuple[int, int], int] = MappingProxyType({})
+    connection: Connection,
+    segments: Segments,
+    following: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({}),
 ) -> Stretch:
     """Ask what was there and served in a stretch."""
     return Stretch(
@@ -109,7 +123,8 @@ def allocations(
     money = Money()
     for each in stretches:
         holders = held(each.shared, each.totals, devices_of)
-        for (device_id, epoch_id), busy_ns in each.following.items():
+        bounds = each.bounds()
+        for (device_id, epoch_id), (busy_ns, _) in each.following.items():
             if epoch_id in holders.get(device_id, ()):
                 holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
         alike: Counter[tuple[int, int, tuple[Any, ...]]] = Counter()  # as the GPUs of one deployment are
@@ -126,5 +141,5 @@ def allocations(
                 alike[price.nano_usd_per_device_hour, duration_ms, tuple(by.items())] += 1
         for (nano_usd_per_hour, duration_ms, shares), n in alike.items():
             time = DeviceTime(duration_ms, tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(shares)))
-            money.add(allocate(time, nano_usd_per_hour), n)
+            money.add(allocate(time, nano_usd_per_hour), n, bounds)
     return money

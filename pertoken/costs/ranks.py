@@ -8,7 +8,9 @@ import ipaddress
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+from pertoken.provenance import Provenance
 
 FOLLOWING = "rendezvous://"
 """How the address of ranks that follow begins."""
@@ -59,23 +61,36 @@ def devices(
     }
 
 
-def busy_shares(buckets: Iterable[Any], of_epoch: Mapping[int, int]) -> dict[tuple[int, int], float]:
-    """Part of the observed time of a bucket in which a deployment was busy, by (deployment, ts)."""
+class BusyShare(NamedTuple):
+    """Part of the observed time of a bucket in which a deployment was busy, and the worst provenance of that."""
+
+    part: float
+    provenance: int
+
+
+def busy_shares(buckets: Iterable[Any], of_epoch: Mapping[int, int]) -> dict[tuple[int, int], BusyShare]:
+    """Return how busy each deployment was, by (deployment, ts)."""
     busy: dict[tuple[int, int], int] = {}
     observed: dict[tuple[int, int], int] = {}
+    provenance: dict[tuple[int, int], int] = {}
     for row in buckets:
         key = of_epoch.get(row.epoch_id, 0), row.ts
         if row.busy_ms is not None:
             busy[key] = busy.get(key, 0) + row.busy_ms
             observed[key] = observed.get(key, 0) + row.observed_ms
-    return {key: min(1.0, busy[key] / ms) for key, ms in observed.items() if ms}
+            provenance[key] = max(provenance.get(key, 0), row.busy_provenance or 0)
+    return {key: BusyShare(min(1.0, busy[key] / ms), provenance[key]) for key, ms in observed.items() if ms}
 
 
-def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], float]) -> int:
-    """Of the time an epoch held a device, how long it was busy: ranks that follow are while their head is."""
-    head = led.get(share.epoch_id)
-    part = None if head is None else busy.get((head, share.ts))
-    return int(share.busy_ns) if part is None else round(share.held_ns * part)
+def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], BusyShare]) -> tuple[int, int]:
+    """Return how long worker ranks were busy of the time they held a device, and by what provenance.
+
+    They are busy while their head is. Where nothing is known of the head, their own row is an upper bound.
+    """
+    head = busy.get((led[share.epoch_id], share.ts))
+    if head is None:
+        return int(share.busy_ns), int(Provenance.BOUND)
+    return round(share.held_ns * head.part), head.provenance
 
 
 def _follows(row: Any) -> bool:

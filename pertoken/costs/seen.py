@@ -169,13 +169,15 @@ def _by_epoch(parts: Iterable[Rows]) -> dict[int, Mapping[str, Any]]:
 
 
 def _added(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Sums by name; one that is NULL in all parts is None."""
+    """Sums by name, of a provenance the worst; one that is NULL in all parts is None."""
     if len(parts) < 2:
         return parts[0] if parts else _NONE
     together: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
-            if name != "epoch_id" and value is not None:
+            if name == "busy_provenance" and value is not None:
+                together[name] = max(together.get(name, value), value)
+            elif name != "epoch_id" and value is not None:
                 together[name] = together.get(name, 0) + value
     return together
 

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
+from pertoken.provenance import Provenance
 from pertoken.store import quarantine
 from pertoken.store import telemetry as t
 from pertoken.store.dirty import Mark, mark, marked, unmark
@@ -45,9 +46,25 @@ class _Rollup:
     """Minute columns that are not the plain sum (or count) of a sample's column."""
 
 
+def busy_ms(columns: Any) -> Any:
+    """The most that a row can have been busy: all of its observed time where the engine worked but exposes no time."""
+    return func.coalesce(columns.busy_ms, case((columns.busy_provenance.is_not(None), columns.observed_ms)))
+
+
+def busy_sum(columns: Any) -> Any:
+    """The sum of `busy_ms` over rows; NULL where it is known of none of them."""
+    return case((func.count(columns.busy_ms) > literal_column("0"), func.sum(busy_ms(columns))))
+
+
+def busy_provenance(columns: Any) -> Any:
+    """How the `busy_ms` of a row is known. Rows from before that column was there hold upper bounds."""
+    bound: Any = literal_column(str(int(Provenance.BOUND)))
+    return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))
+
+
 _ONE: Any = literal_column("1")
 _SERVED = t.deployment_sample.c
-_BUSY: Any = func.coalesce(_SERVED.busy_ms, 0)
+_BUSY: Any = func.coalesce(busy_ms(_SERVED), 0)
 ROLLUPS = (
     _Rollup(
         "device",
@@ -78,6 +95,8 @@ ROLLUPS = (
                 )
             ),
             "whole_provenance": func.max(_SERVED.whole_provenance),
+            "busy_ms": busy_sum(_SERVED),
+            "busy_provenance": func.max(busy_provenance(_SERVED)),
         },
     ),
     _Rollup(
@@ -265,6 +284,8 @@ def _aggregate(rollup: _Rollup, name: str, source: Table, seconds: int) -> Any:
         if gauge:
             # NULL is as many as there are samples, in the row and in the sum.
             return func.nullif(func.sum(func.coalesce(source.c[name], source.c.samples)), func.sum(source.c.samples))
+        if name in ("busy_ms", "busy_provenance") and rollup.name == "deployment":
+            return busy_sum(source.c) if name == "busy_ms" else func.max(busy_provenance(source.c))
         return func.max(source.c[name]) if name.endswith("provenance") else func.sum(source.c[name])
     if name in rollup.special:
         return rollup.special[name]

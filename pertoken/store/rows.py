@@ -156,7 +156,8 @@ class AgentSample:
 class DeploymentSample:
     """What one epoch served since its row before. `complete` is False if it counted what nobody saw.
 
-    `whole_provenance` is set by the store (`store.shares`).
+    `whole_provenance` is set by the store (`store.shares`). `busy_provenance` is a `Provenance`: `BOUND` where
+    `busy_ms` is an upper bound, and where the engine worked but exposes no time (`busy_ms` is None then).
     """
 
     epoch_id: int
@@ -175,6 +176,7 @@ class DeploymentSample:
     waiting_1e2: int | None = None
     kv_use_1e4: int | None = None
     whole_provenance: int | None = None
+    busy_provenance: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Table, and_, func, select
 
 from pertoken.store import telemetry as t
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.rollup import HOUR, MINUTE, busy_provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,10 @@ def stretches(start: int, end: int, changes: Collection[int], *, under_way: bool
 
 
 def column(table: Table, name: str) -> Any:
-    """A column of a roll-up; how many samples had a gauge is said also where that is NULL: as many as there are."""
+    """A column of a roll-up, with what NULL stands for in it: in the count of a gauge's samples all samples, in
+    `busy_provenance` what `rollup.busy_provenance` explains."""
+    if name == "busy_provenance":
+        return busy_provenance(table.c).label(name)
     of = table.c[name]
     counted = name.endswith("_n") and of.nullable
     return func.coalesce(of, table.c.samples).label(name) if counted else of

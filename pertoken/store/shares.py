@@ -53,7 +53,10 @@ def _whole(sample: DeploymentSample, shares: Sequence[DeviceShare], devices: Seq
         return None
     told = {(each.ts, each.duration_ms, each.busy_ms, int(each.provenance)) for each in shares}
     ts, duration_ms, busy_ms, provenance = next(iter(told))
-    same = (ts, duration_ms, busy_ms) == (sample.ts, sample.duration_ms, min(sample.busy_ms or 0, sample.duration_ms))
+    at_most_ms = sample.busy_ms or 0
+    if sample.busy_ms is None and sample.busy_provenance is not None:
+        at_most_ms = sample.observed_ms
+    same = (ts, duration_ms, busy_ms) == (sample.ts, sample.duration_ms, min(at_most_ms, sample.duration_ms))
     return provenance if len(told) == 1 and same else None
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.rollup import HOUR, MINUTE, busy_sum
 from pertoken.store.segments import Segments, between, column
 
 _ROLLUPS = {
@@ -77,9 +77,16 @@ def _sums(dialect: str, rollup: str, lengths: tuple[int, ...]) -> Select[Any]:
     keys = [each.name for each in table.primary_key if each.name != "ts"]
     values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
     rows = _rows(dialect, rollup, lengths, (*keys, *values)).c
-    return select(*(rows[key] for key in keys), *(_sum(rows[name]).label(name) for name in values)).group_by(
+    return select(*(rows[key] for key in keys), *(_total(rows, name).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
     )
+
+
+def _total(rows: Any, name: str) -> Any:
+    """The sum of a column; of a provenance the worst."""
+    if name == "busy_ms":
+        return cast(busy_sum(rows), BigInteger)
+    return func.max(rows[name]) if name.endswith("provenance") else _sum(rows[name])
 
 
 def _sum(column: Any) -> Any:

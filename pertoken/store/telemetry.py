@@ -197,6 +197,9 @@ deployment_sample = _table(
     # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
     # row in `device_share`. NULL: its shares are there.
     Column("whole_provenance", SmallInteger),
+    # BOUND: busy_ms is an upper bound, or NULL since the engine exposes no time (at most observed_ms). NULL beside a
+    # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.rollup.busy_provenance`).
+    Column("busy_provenance", SmallInteger),
 )
 OTHER = 0
 """`epoch_id` of foreign work in `device_share`."""
@@ -396,6 +399,7 @@ deployment_rollup = _rollup(
         "whole_ms",
         "whole_busy_ms",
         "whole_provenance",
+        "busy_provenance",  # the worst one
     ),
 )
 share_rollup = _rollup(

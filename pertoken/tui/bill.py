@@ -9,12 +9,16 @@ PARTS = ("busy", "idle", "other", "unallocated")
 
 
 def bill_sentence(report: FleetReport) -> str:
-    """`Paid in 1h: $8.00 = busy $3.00 + idle $2.00 + ...`, adding up as it is read."""
+    """`Paid in 1h: $8.00 = busy $3.00 + idle $2.00 + ...`, which adds up as written.
+
+    Where busy time is an upper bound, it is `busy ≤ $3.00 + idle ≥ $2.00`.
+    """
     window = format_duration(report.window_s)
     if report.bill is None:
         return f"Paid in {window}: not known, since no device has a price yet."
     paid, parts = usd_parts(report.bill.paid, _amounts(report.bill))
-    split = " + ".join(f"{name} {text}" for name, text in zip(PARTS, parts, strict=True))
+    sign = {"busy": "≤ ", "idle": "≥ "} if report.bill.busy_is_bound else {}
+    split = " + ".join(f"{name} {sign.get(name, '')}{text}" for name, text in zip(PARTS, parts, strict=True))
     return f"Paid in {window}: {paid} = {split}"
 
 

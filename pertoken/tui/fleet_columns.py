@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column
-from pertoken.tui.words import UNKNOWN, ago, literal, number, percent, seconds, sparkline, watts
+from pertoken.tui.words import UNKNOWN, ago, at_most, literal, number, percent, seconds, sparkline, watts
 from pertoken.units import format_bytes, format_count, format_duration, format_usd
 
 Line = DeploymentLine | DeviceLine | HostLine
@@ -34,6 +34,11 @@ def usd_per_mtok(line: DeploymentLine) -> str:
     return format_usd(line.nano_usd_per_mtok) + ("*" if line.incomplete and line.nano_usd_per_mtok else "")
 
 
+def busy_share(line: DeploymentLine) -> str:
+    """How busy its engine was; `≤12%` where that is an upper bound."""
+    return (at_most if line.busy_is_bound else percent)(line.busy)
+
+
 def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
     """Deployments; state and coverage only show up where they are worth a word."""
     window, stale = format_duration(report.window_s), staleness(report)
@@ -42,7 +47,7 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
         Column("state", lambda line: _state(stale, line), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
         Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
-        Column("busy", lambda line: percent(line.busy), 4, lambda line: line.busy),
+        Column("busy", busy_share, 4, lambda line: line.busy),
         Column("run/wait", _queue, 6, lambda line: line.running_now),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
         Column(f"tok/s in {window}", lambda line: sparkline(line.spark, SPARK_CELLS), 8),

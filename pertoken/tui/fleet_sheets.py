@@ -6,6 +6,7 @@ from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column, L
 from pertoken.tui.fleet_columns import (
+    busy_share,
     device_columns,
     host_columns,
     label,
@@ -17,6 +18,7 @@ from pertoken.tui.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.words import (
     UNKNOWN,
     ago,
+    at_least,
     bytes_per_s,
     celsius,
     literal,
@@ -63,13 +65,13 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
                 ("generated tokens", format_count(line.generated_tokens)),
                 ("prompt tokens", format_count(line.prompt_tokens)),
                 ("of them cached", format_count(line.cached_tokens)),
-                ("busy", percent(line.busy)),
+                ("busy", busy_share(line)),
                 ("TTFT p95", seconds(line.ttft_p95_s)),
                 ("TPOT p50", seconds(line.tpot_p50_s)),
                 ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (a gap was not observed)"),
             ),
         ),
-        Section("What its engine counts", _counted(line.counts)),
+        Section("What its engine counts", _counted(line.counts, busy_is_bound=line.busy_is_bound)),
         Section(
             "Now",
             (
@@ -84,7 +86,7 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
     )
 
 
-def _counted(counts: EngineCounts) -> tuple[Fact, ...]:
+def _counted(counts: EngineCounts, *, busy_is_bound: bool) -> tuple[Fact, ...]:
     """What it counts beside tokens, as far as it does."""
     accepted = counts.spec_acceptance_length
     asleep = format_duration(counts.asleep_ms / 1000) if counts.asleep_ms else None
@@ -95,15 +97,19 @@ def _counted(counts: EngineCounts) -> tuple[Fact, ...]:
         ("prefix cache hits", percent(counts.prefix_hit_rate) if counts.prefix_hit_rate is not None else ""),
         ("drafts accepted", percent(counts.spec_acceptance_rate) if counts.spec_acceptance_rate is not None else ""),
         ("acceptance length", f"{accepted:.2f} tokens per step" if accepted is not None else ""),
-        ("MFU while busy", _utilization(counts.mfu)),
-        ("MBU while busy", _utilization(counts.mbu)),
+        ("MFU while busy", _utilization(counts.mfu, busy_is_bound=busy_is_bound)),
+        ("MBU while busy", _utilization(counts.mbu, busy_is_bound=busy_is_bound)),
         ("asleep", asleep or ""),
     )
     return tuple((name, text) for name, text in facts if text)
 
 
-def _utilization(share: float | None) -> str:
-    return "" if share is None else f"{percent(share)}  (by the engine's own estimate, of the catalog's peak)"
+def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
+    if share is None:
+        return ""
+    # The time it is divided by is an upper bound, so the quotient is a lower one.
+    text = (at_least if busy_is_bound else percent)(share)
+    return f"{text}  (by the engine's own estimate, of the catalog's peak)"
 
 
 def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
@@ -197,7 +203,17 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
         f"Its engine counts {words} when a request ends: totals are exact but for requests still running at the two "
         "ends of the window, and rates over less than a few requests lag behind what it does."
     )
-    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()), *((late,) if words else ()))
+    at_most = (
+        "Busy is an upper bound: its engine counts the time of requests, which overlaps where several run together, or "
+        "exposes no time. Busy dollars are an upper bound with it."
+    )
+    return (
+        _heard(report, line),
+        observed,
+        *((unseen,) if line.incomplete else ()),
+        *((late,) if words else ()),
+        *((at_most,) if line.busy_is_bound else ()),
+    )
 
 
 def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:

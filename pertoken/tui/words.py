@@ -30,6 +30,16 @@ def percent(share: float | None) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
 
+def at_most(share: float | None) -> str:
+    """An upper bound of a share of 1: `≤43%`, `≤1%`."""
+    return UNKNOWN if share is None else f"≤{percent(share).removeprefix('<')}"
+
+
+def at_least(share: float | None) -> str:
+    """A lower bound of a share of 1: `≥43%`; `>0%` where `percent` is `<1%`."""
+    return UNKNOWN if share is None else f"≥{percent(share)}".replace("≥<1%", ">0%")
+
+
 def number(value: float | None) -> str:
     """A small mean: `0`, `0.4`, `12`."""
     if value is None:

@@ -51,10 +51,14 @@ def test_the_baseline_stores_who_is_there_and_no_sample() -> None:
 
 
 def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
-    _, tick = run(Readings(probe(), (engine(500, 40),)), Readings(probe(), (engine(530, 60),)))
+    before, after = (
+        replace(each, counters={**each.counters, "prefill_ms": prefill_ms, "decode_ms": decode_ms})
+        for each, prefill_ms, decode_ms in ((engine(500, 40), 900, 70_000), (engine(530, 60), 1_000, 74_000))
+    )
+    _, tick = run(Readings(probe(), (before,)), Readings(probe(), (after,)))
     (row,) = served(tick)
     assert (row.generated_tokens, row.computed_tokens, row.prompt_tokens) == (30, 20, 20)
-    assert (row.complete, row.duration_ms, row.observed_ms, row.busy_ms) == (True, 10_000, 10_000, 10_000)
+    assert (row.complete, row.duration_ms, row.observed_ms, row.busy_ms) == (True, 10_000, 10_000, 4_100)
 
 
 def test_other_counters_that_grew_are_rows_of_their_own_and_requests_are_told_by_how_they_ended() -> None:

@@ -63,3 +63,31 @@ def test_apportioning_nothing_to_nobody_is_refused() -> None:
         apportion(1, [])
     with pytest.raises(ValueError, match="weights"):
         apportion(1, [1, -1])
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator", "quotient"),
+    [
+        *((0, 7, 0), (1, 3, 0), (2, 3, 1), (7, 7, 1)),
+        *((1, 2, 1), (3, 2, 2), (5, 2, 3), (4, 10, 0), (5, 10, 1), (6, 10, 1), (15, 10, 2)),
+        *((10**30 + 1, 2, 5 * 10**29 + 1), (10**30 - 1, 2, 5 * 10**29)),
+    ],
+)
+def test_a_quotient_is_rounded_to_the_nearest_and_halves_go_up(numerator: int, denominator: int, quotient: int) -> None:
+    assert divide(numerator, denominator) == quotient
+
+
+@given(st.integers(0, 10**30), st.integers(1, 10**15))
+def test_a_quotient_is_never_further_off_than_a_half(numerator: int, denominator: int) -> None:
+    twice = 2 * (divide(numerator, denominator) * denominator - numerator)
+    assert -denominator < twice <= denominator
+
+
+def test_a_device_that_two_held_is_paid_by_both_for_what_each_held() -> None:
+    ms = 10**6
+    part = allocate(
+        DeviceTime(60_000, (Share(7, 40_000 * ms, 10_000 * ms), Share(8, 20_000 * ms, 30_000 * ms))), 3_600_000
+    )
+    # The second cannot have been busy for longer than it held the device.
+    assert (part.busy, part.idle) == ({7: 10_000, 8: 20_000}, {7: 30_000, 8: 0})
+    assert (part.other, part.unallocated) == (0, 0)

@@ -79,7 +79,12 @@ def serving(tick: int, meeting: str = MEETING) -> EngineReading:
         served_model="llama",
         model_path=MODEL,
         knobs={**HEAD.knobs, "rendezvous": meeting},
-        counters={"prompt_tokens": 200 * done, "cached_tokens": 0, "generated_tokens": 100 * done},
+        counters={
+            "prompt_tokens": 200 * done,
+            "cached_tokens": 0,
+            "generated_tokens": 100 * done,
+            "engine_ms": 10_000 * done,
+        },
         gauges={"running": 0.0},
     )
 
@@ -133,12 +138,25 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     # Ranks that follow are busy while their head is: half of the time, as its own devices.
     assert report.bill.busy == pytest.approx(report.bill.paid / 2)
     assert report.bill.paid == report.bill.busy + report.bill.idle + report.bill.other + report.bill.unallocated
+    assert (line.busy_is_bound, report.bill.busy_is_bound) == (False, False)  # nor are its followers', as it is known
     assert not [gap for gap in report.missing if gap.metric == "rendezvous"]
     assert {device.held_by for device in report.devices if device.kind == "gpu"} == {("llama",)}
     gathered = gather(open_store(where), load_market(), 3600, END)
     (now,) = gathered.fleet.deployments
     assert (now.replicas, len(now.device_ids), now.n_devices) == (1, 4, 4)
     assert all(each.deployment_ids == (now.deployment_id,) for each in gathered.fleet.devices if "H100" in each.name)
+
+
+def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: Place) -> None:
+    probe, readings = head()
+    by_requests = [
+        replace(each, counters={("decode_ms" if word == "engine_ms" else word): n for word, n in each.counters.items()})
+        for each in readings
+    ]
+    report = recorded(where, (probe, by_requests), (probe_of(2, 200), [following()] * (TICKS + 1)))
+    assert report.bill is not None
+    assert report.bill.busy == pytest.approx(report.bill.paid / 2)
+    assert report.bill.busy_is_bound
 
 
 def test_workers_that_do_not_know_their_model_join_by_where_they_meet(where: Place) -> None:
@@ -166,6 +184,7 @@ def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_nev
     assert report.bill is not None
     assert report.bill.unallocated == 0
     assert report.bill.busy == pytest.approx(report.bill.paid * 3 / 4)
+    assert (alone.busy_is_bound, report.bill.busy_is_bound) == (True, True)
 
 
 def test_of_two_heads_that_could_be_theirs_none_is_guessed(where: Place) -> None:

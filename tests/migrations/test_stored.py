@@ -77,6 +77,9 @@ def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: P
     assert [fault for fault in verify(old) if fault is not None] == []
     report = fleet_report(open_store(old), 600, END)
     assert report.deployments[0].nano_usd_per_mtok
+    # Its busy time is that of whole ticks.
+    assert report.deployments[0].busy and report.deployments[0].busy_is_bound
+    assert report.bill is not None and report.bill.busy_is_bound
 
 
 def test_seals_of_each_owner_become_one_that_still_knows_what_was_damaged_before(tmp_path: Path) -> None:

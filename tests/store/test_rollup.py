@@ -139,3 +139,42 @@ def test_hours_wait_with_their_marks_while_only_minutes_are_made(where: Place) -
         writer.roll_up()
         assert [row.samples for row in rows(writer, t.device_rollup[3600])] == [2]
         assert rows(writer, t.dirty) == []
+
+
+def served(ts: int, busy_ms: int | None, provenance: Provenance | None, epoch_id: int = 11) -> DeploymentSample:
+    known = None if provenance is None else int(provenance)
+    return DeploymentSample(epoch_id, ts, 10_000, 10_000, True, busy_ms, busy_provenance=known)
+
+
+MEASURED, BOUND, BEFORE = Provenance.COUNTER, Provenance.BOUND, None
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([(4_000, MEASURED), (0, MEASURED)], (4_000, MEASURED)),
+        ([(4_000, MEASURED), (1_000, BOUND), (0, MEASURED)], (5_000, BOUND)),
+        # Rows from before busy time had a provenance: a whole tick if anything ran in it.
+        ([(10_000, BEFORE), (0, BEFORE)], (10_000, BOUND)),
+        ([(10_000, BEFORE), (4_000, MEASURED)], (14_000, BOUND)),
+        ([(0, BEFORE)], (0, None)),
+        # An engine that worked but exposes no time worked for at most as long as it was observed.
+        ([(0, MEASURED), (None, BOUND)], (10_000, BOUND)),
+        ([(None, BOUND), (None, BOUND)], (None, BOUND)),
+    ],
+    ids=["measured", "one bound", "all before", "some before", "idle before", "one unknown", "all unknown"],
+)
+def test_busy_time_of_a_bucket_is_as_uncertain_as_the_worst_of_it(
+    where: Place,
+    samples: list[tuple[int | None, Provenance | None]],
+    expected: tuple[int | None, Provenance | None],
+) -> None:
+    with Writer(where) as writer:
+        for n, (busy_ms, provenance) in enumerate(samples):
+            writer.commit(tick(60 * n + 10, served(60 * n + 10, busy_ms, provenance)))
+            writer.commit(tick(1810 + 10 * n, served(1810 + 10 * n, busy_ms, provenance, epoch_id=12)))
+        writer.roll_up()
+        hours = rows(writer, t.deployment_rollup[3600])
+        minute = rows(writer, t.deployment_rollup[60])[-1]
+    assert [(row.busy_ms, row.busy_provenance) for row in hours] == [expected, expected]
+    assert (minute.epoch_id, minute.busy_ms, minute.busy_provenance) == (12, *expected)

@@ -7,6 +7,8 @@ from pertoken.costs.lines import Bill
 from pertoken.tui.bill import bar_cells
 from pertoken.tui.words import (
     ago,
+    at_least,
+    at_most,
     literal,
     literal_lines,
     number,
@@ -32,6 +34,11 @@ def test_unknown_is_a_dash_and_zero_is_zero() -> None:
 
 def test_a_share_too_small_to_round_is_not_nothing() -> None:
     assert percent(0.001) == "<1%"
+
+
+def test_a_bound_of_a_share_says_so_even_where_it_is_too_small_to_round() -> None:
+    assert (at_most(0.123), at_most(0.001), at_most(1.0), at_most(None)) == ("≤12%", "≤1%", "≤100%", "–")
+    assert (at_least(0.123), at_least(0.001), at_least(None)) == ("≥12%", ">0%", "–")
 
 
 def test_ages_and_latencies_read_naturally() -> None:

@@ -8,7 +8,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import TypeVar
 
-from pertoken.agent.page import Labels, Page
+from pertoken.agent.engines.words import TIME
+from pertoken.agent.page import Labels, Page, PageError
 from pertoken.agent.readings import Gap, HistogramReading
 
 _M = TypeVar("_M", bound="Metric")
@@ -18,6 +19,8 @@ Ask = Callable[[str], object]
 
 PROCESS_START = "process_start_time_seconds"
 """Gauge that servers of one process show by `prometheus_client` and its like: Unix time by their own clock."""
+MILLISECOND = 1e-3
+"""`Counter.unit` of seconds that are counted in milliseconds."""
 TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 
 
@@ -140,6 +143,14 @@ class Adapter:
     """Its page may count for several models, each with series of its own: each is an engine to us."""
 
     @property
+    def no_time(self) -> Gap | None:
+        """Why its busy time is unknown, where it counts no time."""
+        if any(metric.word in TIME for metric in self.counters):
+            return None
+        remedy = self.no_tokens.remedy if self.no_tokens else None
+        return Gap("busy", "missing", f"{self.kind} exposes no time that its engine worked", remedy)
+
+    @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
         return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
@@ -152,7 +163,12 @@ class Adapter:
         words = page.layout.once(self, lambda: self._words(page))
         counters: dict[str, int] = {}
         for metric, name, series in words.counters:
-            counts = page.counter(name, metric.unit)
+            try:
+                counts = page.counter(name, metric.unit)
+            except PageError:
+                if metric.word not in TIME:
+                    raise
+                continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
             for key, copies in series.items():
                 counters[key] = max((counts[each] for each in copies), default=0)
         gauges: dict[str, float] = {}

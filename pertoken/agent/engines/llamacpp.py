@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from pertoken.agent.engines.adapter import (
+    MILLISECOND,
     Adapter,
     Ask,
     Counter,
@@ -63,6 +64,9 @@ ADAPTER = Adapter(
         Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
         Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
         Counter("generated_tokens", ("llamacpp:tokens_predicted_total",)),
+        Counter("prefill_ms", ("llamacpp:prompt_seconds_total",), unit=MILLISECOND),
+        Counter("decode_ms", ("llamacpp:tokens_predicted_seconds_total",), unit=MILLISECOND),
+        Counter("steps", ("llamacpp:n_decode_total",)),
         Counter("spec_drafts", ("llamacpp:spec_decode_num_drafts_total",)),
         Counter("spec_draft_tokens", ("llamacpp:spec_decode_num_draft_tokens_total",)),
         Counter("spec_accepted_tokens", ("llamacpp:spec_decode_num_accepted_tokens_total",)),
@@ -71,6 +75,7 @@ ADAPTER = Adapter(
         Gauge("running", ("llamacpp:requests_processing",)),
         Gauge("waiting", ("llamacpp:requests_deferred",)),
         Gauge("kv_use", ("llamacpp:kv_cache_usage_ratio",), combine=max),
+        Gauge("requests_per_step", ("llamacpp:n_busy_slots_per_decode",)),
     ),
     at_finish=frozenset({"generated_tokens"}),
     model_label=None,

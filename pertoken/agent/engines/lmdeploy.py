@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from pertoken.agent.engines.adapter import (
+    MILLISECOND,
     Adapter,
     Ask,
     Counter,
@@ -41,6 +42,8 @@ ADAPTER = Adapter(
         Counter("cached_tokens", ("lmdeploy:cached_tokens_total",)),
         Counter("generated_tokens", ("lmdeploy:generation_tokens_total",)),
         Counter("requests_finished", ("lmdeploy:request_success_total",), reason="finished_reason"),
+        Counter("prefill_ms", ("lmdeploy:request_prefill_time_seconds_sum",), unit=MILLISECOND),
+        Counter("decode_ms", ("lmdeploy:request_decode_time_seconds_sum",), unit=MILLISECOND),
         Counter("spec_drafts", ("lmdeploy:spec_decode_num_drafts_total",)),
         Counter("spec_draft_tokens", ("lmdeploy:spec_decode_num_draft_tokens_total",)),
         Counter("spec_accepted_tokens", ("lmdeploy:spec_decode_num_accepted_tokens_total",)),

@@ -171,7 +171,7 @@ class EngineReader:
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
     def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
-        never = (self._adapter.no_tokens,) if self._adapter.no_tokens else ()
+        never = tuple(gap for gap in (self._adapter.no_tokens, self._adapter.no_time) if gap is not None)
         unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
         return (*never, *unread, *_late(self._adapter))
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapter import (
+    MILLISECOND,
     TOKENS,
     Adapter,
     Ask,
@@ -76,6 +77,17 @@ ADAPTER = Adapter(
         Counter("prompt_tokens", ("sglang:prompt_tokens_total",), elsewhere=_DECODE_HALF),
         Counter("cached_tokens", ("sglang:cached_tokens_total",), elsewhere=_DECODE_HALF),
         Counter("generated_tokens", ("sglang:generation_tokens_total",), elsewhere=_PREFILL_HALF),
+        Counter(
+            "engine_ms",
+            ("sglang:forward_execution_seconds_total", "sglang:gpu_execution_seconds_total"),
+            unit=MILLISECOND,
+        ),
+        Counter("prefill_ms", ("sglang:time_to_first_token_seconds_sum",), unit=MILLISECOND),
+        Counter(
+            "decode_ms",
+            ("sglang:inter_token_latency_seconds_sum", "sglang:time_per_output_token_seconds_sum"),
+            unit=MILLISECOND,
+        ),
         Counter("requests_finished", ("sglang:num_requests_total",), elsewhere=_PREFILL_HALF),
         Counter("requests_failed", ("sglang:num_aborted_requests_total", "sglang:num_aborted_requests")),
         Counter("preemptions", ("sglang:num_retracted_requests_total",)),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from pertoken.agent.engines.adapter import (
+    MILLISECOND,
     TOKENS,
     Adapter,
     Ask,
@@ -56,6 +57,8 @@ ADAPTER = Adapter(
     counters=(
         Counter("prompt_tokens", ("tgi_request_input_length_sum",)),
         Counter("generated_tokens", ("tgi_request_generated_tokens_sum",)),
+        # Durations of whole batches, which the router runs one after the other.
+        Counter("engine_ms", ("tgi_batch_inference_duration_sum",), unit=MILLISECOND),
         Counter("requests_finished", ("tgi_request_success",)),
         Counter("requests_failed", ("tgi_request_failure",), reason="err"),
         Counter("spec_accepted_tokens", ("tgi_request_skipped_tokens_sum",)),

@@ -31,6 +31,8 @@ ADAPTER = Adapter(
     metrics_off="start tritonserver without --allow-metrics=false, with a TensorRT-LLM model",
     recognises=_recognises,
     counters=(
+        # Summed over requests, both phases in one; requests that run together overlap.
+        Counter("decode_ms", ("nv_inference_compute_infer_duration_us",), where=(_BACKEND,), unit=1000),
         Counter("requests_finished", ("nv_inference_request_success",), where=(_BACKEND,)),
         Counter("requests_failed", ("nv_inference_request_failure",), where=(_BACKEND,), reason="reason"),
     ),

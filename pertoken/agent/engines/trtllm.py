@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapter import (
+    MILLISECOND,
     TOKENS,
     Adapter,
     Ask,
@@ -74,6 +75,8 @@ ADAPTER = Adapter(
         Counter("prompt_tokens", ("trtllm_prompt_tokens_total",)),
         Counter("cached_tokens", ("trtllm_prompt_cached_tokens_total",)),
         Counter("generated_tokens", ("trtllm_generation_tokens_total",)),
+        Counter("prefill_ms", ("trtllm_request_prefill_time_seconds_sum",), unit=MILLISECOND),
+        Counter("decode_ms", ("trtllm_request_decode_time_seconds_sum",), unit=MILLISECOND),
         Counter("requests_finished", ("trtllm_request_success_total",), reason="finished_reason"),
         Counter("requests_failed", ("trtllm_request_error_total",), reason="http_code"),
         Counter("spec_draft_tokens", ("trtllm_spec_decode_num_draft_tokens_total",)),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapter import (
+    MILLISECOND,
     Adapter,
     Ask,
     Counter,
@@ -102,6 +103,17 @@ ADAPTER = Adapter(
         Counter("preemptions", ("vllm:num_preemptions_total",)),
         Counter("prefix_queries", ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")),
         Counter("prefix_hits", ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")),
+        Counter(
+            "prefill_ms",
+            ("vllm:request_prefill_time_seconds_sum", "vllm:time_to_first_token_seconds_sum"),
+            unit=MILLISECOND,
+        ),
+        Counter(
+            "decode_ms",
+            ("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
+            unit=MILLISECOND,
+        ),
+        Counter("steps", ("vllm:iteration_tokens_total_count",)),
         Counter("spec_drafts", ("vllm:spec_decode_num_drafts_total",)),
         Counter("spec_draft_tokens", ("vllm:spec_decode_num_draft_tokens_total",)),
         Counter("spec_accepted_tokens", ("vllm:spec_decode_num_accepted_tokens_total",)),

@@ -26,11 +26,20 @@ COUNTED: Mapping[str, str] = {
 }
 """Counters that are metrics of `engine_counter_sample`, beside `WORD{reason="..."}` of requests."""
 
+TIME: Mapping[str, str] = {
+    "engine_ms": "time in which the engine computed, milliseconds",
+    "prefill_ms": "time of requests in prefill, milliseconds; requests that run together overlap",
+    "decode_ms": "time of requests in decode, milliseconds; requests that run together overlap",
+    "steps": "steps of the engine; each gives every running request a token, or more with speculation",
+}
+"""Counters from which busy time is computed (`agent.busy`). They are not stored as samples."""
+
 GAUGES: Mapping[str, str] = {
     "running": "requests in the running batch",
     "waiting": "requests in the queue",
     "kv_use": "share of the KV cache in use, 0 to 1",
     "awake": "1, or 0 while the engine sleeps",
+    "requests_per_step": "mean number of requests in a step since the engine started",
 }
 
 HISTOGRAMS: Mapping[str, str] = {

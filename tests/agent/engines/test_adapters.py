@@ -25,6 +25,9 @@ def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> N
         "gflop_per_gpu": 0,
         "read_mb_per_gpu": 0,
         "write_mb_per_gpu": 0,
+        "prefill_ms": 851,
+        "decode_ms": 14_524,
+        "steps": 327,
     }
 
 
@@ -71,6 +74,7 @@ def test_older_names_of_vllm_mean_the_same() -> None:
         "preemptions": 0,
         "prefix_queries": 700,
         "prefix_hits": 200,
+        "decode_ms": 800,
     }
     assert old.gauges == {"running": 3, "waiting": 1, "kv_use": 0.25}
     tpot = histograms("vllm", "vllm-0.9-older-names")['tpot_s{engine="0",model_name="tiny-llama"}']
@@ -88,6 +92,9 @@ def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
         "cached_tokens": 49879,
         "computed_tokens": 8283,
         "generated_tokens": 86695,
+        "prefill_ms": 698,
+        "decode_ms": 82_790,
+        "steps": 21_979,
         **dict.fromkeys(("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"), 0),
     }
     assert growth("llama.cpp", "llama-server-0.5.0dev-ngram-before", "llama-server-0.5.0dev-ngram-after") == {
@@ -95,15 +102,27 @@ def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
         "cached_tokens": 14229,
         "computed_tokens": 2867,
         "generated_tokens": 18855,
+        "prefill_ms": 144,
+        "decode_ms": 14_300,
+        "steps": 5_289,
         **dict.fromkeys(("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"), 0),
     }
-    assert values("llama.cpp", "llamacpp-metrics-during").gauges == {"running": 4, "waiting": 12}
+    assert values("llama.cpp", "llamacpp-metrics-during").gauges == {
+        "running": 4,
+        "waiting": 12,
+        "requests_per_step": 3.76382,
+    }
 
 
 def test_a_counter_that_is_not_a_number_refuses_the_whole_page() -> None:
     body = b'vllm:prompt_tokens_total{engine="0"} 5\nvllm:prompt_tokens_total{engine="1"} NaN\n'
     with pytest.raises(PageError):
         VLLM.read(parse(body, VLLM.wanted))
+
+
+def test_a_time_that_is_not_a_number_leaves_the_tokens_alone() -> None:
+    body = b"vllm:generation_tokens_total 5\nvllm:inter_token_latency_seconds_sum NaN\n"
+    assert VLLM.read(parse(body, VLLM.wanted)).counters == {"generated_tokens": 5}
 
 
 def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it() -> None:

@@ -37,7 +37,7 @@ def told(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
-    assert {each.word for each in adapter.counters} <= {*words.SAMPLE, *words.COUNTED}
+    assert {each.word for each in adapter.counters} <= {*words.SAMPLE, *words.COUNTED, *words.TIME}
     assert {each.word for each in adapter.gauges} <= set(words.GAUGES)
     assert {each.word for each in adapter.histograms} <= set(words.HISTOGRAMS)
     assert adapter.at_finish <= {each.word for each in adapter.counters} | {"cached_tokens"}
@@ -87,6 +87,7 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
         "computed_tokens": 1660,
         "prefix_queries": 0,
         "prefix_hits": 0,
+        "prefill_ms": 11_800,
     }
     seen = values("sglang", name)
     assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
@@ -267,6 +268,7 @@ def test_lmdeploy_is_read_from_what_its_collector_writes() -> None:
     assert {word for word in grown if "{" not in word} == {
         *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"),
         *("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"),
+        *("prefill_ms", "decode_ms"),
     }
     assert set(grown.values()) == {0}
     assert values("lmdeploy", name).gauges == {"running": 0, "waiting": 0, "kv_use": 0}

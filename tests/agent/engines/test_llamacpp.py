@@ -92,7 +92,7 @@ def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
     assert reading.knobs == {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
     shape = {"n_layers": 2, "n_kv_heads": 4, "head_dim": 16}
     assert reading.model_facts == {"params_total": 115_392, "params_active": 115_392, **shape}
-    assert reading.gauges == {"running": 0, "waiting": 0}
+    assert reading.gauges == {"running": 0, "waiting": 0, "requests_per_step": 0}
 
 
 def test_its_epoch_knows_how_it_is_laid_out_on_the_device_it_holds(server: LlamaServer) -> None:

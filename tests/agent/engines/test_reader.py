@@ -288,7 +288,7 @@ def test_ollama_is_asked_each_time_what_it_has_loaded_and_has_no_tokens() -> Non
         third = read_one(reader)
     assert (first.served_model, second.served_model) == ("a", "b")
     assert (first.fault, first.counters) == (None, {})
-    assert [(gap.metric, gap.status) for gap in first.gaps] == [("tokens", "missing")]
+    assert [(gap.metric, gap.status) for gap in first.gaps] == [("tokens", "missing"), ("busy", "missing")]
     assert (third.fault_kind, third.counters) == ("no_model", {})
 
 
@@ -310,7 +310,8 @@ def test_an_engine_that_shows_only_its_page_is_known_by_its_labels(kind: str, pa
         reading = read_one(EngineReader(remote(url, kind), QUICK, processes=nobody))
     assert (reading.fault, reading.served_model) == (None, model)
     gaps = tuple(gap for gap in reading.gaps if gap.status != "late")
-    assert gaps == ((ADAPTERS[kind].no_tokens,) if ADAPTERS[kind].no_tokens else ())
+    never = ADAPTERS[kind].no_tokens, ADAPTERS[kind].no_time
+    assert gaps == tuple(gap for gap in never if gap)
 
 
 def test_tgi_is_known_by_what_it_says_of_itself() -> None:

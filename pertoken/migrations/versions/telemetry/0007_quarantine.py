@@ -1,13 +1,13 @@
 """Buckets whose roll-up cannot be computed
 
-Revision: 0007, after 0005
+Revision: 0007, after 0006
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0007"
-down_revision = "0005"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 
