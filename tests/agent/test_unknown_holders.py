@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from pertoken.advisor.gather import gather
 from pertoken.agent.assemble import Cost, Readings, assemble
+from pertoken.agent.bounds import bounded
 from pertoken.agent.device_rows import device_id_of
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.catalog.market import load_market
@@ -220,3 +221,22 @@ def test_a_process_without_sm_time_makes_the_split_an_assumption_by_memory() -> 
         tick = run((device,), (device,))[1]
         held = {each.epoch_id != 0: (each.share_1e6, each.provenance) for each in shares(tick)[device_id_of("GPU-0")]}
         assert held == expected
+
+
+@pytest.mark.parametrize("assumed", [1, 2])
+def test_a_split_of_one_partition_that_is_assumed_is_assumed_of_the_gpu(assumed: int) -> None:
+    shared = mig(assumed, 428_571, 101, 999)
+    alone = mig(3 - assumed, 428_571, 101)
+    devices = (gpu(0), *sorted((shared, alone)))
+    tick = run(devices, devices)[1]
+    held = {each.epoch_id != 0: each.provenance for each in shares(tick)[device_id_of("GPU-0")]}
+    assert held == {True: Provenance.ASSUMED, False: Provenance.ASSUMED}
+
+
+def test_partitions_that_add_up_to_more_than_their_gpu_are_parts_of_unknown_size() -> None:
+    devices = (gpu(0), mig(1, 600_000, 101), mig(2, 600_000, 999))
+    reading = bounded(probe(*devices), {})
+    assert [device.part_1e6 for device in reading.devices] == [None] * 4
+    tick = run(reading.devices[:-1], reading.devices[:-1])[1]
+    assert device_id_of("GPU-0") not in shares(tick)
+    assert [each.share_1e6 for each in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]
