@@ -54,6 +54,14 @@ def agent(folder: Path, *options: str, **environment: str) -> Iterator[subproces
         log.close()
 
 
+@contextmanager
+def agent_reading(server: Server, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`agent`, past the baseline of a server: it is found in the background, on a busy machine after the first tick."""
+    with agent(folder) as process:
+        until(lambda: process.poll() is not None or known_counters(folder, server), "the server's first page")
+        yield process
+
+
 def scalar(folder: Path, query: Any) -> Any:
     """The one value that answers a query."""
     with open_store(place(str(folder))).read() as connection:
@@ -103,6 +111,13 @@ def last_page(folder: Path, server: Server) -> dict[str, int]:
     found["prompt_tokens"] = found["prompt_tokens"] or found["cached_tokens"] + found["computed_tokens"]
     found["computed_tokens"] = found["prompt_tokens"] - found["cached_tokens"]
     return found
+
+
+def known_counters(folder: Path, server: Server) -> int:
+    """How many counters of this server are known."""
+    engine = t.engine.c
+    query = select(func.count()).join_from(t.counter_state, t.engine, engine.engine_id == t.counter_state.c.owner_id)
+    return int(scalar(folder, query.where(engine.port == server.port)) or 0)
 
 
 def incomplete(folder: Path, server: Server) -> int:

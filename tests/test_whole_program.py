@@ -23,6 +23,7 @@ from tests.load import Load
 from tests.recorded import (
     DEADLINE_S,
     agent,
+    agent_reading,
     epochs,
     incomplete,
     kinds,
@@ -65,7 +66,7 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
     server: LlamaServer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "db"
-    with agent(folder):
+    with agent_reading(server, folder):
         usages = [server.complete([*PROMPT, 70 + n], generated=5 + n) for n in range(6)]
         server.abort([*PROMPT, 99])
         until(lambda: server.counter("requests_processing") == 0, "the aborted request to end")
@@ -103,7 +104,7 @@ def test_an_engine_restarted_under_the_agent_keeps_both_lives_and_marks_what_nob
     server: LlamaServer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "db"
-    with agent(folder):
+    with agent_reading(server, folder):
         server.complete(PROMPT, generated=9)
         first = server.counted()
         until(lambda: totals(folder, server) == first, "the first life's last page")
@@ -122,19 +123,19 @@ def test_an_agent_restarted_under_load_loses_and_doubles_nothing(
     server: LlamaServer, tmp_path: Path, ending: signal.Signals
 ) -> None:
     folder = tmp_path / "db"
-    with agent(folder):
+    with agent_reading(server, folder):
         assert not any(server.counted().values())  # watched from the first token on
     with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)):
-        with agent(folder) as process:
+        with agent_reading(server, folder) as process:
             until(lambda: totals(folder, server)["generated_tokens"] > 200, "a first agent under load")
             process.send_signal(ending)
             process.wait(DEADLINE_S)
         before = server.counted()["generated_tokens"]
         until(lambda: server.counted()["generated_tokens"] > before + 200, "work while no agent looks")
-        with agent(folder):
+        with agent_reading(server, folder):
             seen = newest(folder)
             until(lambda: newest(folder) > seen + 1, "a second agent under load")
-    with agent(folder):
+    with agent_reading(server, folder):
         everything = server.counted()
         until(lambda: last_page(folder, server) == everything, "the last page")
     assert incomplete(folder, server) == 0
@@ -145,7 +146,7 @@ def test_an_engine_killed_and_restarted_under_load_is_counted_by_the_last_page_o
     server: LlamaServer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "db"
-    with agent(folder):
+    with agent_reading(server, folder):
         with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)) as load:
             until(lambda: totals(folder, server)["generated_tokens"] > 500, "a life under load")
             seen, early = newest(folder), server.counted()
@@ -182,7 +183,7 @@ def test_the_screens_show_the_recorded_figures(server: LlamaServer, tmp_path: Pa
     from pertoken.tui.store_source import StoreSource
 
     folder = tmp_path / "db"
-    with agent(folder):
+    with agent_reading(server, folder):
         server.complete(PROMPT, generated=9)
         done = server.counted()
         until(lambda: totals(folder, server) == done, "a tick")

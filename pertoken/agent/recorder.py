@@ -32,8 +32,8 @@ from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
-FIRST_LOOK_S = 0.5
-"""Longest wait for servers to be found, and then to be read, at a start or under new settings."""
+FIRST_LOOK_S = 0.75
+"""Longest wait for servers to be asked what they are, and then to be read, at a start or under new settings."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 

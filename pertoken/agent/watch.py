@@ -30,6 +30,8 @@ MAX_READERS = 64
 """Engines read at the same time; so many may hang before another one has to wait."""
 MAX_QUESTIONS = 16
 """Ports and URLs asked at the same time what they are."""
+LIST_WAIT_S = 5.0
+"""Longest wait for the processes of this host, which no server can hold up."""
 LOOK_WAIT_S = 10.0
 """Longest wait of a look for the ports and URLs it asks. Answers that come later count in the next look."""
 READ_WAIT_S = 0.25
@@ -63,7 +65,7 @@ class Watch:
         self._questions: Questions[Endpoint | str | ScrapeError] = Questions(MAX_QUESTIONS)
         self._lookers = Workers(1, "look")
         self._looking = threading.Lock()
-        self._looked = threading.Event()
+        self._listed, self._looked = threading.Event(), threading.Event()
         self.gaps: tuple[Gap, ...] = ()
 
     @property
@@ -75,17 +77,20 @@ class Watch:
         """Look for servers in the background, unless a look is under way."""
         if self._looking.acquire(blocking=False):
             self._looking.release()
+            self._listed.clear()
             self._looked.clear()
             self._lookers.submit(self._look_and_note)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the look that was started, at most so long."""
+        """Wait for the look that was started: until it knows the host's processes, then `seconds` for those it asks."""
+        self._listed.wait(LIST_WAIT_S)
         self._looked.wait(seconds)
 
     def _look_and_note(self) -> None:
         try:
             self.look()
         finally:
+            self._listed.set()
             self._looked.set()
 
     def look(self) -> tuple[Endpoint, ...]:
@@ -98,6 +103,7 @@ class Watch:
             endpoints, gaps = self._servers(processes, final=False)
             if self._questions.wait(0):
                 self._endpoints = endpoints
+                self._listed.set()
                 self._questions.wait(LOOK_WAIT_S)
                 endpoints, gaps = self._servers(processes, final=True)
                 self._questions.forget()

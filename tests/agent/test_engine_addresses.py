@@ -16,7 +16,7 @@ from pertoken.store.open import open_store
 from pertoken.store.write import Writer
 from tests.agent.values import engine, gpu, memory, moment, probe
 from tests.llama import LlamaServer, write_model
-from tests.recorded import agent, kinds, newest, scalar, until
+from tests.recorded import agent, agent_reading, kinds, newest, scalar, until
 from tests.values import laid
 
 PROMPT = list(range(20, 60))
@@ -50,7 +50,11 @@ def test_servers_on_one_port_of_two_addresses_are_two_engines_with_tokens_of_the
     servers: tuple[LlamaServer, LlamaServer], tmp_path: Path
 ) -> None:
     folder, expected = tmp_path / "db", {servers[0].url: 9, servers[1].url: 21}
+    engines = select(func.count(t.counter_state.c.owner_id.distinct()))
+    engines = engines.join_from(t.counter_state, t.engine, t.engine.c.engine_id == t.counter_state.c.owner_id)
+    engines = engines.where(t.engine.c.port == servers[0].port)
     with agent(folder):
+        until(lambda: scalar(folder, engines) == 2, "the first pages of both")
         for server in servers:
             server.complete(PROMPT, generated=expected[server.url])
         until(lambda: {url: generated(folder, url) for url in expected} == expected, "the tokens of both")
@@ -73,7 +77,7 @@ def test_servers_behind_one_address_are_not_counted_and_said_to_be_several(model
 def test_a_second_server_behind_the_address_of_a_living_one_invents_no_tokens(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "db"
     with LlamaServer(model, shared=True) as one:
-        with agent(folder):
+        with agent_reading(one, folder):
             one.complete(PROMPT, generated=30)
             until(lambda: generated(folder, one.url) == 30, "the tokens of the first")
             with LlamaServer(model, shared=True, port=one.port):

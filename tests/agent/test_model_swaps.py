@@ -18,7 +18,7 @@ from tests.agent.engines.pages import read_one
 from tests.agent.servers import answering, pages
 from tests.agent.values import memory, moment, probe
 from tests.llama import ALIAS, LlamaServer, write_model
-from tests.recorded import agent, until
+from tests.recorded import agent_reading, until
 
 COST = Cost(1, 1, 1, 0)
 LABELLED = {
@@ -97,7 +97,7 @@ def test_a_model_that_only_the_api_names_is_taken_within_seconds_and_the_api_is_
 def test_a_real_server_that_swaps_its_model_in_a_living_process_has_two_deployments(tmp_path: Path) -> None:
     folder, model = tmp_path / "db", write_model(tmp_path / "tiny.gguf")
     other = write_model(tmp_path / "other.gguf", seed=1)
-    with LlamaServer(model) as server, agent(folder):
+    with LlamaServer(model) as server, agent_reading(server, folder):
         pid = server.pid
         server.complete(list(range(20, 60)), generated=30)
         until(lambda: generated(folder, server) == {ALIAS: 30}, "the tokens of the first")
