@@ -19,13 +19,14 @@ from pertoken.agent.notify import notify
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
-from pertoken.errors import BadInput, CorruptStore, PertokenError, StoreError
+from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
 from pertoken.store.aside import set_aside
 from pertoken.store.create import create
 from pertoken.store.open import REVISIONS, explained, revision, writing
 from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rows import Event
+from pertoken.store.schema_check import check_header, check_revision_readable, has_schema
 from pertoken.store.server import shipping_server
 
 if TYPE_CHECKING:
@@ -79,14 +80,19 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
 def migrate(where: Place) -> None:
     """Make the telemetry, or bring it to our schema in a short-lived process: Alembic never stays in this one.
 
-    Raises StoreError.
+    Raises StoreError, CorruptStore for a damaged one.
     """
     if not where.exists("telemetry"):
         create(where)
         return
+    check_header(where)
     with explained(where):
-        if revision(writing(where, "telemetry"), "telemetry") == REVISIONS["telemetry"][-1]:
-            return
+        engine = writing(where, "telemetry")
+        found = revision(engine, "telemetry")
+        with engine.connect() as connection:
+            check_revision_readable(where, connection, found)
+    if found == REVISIONS["telemetry"][-1]:
+        return
     done = subprocess.run(
         [sys.executable, "-m", "pertoken.migrations", "telemetry", str(where.folder)],
         capture_output=True,
@@ -94,7 +100,13 @@ def migrate(where: Place) -> None:
         check=False,
     )
     if done.returncode:
-        raise StoreError(done.stderr.strip() or f"{where}: its schema could not be upgraded")
+        text = done.stderr.strip() or f"{where}: its schema could not be upgraded"
+        with explained(where), engine.connect() as connection:
+            # What names an older revision and has every table of the newest cannot be upgraded, nor was it made so.
+            damaged = done.returncode == CORRUPT_STATUS or (
+                found in REVISIONS["telemetry"] and has_schema(where, connection)
+            )
+        raise (CorruptStore if damaged else StoreError)(text.splitlines()[-1])
 
 
 class _Daemon:

@@ -1,6 +1,7 @@
 """What can be measured on this host, what not and why, and how to switch it on."""
 
 import json
+import os
 import sqlite3
 import time
 from dataclasses import asdict, dataclass
@@ -21,9 +22,12 @@ from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, Place, place
+from pertoken.store.read import first_and_last
 from pertoken.units import format_duration
 
 _QUARANTINED = "all others are computed; it is tried again when its rows change and after an upgrade of pertoken"
+_ROOM_BYTES = 2**20
+"""Less than this is no room for ticks."""
 APART_S = 0.2
 """Between two looks: kernels count CPU time in hundredths of a second, GPUs their activity in tenths."""
 _METRICS = {
@@ -80,7 +84,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )
-    found += _database(place(settings.db, settings.advice))
+    found += _database(place(settings.db, settings.advice), settings)
     where = str(settings.source) if settings.source else "none; defaults and the environment"
     found.append(Finding("settings", where, True, "good"))
     return tuple(found)
@@ -140,7 +144,7 @@ def of_engine(engine: EngineReading) -> list[Finding]:
     return found + [_gap("engine", subject, gap) for gap in engine.gaps if gap.status != "late"]
 
 
-def _database(where: Place) -> list[Finding]:
+def _database(where: Place, settings: Settings) -> list[Finding]:
     found = []
     version = ".".join(map(str, sqlite3.sqlite_version_info))
     if sqlite3.sqlite_version_info < FIXED_WAL_RESET:
@@ -154,16 +158,35 @@ def _database(where: Place) -> list[Finding]:
     try:
         with open_store(where).read() as connection:
             failed = list(quarantine.findings(connection))
+            _, newest_ts = first_and_last(connection)
     except PertokenError as error:
         found.append(Finding("database", str(where), False, str(error), "start one: `pertoken agent`"))
     else:
         found.append(Finding("database", str(where), True, f"readable; {running}"))
+        if owner and newest_ts is not None:
+            found += _stalled(where, settings, time.time() - newest_ts)
         found += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
     for aside in set_aside_before(where) if where.folder else ():
         text = "was damaged and set aside; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
         found.append(Finding("database", str(aside), False, text, remedy))
     return found
+
+
+def _stalled(where: Place, settings: Settings, age_s: float) -> list[Finding]:
+    """What is wrong if an agent runs and its newest tick is this old."""
+    if age_s <= max(60, 5 * settings.agent_interval):
+        return []
+    file, disk = where.file("telemetry"), os.statvfs(where.file("telemetry").parent)
+    cap = settings.store_max_mb
+    if disk.f_bavail * disk.f_frsize < _ROOM_BYTES:
+        why, remedy = "its disk is full", "make room there; what is counted meanwhile goes into the first tick after it"
+    elif cap is not None and file.stat().st_size > cap * 1e6 - _ROOM_BYTES:
+        why, remedy = f"it may take {cap:g} MB and is full", "raise store.max_mb"
+    else:
+        why, remedy = "ticks are not stored", "see the agent's log"
+    text = f"an agent runs and its newest tick is {format_duration(age_s)} old: {why}"
+    return [Finding("database", str(where), False, text, remedy)]
 
 
 def show(findings: tuple[Finding, ...], as_json: bool) -> str:

@@ -24,7 +24,7 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
-from pertoken.errors import CorruptStore, PertokenError, StoreError
+from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
 from pertoken.store.place import Place
 from pertoken.store.rollup import MINUTE
 from pertoken.store.rows import Event
@@ -120,8 +120,14 @@ class Recorder:
             self._faults += 1
             if self._faults == 1:
                 log.error("tick: %s", error)
-        except Exception:
-            log.exception("a tick failed")
+        except Exception as error:
+            limit = limit_reached(error)
+            if limit is None:
+                log.exception("a tick failed")
+                return
+            self._faults += 1
+            if self._faults == 1:
+                log.error("tick: %s", limit)
         finally:
             self._tick_ms = round((time.monotonic() - started) * 1000)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from pertoken.agent.purge_clock import PurgeClock
@@ -19,6 +20,7 @@ from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.room import Ballast, make_room
 from pertoken.store.rows import Event, Tick
 from pertoken.store.verify import Fault, steps, verify
+from pertoken.store.witness import MISSING
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
@@ -58,14 +60,40 @@ class Upkeep:
             text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {told.ts}: the log was cut"
             self._events.append(Event("store_lost", text))
             log.error("%s", text)
+        if writer.unwitnessed:
+            self._report_witness()
+        self._refused = 0
+        """Ticks refused because the disk is full, since `_refused_ts`."""
+        self._refused_ts = 0
 
     def commit(self, tick: Tick) -> None:
-        """Store a tick with what is to be told, making room if there is none. Raises StoreError."""
+        """Store a tick with pending events, making room if there is none. Raises StoreError."""
         with self._lock:
-            told = tuple(self._events)
-        self._with_room(lambda: self._writer.commit(replace(tick, events=(*tick.events, *told)) if told else tick))
+            pending = tuple(self._events)
+        if more := (*pending, *self._gap(tick.ts)):
+            tick = replace(tick, events=(*tick.events, *more))
+        try:
+            self._with_room(lambda: self._writer.commit(tick))
+        except FullStore:
+            self._refused_ts = self._refused_ts if self._refused else tick.ts
+            self._refused += 1
+            raise
+        self._refused = 0
         with self._lock:
-            del self._events[: len(told)]
+            del self._events[: len(pending)]
+
+    def _gap(self, ts: int) -> tuple[Event, ...]:
+        """What to report of ticks that were not stored, once there is room again at `ts`."""
+        if not self._refused:
+            return ()
+        first, now = (f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M:%SZ}" for each in (self._refused_ts, ts))
+        text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {now} were not stored"
+        return (Event("store_full", text, state=f"refused from {first}"),)
+
+    def _report_witness(self) -> None:
+        log.error("%s", MISSING)
+        with self._lock:
+            self._events.append(Event("store_unwitnessed", MISSING))
 
     def roll_up(self, *, hours: bool) -> None:
         """Bring roll-ups up to date, making room if there is none. Raises StoreError."""
@@ -76,7 +104,7 @@ class Upkeep:
                 self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id, state=bucket.rollup))
 
     def after(self, ts: int) -> None:
-        """Do what is due after the tick at `ts`: one step of deleting; each minute ballast, witness and events."""
+        """Do what is due after the tick at `ts`: one step of deleting; once a minute smaller things."""
         purge_ts = self._purge_ts()
         if purge_ts is None:
             self._deleting = iter(())
@@ -89,7 +117,8 @@ class Upkeep:
         self._tell_unshipped()
         if self._minute != ts // MINUTE:
             self._minute = ts // MINUTE
-            self._writer.flush_witness()
+            if self._writer.flush_witness():
+                self._report_witness()
             self._writer.bound_events()
             self._ballast.hold()
 
@@ -125,7 +154,8 @@ class Upkeep:
         try:
             return work()
         except FullStore as error:
-            log.error("%s", error)
+            if not self._refused:  # else it was logged when ticks began to be refused
+                log.error("%s", error)
             gone = make_room(self._writer, self._ballast)
             with self._lock:
                 self._events.append(Event("store_full", f"no room left: {gone} were deleted"))

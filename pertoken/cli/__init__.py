@@ -1,5 +1,7 @@
 """The command line. Commands load what they need when they run, so that `pertoken --help` stays light."""
 
+import os
+import resource
 from typing import Any
 
 import click
@@ -15,18 +17,26 @@ from pertoken.cli.export import export, restore
 from pertoken.cli.prices import prices
 from pertoken.cli.top import top
 from pertoken.cli.up import up
-from pertoken.errors import PertokenError
+from pertoken.errors import PertokenError, limit_reached
 
 
 class _Commands(click.Group):
     """Tells our own errors in one line, and keeps the commands in the order a newcomer meets them."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            # Of numpy's linear algebra, which reserves memory for each of its threads and ends the process without.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
             return super().invoke(ctx)
-        except PertokenError as error:
-            click.echo(f"pertoken: {error}", err=True)
-            ctx.exit(error.exit_code)
+        except (PertokenError, OSError, MemoryError, RuntimeError, ImportError) as error:
+            if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
+                raise  # they are RuntimeErrors
+            told = limit_reached(error) or (error if isinstance(error, PertokenError) else None)
+            if told is None:
+                raise
+            click.echo(f"pertoken: {told}", err=True)
+            ctx.exit(told.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

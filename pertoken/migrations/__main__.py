@@ -2,7 +2,7 @@
 
 import sys
 
-from pertoken.errors import PertokenError
+from pertoken.errors import CORRUPT_STATUS, CorruptStore, PertokenError
 from pertoken.migrations import upgrade
 from pertoken.store.place import place
 
@@ -10,5 +10,8 @@ if __name__ == "__main__":
     group, db = sys.argv[1:]
     try:
         upgrade(place(db), group)
+    except CorruptStore as error:
+        print(error, file=sys.stderr)
+        sys.exit(CORRUPT_STATUS)
     except PertokenError as error:
         sys.exit(str(error))

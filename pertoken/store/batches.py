@@ -35,8 +35,12 @@ class Batches:
         if told is not None and told.seq > self.last.seq:
             # The gap stays in the sequence: who checks it later finds it too.
             self.lost, self.last = (self.last, told), told
+        self.unwitnessed = told is None and newest is not None
+        """Whether there was no witness of the batches found."""
         try:
             self._witness = Witness(place.file("telemetry"))
+            if self.unwitnessed:
+                self._witness.write(self.last)
         except OSError as error:
             raise StoreError(f"{place}: cannot be written: {error.strerror}") from None
 
@@ -74,9 +78,14 @@ class Batches:
             self.last, self._chain = done, chain
             self._witness.write(done)
 
-    def flush(self) -> None:
-        """Let the disk have the witness; called now and then, since no transaction waits for it."""
+    def flush(self) -> bool:
+        """Flush the witness to the disk; called now and then, since no transaction waits for it.
+
+        Returns whether its file had been deleted, and was made again.
+        """
+        restored = self._witness.restore(self.last)
         self._witness.flush()
+        return restored
 
     def close(self) -> None:
         """Leave the witness, flushed."""

@@ -1,5 +1,6 @@
 """Opening a database: readers never write, telemetry has one writer, and a newer schema is refused."""
 
+import os
 import sqlite3
 import weakref
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,10 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from pertoken.errors import CorruptStore, FullStore, StoreError
-from pertoken.store.place import Place
+from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
+from pertoken.store.place import GROUPS, Place
 from pertoken.store.server import not_allowed, without_secret
+from pertoken.store.trouble import trouble
 
 REVISIONS = {
     "telemetry": ("0001", "0002", "0003", "0004", "0005", "0006", "0007"),
@@ -113,15 +115,41 @@ def explained(place: Place) -> Iterator[None]:
         reason = lines[0] if lines else type(error.orig or error).__name__
         if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
             reason += f"; {not_allowed(place.url)}"
+        reason += _unopened(place, error.orig)
         raise _kind_of(error.orig)(f"{place}: {without_secret(reason, place.url)}") from error
     except sqlite3.Error as error:
-        raise _kind_of(error)(f"{place}: {error}") from error
+        raise _kind_of(error)(f"{place}: {error}{_unopened(place, error)}") from error
+    except UnicodeDecodeError as error:  # SQLite's own text of an error may repeat a damaged name
+        raise CorruptStore(f"{place}: holds text that is none: {error}") from error
+
+
+def _unopened(place: Place, error: BaseException | None) -> str:
+    """Why a file cannot be opened or written, to be added to SQLite's message that it cannot.
+
+    Raises LimitReached where this process may open no more files.
+    """
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if place.url is not None or code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        return ""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as limit:
+        raise limit_reached(limit) or limit from None
+    found = (trouble(place.file(group), writing=code == sqlite3.SQLITE_READONLY) for group in GROUPS)
+    why = next(filter(None, found), None)
+    return f": {why}" if why else ""
+
+
+_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+"""Messages about a damaged file that have no result code of their own."""
 
 
 def _kind_of(error: BaseException | None) -> type[StoreError]:
     """What SQLite's result code means for who stores."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptStore
+    if any(text in str(error) for text in _DAMAGE):
         return CorruptStore
     # An I/O error by its own code is a file that cannot grow, or be written to its end: the disk is full.
     grown = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)

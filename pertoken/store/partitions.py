@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 
 from pertoken.store import telemetry as t
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
+from pertoken.store.rows import MAX_EVENTS
 
 DAY = 86_400
 AHEAD_S = 7 * DAY
@@ -129,9 +130,9 @@ def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]
     old = f"FROM telemetry.event WHERE last_ts < {before}"
     if connection.execute(text(f"SELECT EXISTS (SELECT {old})")).scalar():
         yield (f"DELETE {old}",)
-    flooded = f"SELECT host_id FROM telemetry.event GROUP BY host_id HAVING count(*) > {t.MAX_EVENTS}"
+    flooded = f"SELECT host_id FROM telemetry.event GROUP BY host_id HAVING count(*) > {MAX_EVENTS}"
     for (host_id,) in connection.execute(text(flooded)):
-        beyond = f"WHERE host_id = {host_id} ORDER BY last_ts DESC OFFSET {t.MAX_EVENTS}"
+        beyond = f"WHERE host_id = {host_id} ORDER BY last_ts DESC OFFSET {MAX_EVENTS}"
         yield (f"DELETE FROM telemetry.event WHERE event_id IN (SELECT event_id FROM telemetry.event {beyond})",)
 
 

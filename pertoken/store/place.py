@@ -9,8 +9,9 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from pertoken.config import APP, SERVICE_FOLDER
-from pertoken.errors import BadInput, StoreError
+from pertoken.errors import BadInput, StoreError, limit_reached
 from pertoken.store.server import server_url, shown
+from pertoken.store.trouble import trouble
 
 GROUPS = ("telemetry", "advice")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.]*:")
@@ -78,7 +79,10 @@ class AgentLock:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
             fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
-            raise StoreError(f"{self._file.parent}: cannot be written: {error.strerror}; choose another --db") from None
+            if limit := limit_reached(error):
+                raise limit from None
+            why = trouble(self._file, writing=True) or "choose another --db"
+            raise StoreError(f"{self._file.parent}: cannot be written: {error.strerror}; {why}") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

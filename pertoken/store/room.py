@@ -89,7 +89,8 @@ def make_room(writer: Writer, ballast: Ballast) -> str:
         writer.checkpoint()
         ballast.hold()
         return what
-    raise FullStore(f"{writer.place}: the disk is full, and nothing older is left to give up")
+    refused = "nothing older is left to give up: ticks are not stored until there is room"
+    raise FullStore(f"{writer.place}: the disk is full, and {refused}")
 
 
 def _resolution(seconds: int) -> tuple[Sealed, ...]:

@@ -239,6 +239,10 @@ class Capability:
     remedy: str | None = None
 
 
+MAX_EVENTS = 10_000
+"""Events kept of a host, whatever their age: a flood of them must not fill a disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """A change of state of something. A repeat within an hour of the clock raises its count."""

@@ -265,23 +265,15 @@ event = _table(
     _int("subject_id"),
     _text("message", required=True),
 )
-MAX_EVENTS = 10_000
-"""Events kept of a host, whatever their age: a flood of them must not fill a disk."""
 dirty = _table(
     "dirty",
     Column("rollup", Text, primary_key=True),  # name of the roll-up table
     _key("owner_id"),
     _key("ts"),  # start of the bucket
 )
-# Buckets whose roll-up cannot be computed. They are computed again when their rows change, and by another version.
-quarantine = _table(
-    "quarantine",
-    Column("rollup", Text, primary_key=True),  # name of the roll-up table
-    _key("owner_id"),
-    _key("ts"),  # start of the bucket
-    _text("reason", required=True),
-    _text("agent_version", required=True),  # that failed to compute it
-)
+# Buckets whose roll-up cannot be computed, and by which version; keyed like their marks.
+_MARK = (Column("rollup", Text, primary_key=True), _key("owner_id"), _key("ts"))
+quarantine = _table("quarantine", *_MARK, _text("reason", required=True), _text("agent_version", required=True))
 
 # -- shipping to a fleet's server ------------------------------------------------------------------------------
 

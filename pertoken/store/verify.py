@@ -19,7 +19,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import REVISIONS, reading
 from pertoken.store.place import Place
 from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
-from pertoken.store.witness import Acknowledged, acknowledged
+from pertoken.store.witness import MISSING, Acknowledged, acknowledged
 
 STEP_ROWS = 500
 """Rows read in one step: some milliseconds."""
@@ -131,6 +131,8 @@ class _Pass:
                 break
             yield None
         last = Acknowledged(*before[:2]) if before is not None else Acknowledged(0, 0)
+        if told is None and before is not None:
+            yield Fault("telemetry.witness", MISSING)
         if told is not None and told.seq > last.seq:
             missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
             yield Fault(name, missing, None, last.ts or told.ts, told.ts)

@@ -28,8 +28,12 @@ class Witness:
     """The witness of one database file, open for writing by its one writer."""
 
     def __init__(self, database: Path) -> None:
-        """Opened, and made where there is none. Raises OSError."""
-        self._fd = os.open(witness_file(database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        """Open it, and make it where there is none. Raises OSError."""
+        self._file = witness_file(database)
+        self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
     def __enter__(self) -> "Witness":
         return self
@@ -47,6 +51,18 @@ class Witness:
         """Wait until the disk has it. Raises OSError."""
         os.fdatasync(self._fd)
 
+    def restore(self, last: Acknowledged) -> bool:
+        """Make it again if its file was deleted or replaced; return whether it was. Raises OSError."""
+        try:
+            if os.path.samestat(self._file.stat(), os.fstat(self._fd)):
+                return False
+        except FileNotFoundError:
+            pass
+        os.close(self._fd)
+        self._open()
+        self.write(last)
+        return True
+
     def close(self) -> None:
         """Leave it, flushed."""
         try:
@@ -58,6 +74,14 @@ class Witness:
 def witness_file(database: Path) -> Path:
     """Where the witness of a database file is."""
     return database.with_suffix(".witness")
+
+
+MISSING = (
+    "the high-water mark is missing or unreadable, so that a loss of the newest batches could not be noticed. This is "
+    "expected where the database was copied by hand or restored from a backup without it; else find out what deleted "
+    "it. An agent that runs here makes a new one"
+)
+"""What it means that there is no witness beside a database that holds batches."""
 
 
 def acknowledged(database: Path) -> Acknowledged | None:

@@ -20,6 +20,7 @@ from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
 from pertoken.store.quarantine import Bucket
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
+from pertoken.store.schema_check import check_header, check_schema
 from pertoken.store.seal import EVENTS, SAMPLES, Sealed, Seals
 from pertoken.store.tick import TickWriter
 from pertoken.store.witness import Acknowledged
@@ -37,6 +38,8 @@ class Writer:
         Raises StoreError if it cannot be opened or is of another schema, CorruptStore if it is damaged.
         """
         self.place = place
+        if place.url is None:
+            check_header(place)
         with explained(place):
             engine = writing(place, "telemetry")
             check_revision(revision(engine, "telemetry"), "telemetry", place)
@@ -50,6 +53,7 @@ class Writer:
         try:
             if self._dialect == "sqlite":
                 with explained(place):
+                    check_schema(place, self._connection)
                     self._cap(max_bytes)
                 self._batches = Batches(place, self._connection)
             with explained(place), self._connection.begin():
@@ -104,10 +108,17 @@ class Writer:
         self._connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         self._connection.rollback()
 
-    def flush_witness(self) -> None:
-        """Let the disk have the witness; called now and then, since no transaction waits for it."""
-        if self._batches is not None:
-            self._batches.flush()
+    def flush_witness(self) -> bool:
+        """Flush the witness to the disk; called now and then, since no transaction waits for it.
+
+        Returns whether its file had been deleted, and was made again.
+        """
+        return self._batches.flush() if self._batches is not None else False
+
+    @property
+    def unwitnessed(self) -> bool:
+        """Whether there was no witness of the batches found when it was opened."""
+        return self._batches is not None and self._batches.unwitnessed
 
     @property
     def last(self) -> Acknowledged:
@@ -287,7 +298,7 @@ class Writer:
         """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
         return self._delete_events("WHERE last_ts < ?", before)
 
-    def bound_events(self, most: int = t.MAX_EVENTS) -> int:
+    def bound_events(self, most: int = rows.MAX_EVENTS) -> int:
         """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
         with explained(self.place), self._connection.begin():
             seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)

@@ -5,6 +5,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from sqlalchemy import select
 
@@ -18,6 +19,7 @@ from pertoken.store.place import Place, place
 from pertoken.store.seal import HOUR
 from pertoken.store.ship_read import Local
 from pertoken.store.verify import steps, verify
+from pertoken.store.witness import acknowledged, witness_file
 from pertoken.store.write import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick
@@ -113,6 +115,35 @@ def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path
     with Writer(where) as writer:
         Upkeep(where, writer, Settings()).commit(filled_tick(61))
     assert "batches of before are gone" in events(where)["store_lost"]
+
+
+def test_a_high_water_mark_that_is_deleted_is_made_again_with_an_event(tmp_path: Path) -> None:
+    where = filled(tmp_path, 60)
+    witness_file(where.file("telemetry")).unlink()
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        upkeep.commit(filled_tick(61))
+        assert "high-water mark is missing" in events(where)["store_unwitnessed"]
+        witness_file(where.file("telemetry")).unlink()
+        upkeep.after(START + 620)
+        upkeep.commit(filled_tick(62))
+        assert acknowledged(where.file("telemetry")) == writer.last
+    with open_store(where).read() as connection:
+        query = select(t.event.c.count).where(t.event.c.kind == "store_unwitnessed")
+        assert connection.execute(query).scalar() == 2
+
+
+@pytest.mark.parametrize("byte", [18, 24, 47])
+def test_an_agent_sets_a_file_with_a_damaged_header_aside(tmp_path: Path, byte: int) -> None:
+    where = filled(tmp_path / "db", 30)
+    content = bytearray(where.file("telemetry").read_bytes())
+    content[byte] ^= 0x88
+    where.file("telemetry").write_bytes(content)
+    with agent(tmp_path / "db", PERTOKEN_AGENT_DISCOVER="false") as process:
+        pass
+    assert process.returncode == 0
+    assert newest(tmp_path / "db")
+    assert len(set_aside_before(where)) == (0 if byte == 24 else 1)  # 24: a counter of changes
 
 
 def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import Place, place
 from pertoken.store.retention import Ages, purge
-from pertoken.store.rows import Event
+from pertoken.store.rows import MAX_EVENTS, Event
 from pertoken.store.seal import DAY, HOUR
-from pertoken.store.telemetry import MAX_EVENTS
 from pertoken.store.tick import MAX_MESSAGE
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer

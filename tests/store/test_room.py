@@ -5,17 +5,20 @@ import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import func, select
 
 from pertoken.agent.upkeep import Upkeep
+from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store import telemetry as t
 from pertoken.store.open import driver, open_store
-from pertoken.store.place import Place
+from pertoken.store.place import AgentLock, Place
 from pertoken.store.room import BALLAST_BYTES, Ballast, make_room
 from pertoken.store.seal import HOUR
 from pertoken.store.verify import verify
@@ -182,3 +185,41 @@ def test_rows_that_a_wrong_clock_filed_in_the_future_go_before_true_ones(tmp_pat
         assert make_room(writer, Ballast(tmp_path)) == "the oldest ticks"
         writer.commit(filled_tick(800))
     assert [fault for fault in verify(where) if fault is not None] == []
+
+
+def test_once_there_is_room_again_an_event_names_the_ticks_that_were_refused(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    pages = where.file("telemetry").stat().st_size // 4096
+    refused = []
+    with Writer(where, 4096 * (pages + 8)) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        for n in range(1, 350):
+            try:
+                upkeep.commit(filled_tick(n, 4))
+            except FullStore:
+                refused.append(n)
+                if len(refused) == 5:
+                    driver(writer._connection).execute("PRAGMA max_page_count = 100000")
+    first, after = (f"{datetime.fromtimestamp(START + 10 * n, UTC):%H:%M:%SZ}" for n in (refused[0], refused[-1] + 1))
+    with open_store(where).read() as connection:
+        (event,) = connection.execute(select(t.event).where(t.event.c.kind == "store_full")).all()
+    assert "5 ticks" in event.message and first in event.message and after in event.message
+    assert event.ts == START + 10 * (refused[-1] + 1)
+    assert [fault for fault in verify(where) if fault is not None] == []
+
+
+def test_doctor_names_an_agent_whose_ticks_are_not_stored(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        writer.commit(filled_tick(1))
+    lock = AgentLock(tmp_path)
+    lock.acquire()
+    try:
+        done = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path)], env={"PERTOKEN_STORE_MAX_MB": "4"})
+        assert "an agent runs and its newest tick is" in done.output and "see the agent's log" in done.output
+        with where.file("telemetry").open("r+b") as file:
+            file.truncate(4_000_000)
+        done = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path)], env={"PERTOKEN_STORE_MAX_MB": "4"})
+        assert "it may take 4 MB and is full" in done.output and "raise store.max_mb" in done.output
+    finally:
+        lock.release()

@@ -5,13 +5,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pertoken.cli import main
 from pertoken.store.open import driver
 from pertoken.store.place import Place
 from pertoken.store.retention import Ages, purging
 from pertoken.store.seal import SEALED, row_crc
 from pertoken.store.verify import Fault, verify
-from pertoken.store.witness import acknowledged, witness_file
+from pertoken.store.witness import MISSING, acknowledged, witness_file
 from pertoken.store.write import Writer
 from tests.store.filled import START, everything, fill, filled
 from tests.store.flips import flips
@@ -131,7 +133,7 @@ def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_
     assert f"batches {told.seq - 2} to {told.seq} are missing" in [fault.text for fault in faults(where)]
 
 
-def test_a_witness_that_cannot_be_believed_says_nothing(where: Place) -> None:
+def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: Place) -> None:
     file = where.file("telemetry")
     told = acknowledged(file)
     assert told is not None
@@ -139,7 +141,18 @@ def test_a_witness_that_cannot_be_believed_says_nothing(where: Place) -> None:
     text[0] ^= 1
     witness_file(file).write_bytes(text)
     assert acknowledged(file) is None
+    for _ in ("unreadable", "missing"):
+        assert [(fault.table, fault.text, fault.damaged) for fault in faults(where)] == [
+            ("telemetry.witness", MISSING, False)
+        ]
+        witness_file(file).unlink(missing_ok=True)
+    done = CliRunner().invoke(main, ["db", "check", "--db", str(where)])
+    assert done.exit_code == 1 and "high-water mark is missing" in done.output
+    with Writer(where) as writer:
+        assert writer.unwitnessed
     assert faults(where) == []
+    with Writer(where) as writer:
+        assert not writer.unwitnessed
 
 
 def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: Place) -> None:
