@@ -22,14 +22,12 @@ from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError
 from pertoken.store.place import Place
-from pertoken.store.rollup import MINUTE
+from pertoken.store.rollup import MINUTE, ROLL_UP_S
 from pertoken.store.rows import Event
 from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
-ROLL_UP_S = 10
-"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
 class Recorder:

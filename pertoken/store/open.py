@@ -15,7 +15,7 @@ from pertoken.errors import CorruptStore, FullStore, StoreError
 from pertoken.store.place import Place
 from pertoken.store.server import not_allowed, without_secret
 
-REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004"), "advice": ("0001",), "fleet": ("0001",)}
+REVISIONS = {"telemetry": ("0001", "0002", "0003", "0004"), "advice": ("0001", "0002"), "fleet": ("0001",)}
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
 
 _INSUFFICIENT_PRIVILEGE = "42501"

@@ -20,6 +20,8 @@ from pertoken.store.open import driver, upsert
 from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
+ROLL_UP_S = 10
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 Changed = Callable[[Connection, Iterable[Mark]], None]
 """Told, within the transaction, which buckets changed."""
 

@@ -22,6 +22,7 @@ from pertoken.tui.words import (
     literal,
     megahertz,
     number,
+    observed,
     percent,
     seconds,
     sparkline,
@@ -36,6 +37,8 @@ _NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken pric
 def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
     """One deployment: money, tokens, latency, and how far the figures can be trusted."""
     window = format_duration(report.window_s)
+    # Of a host that stopped reporting nothing is known of now.
+    stale = staleness(report)(line)
     return sheet(
         Section("Fault", (literal(line.fault),) if line.fault else ()),
         Section(
@@ -53,7 +56,8 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
                 ("$ per Mtok", f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
                 ("$ per generated Mtok", format_usd(line.nano_usd_per_generated_mtok)),
                 (f"$ in {window}", format_usd(line.nano_usd)),
-                ("$ per hour now", format_usd(line.nano_usd_per_hour)),
+                ("$ per hour, last read" if stale else "$ per hour now", format_usd(line.nano_usd_per_hour)),
+                ("observed", f"{observed(line.coverage)} of its time in the window"),
                 *(() if line.nano_usd is not None else (_no_dollars(report, line),)),
             ),
         ),
@@ -71,7 +75,7 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
         ),
         Section("What its engine counts", _counted(line.counts)),
         Section(
-            "Now",
+            f"When last read, {ago(line.age_s)}" if stale else "Now",
             (
                 ("generated tok/s", format_count(line.generated_tok_s_now)),
                 ("prompt tok/s", format_count(line.prompt_tok_s_now)),
@@ -187,7 +191,7 @@ def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
 
 
 def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
-    observed = f"{percent(line.coverage)} of the window since it first appeared was observed."
+    share = f"{observed(line.coverage)} of the window since it first appeared was observed."
     unseen = (
         "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
         "and $ per Mtok, marked *, is an upper bound."
@@ -197,7 +201,7 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
         f"Its engine counts {words} when a request ends: totals are exact but for requests still running at the two "
         "ends of the window, and rates over less than a few requests lag behind what it does."
     )
-    return (_heard(report, line), observed, *((unseen,) if line.incomplete else ()), *((late,) if words else ()))
+    return (_heard(report, line), share, *((unseen,) if line.incomplete else ()), *((late,) if words else ()))
 
 
 def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:

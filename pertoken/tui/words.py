@@ -30,6 +30,11 @@ def percent(share: float | None) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
 
+def observed(share: float | None) -> str:
+    """How much of a time was observed, rounded down: `62%`; only what lacks nothing is `100%`."""
+    return percent(share if share is None or share < 0.005 else int(share * 100) / 100)
+
+
 def number(value: float | None) -> str:
     """A small mean: `0`, `0.4`, `12`."""
     if value is None:
