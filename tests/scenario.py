@@ -2,6 +2,7 @@
 
 import getpass
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -111,10 +112,12 @@ def seed(
     minutes: int,
     end_ts: int,
     host: str = "",
+    unread: Collection[int] = (),
 ) -> Place:
     """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute).
 
-    `host` names another host than the usual one, with devices and a deployment of its own.
+    `host` names another host than the usual one, with devices and a deployment of its own; `unread` are the minutes,
+    counted from 1, in which the engine's page could not be read.
     """
     where = laid(where)
     of_host = (host,) if host else ()
@@ -141,7 +144,8 @@ def seed(
     )
     with Writer(where) as writer:
         for n in range(1, minutes + 1):
-            writer.commit(_minute(start + 60 * n, n, serving, row, devices, engine, deployment, epoch))
+            tick = _minute(start + 60 * n, n, serving, row, devices, engine, deployment, epoch)
+            writer.commit(_without_page(tick) if n in unread else tick)
         writer.roll_up()
     if usd_per_hour is not None:
         with Book(where).writing() as connection:
@@ -155,6 +159,22 @@ def seed(
                 note=None,
             )
     return where
+
+
+def _without_page(tick: Tick) -> Tick:
+    """The tick as it is when the engine's page could not be read."""
+    nothing = dict.fromkeys(
+        (
+            *("busy_ms", "prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens"),
+            *("requests_finished", "preemptions", "running_1e2", "waiting_1e2", "kv_use_1e4"),
+        )
+    )
+    samples = (
+        replace(each, observed_ms=0, **nothing) if isinstance(each, DeploymentSample) else each
+        for each in tick.samples
+        if not isinstance(each, HistogramSample)
+    )
+    return replace(tick, samples=tuple(samples))
 
 
 def _minute(

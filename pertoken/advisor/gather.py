@@ -92,11 +92,9 @@ class _Gatherer:
     def _price(self, row: Any) -> int | None:
         """Of a part of a device its share of that device's price."""
         payer = row if row.parent_id is None else self.rows.get(row.parent_id)
-        found = self.prices.at(Priced(payer.kind, payer.name, payer.uuid), self.now) if payer else None
+        per_hour = self.prices.rate(Priced(payer.kind, payer.name, payer.uuid), self.now) if payer else None
         share_1e6 = SHARE if row.parent_id is None else row.part_1e6
-        if found is None or share_1e6 is None:
-            return None
-        return found.nano_usd_per_device_hour * share_1e6 // SHARE
+        return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE
 
     def _deployment(self, row: Any, replicas: Mapping[str, int], price: Mapping[int, int | None]) -> Deployment:
         knobs = {name: value for name, value in json.loads(row.knobs).items() if name in KNOBS}

@@ -26,7 +26,7 @@ from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
 from pertoken.store.place import Place
-from pertoken.store.rollup import MINUTE
+from pertoken.store.rollup import MINUTE, ROLL_UP_S
 from pertoken.store.rows import Event
 from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
@@ -34,8 +34,6 @@ from pertoken.store.write import Writer
 log = logging.getLogger("pertoken.agent")
 FIRST_LOOK_S = 0.75
 """Longest wait for servers to be asked what they are, and then to be read, at a start or under new settings."""
-ROLL_UP_S = 10
-"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
 
 class Recorder:

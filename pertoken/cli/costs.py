@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json: bool) -> None:
     """Say what a million tokens cost each model, over hours of the clock (UTC), the one under way included.
 
-    All dollars of the devices that a model held, busy or idle, by its prompt (cached included) and generated tokens. An
-    hour without a price or without tokens has none; an hour in which nothing was recorded is left out.
+    All dollars of the devices that a model held, busy or idle, by its prompt (cached included) and generated tokens,
+    with the share of its time that was observed. An hour without a price or without tokens has none; an hour in which
+    nothing was recorded is left out. Estimated dollars were divided by time at a change of price, since the minutes of
+    the hour were deleted.
     """
     import csv
     import json
@@ -38,13 +40,16 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     if as_json:
         click.echo(json.dumps(list(_lines(found)), indent=2))
     elif as_csv:
-        writer = csv.DictWriter(sys.stdout, ("model", "hour", "usd", "tokens", "usd_per_mtok"), lineterminator="\n")
+        writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(_lines(found))
     else:
         from pertoken.tui.summary import hours_summary
 
         click.echo(hours_summary(found), nl=False)
+
+
+_COLUMNS = ("model", "hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")
 
 
 def _lines(found: Sequence[ModelHours]) -> Iterator[dict[str, Any]]:
@@ -55,7 +60,7 @@ def _lines(found: Sequence[ModelHours]) -> Iterator[dict[str, Any]]:
 
     for each in found:
         for i, hour in enumerate(each.hours):
-            if hour is not None:
+            if hour is not None and hour.recorded:
                 price = hour.nano_usd_per_mtok
                 yield {
                     "model": each.model,
@@ -63,4 +68,6 @@ def _lines(found: Sequence[ModelHours]) -> Iterator[dict[str, Any]]:
                     "usd": None if hour.nano_usd is None else hour.nano_usd / NANO_USD,
                     "tokens": hour.tokens,
                     "usd_per_mtok": None if price is None else price / NANO_USD,
+                    "observed": None if hour.observed is None else int(hour.observed * 10_000) / 10_000,
+                    "estimated": hour.estimated,
                 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -9,13 +10,17 @@ import click
 from pertoken.cli.options import db_option, json_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.costs.prices import Price
-    from pertoken.store.open import Store
+    from pertoken.costs.prices import Price, Priced
+    from pertoken.costs.repricing import Prices
+    from pertoken.store.place import Place
+
+_FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
+_yes_option = click.option("--yes", is_flag=True, help="Change the cost of past hours without being asked.")
 
 
 @click.group(short_help="Set and show what a device-hour costs.")
 def prices() -> None:
-    """Set and show what a device-hour costs you. A new price never changes past costs."""
+    """Set and show what a device-hour costs you. A new price never changes past costs unless you say so."""
 
 
 @prices.command("set", short_help="Set the price of a device-hour.", context_settings={"ignore_unknown_options": True})
@@ -25,105 +30,245 @@ def prices() -> None:
     "selector",
     metavar="DEVICE",
     required=True,
-    help="`cpu` (a host's CPUs together), `gpu` (every GPU), part of a GPU's name such as H100, or a device's UUID.",
+    help="`cpu` (a host's CPUs together), `gpu` (every GPU), words of a GPU's name such as H100 or \"H100 PCIe\", or a "
+    "device's UUID.",
 )
 @click.option(
     "--from",
     "start",
     metavar="WHEN",
-    help="From when on: `ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC) "
-    "[default: ever if it is the first price for DEVICE, else now].",
+    help=f"From when on: {_FROM} [default: ever if nothing that DEVICE names has a price yet, else now].",
 )
 @click.option("--note", help="Where the price comes from, for whoever reads it later.")
+@_yes_option
 @db_option
 def set_price(
-    config_file: str | None, db: str | None, dollars: str, selector: str, start: str | None, note: str | None
+    config_file: str | None,
+    db: str | None,
+    dollars: str,
+    selector: str,
+    start: str | None,
+    note: str | None,
+    yes: bool,
 ) -> None:
     """Set what one hour of one device costs, in DOLLARS (an 8-GPU instance at $55.04 is 6.88 for each GPU).
 
-    The most exact DEVICE wins where several apply.
+    The most exact DEVICE wins where several apply. Names match by whole words: H100 names an "NVIDIA H100 80GB HBM3",
+    and H10 does not. If the cost of past hours changes, it is shown before and after, and you are asked.
     """
-    import getpass
-    import time
+    _put(config_file, db, selector, start, note, _nano(dollars), yes)
 
-    from pertoken.migrations import upgrade
-    from pertoken.store import book
-    from pertoken.store.book import Book
-    from pertoken.store.place import place
-    from pertoken.units import format_usd
 
-    nano = _nano(dollars)
-    settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
-    upgrade(where, "advice")
-    with Book(where).writing() as connection:
-        first = all(row.selector != selector for row in book.prices(connection))
-        now = int(time.time())
-        from_ts = _start(start or ("ever" if first else "now"), now)
-        book.add_price(
-            connection,
-            selector=selector.strip(),
-            nano_usd_per_device_hour=nano,
-            from_ts=from_ts,
-            set_ts=now,
-            set_by=getpass.getuser(),
-            note=note,
-        )
-    since = "all that was recorded" if from_ts == 0 else f"{_when(from_ts)} on"
-    click.echo(f"{selector}: {format_usd(nano)} an hour, for {since}.")
-    _say_matches(where, selector)
+@prices.command("unset", short_help="Take back the price of a device-hour.")
+@click.argument("selector", metavar="DEVICE")
+@click.option("--from", "start", metavar="WHEN", default="now", show_default=True, help=f"From when on: {_FROM}.")
+@click.option("--note", help="Why, for whoever reads it later.")
+@_yes_option
+@db_option
+def unset_price(
+    config_file: str | None, db: str | None, selector: str, start: str, note: str | None, yes: bool
+) -> None:
+    """Take back the price set for DEVICE, written as it was set. Past costs stay as they are, and so does its history.
+
+    From then on a less exact price applies, or the list price of a detected instance, or none.
+    """
+    _put(config_file, db, selector, start, note, None, yes)
 
 
 @prices.command("show", short_help="Show every price ever set.")
 @db_option
 @json_option
 def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Show every price ever set, oldest first, and list prices of devices of a detected instance without one."""
+    """Show every price ever set, oldest first, with the recorded devices it names, and list prices of devices of a
+    detected instance without one."""
     import json
+    import time
     from dataclasses import asdict
 
-    from pertoken.costs.report import prices_set
-    from pertoken.store.open import Store, open_advice, reading
+    from pertoken.costs.repricing import read_prices
     from pertoken.store.place import place
-    from pertoken.units import format_usd
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
-    store = Store(where, reading(where, "telemetry"), open_advice(where))
-    found = [*sorted(prices_set(store), key=lambda each: (each.from_ts, each.set_ts)), *_listed(store)]
+    now = int(time.time())
+    known = read_prices(place(settings.db, settings.advice), now)
+    listed = [price for each in known.book.detected.values() for price in each]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+        shown = [
+            asdict(each) | {"devices": [one.uuid for one in known.named(each.selector)]} for each in known.book.prices
+        ]
+        click.echo(json.dumps([*shown, *map(asdict, listed)], indent=2))
         return
-    if not found:
+    if not known.book.prices and not listed:
         click.echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
-    for each in found:
-        since = f"where none is set, {_from(each)}" if each.listed else _from(each)
-        by = f"  ({each.note})" if each.listed else _by(each)
-        click.echo(f"{since:22} {format_usd(each.nano_usd_per_device_hour):>10} / h  {each.selector}{by}")
+    for each in known.book.prices:
+        click.echo(f"{_since(each.from_ts, now):24} {_per_hour(each):>14}  {each.selector}  {_by(each)}")
+        click.echo(f"{'':24} {_named(known, each.selector)}")
+    for each in listed:
+        since = f"where none is set, {_since(each.from_ts, now)}"
+        click.echo(f"{since:24} {_per_hour(each):>14}  {each.selector}  ({each.note})")
+    for selector in dict.fromkeys(each.selector for each in known.book.prices):
+        if lost := known.lost(selector):
+            click.echo(_no_longer(selector, lost), err=True)
 
 
-def _listed(store: Store) -> list[Price]:
-    """List prices of recorded devices; none where nothing was recorded."""
+def _put(
+    config_file: str | None,
+    db: str | None,
+    selector: str,
+    start: str | None,
+    note: str | None,
+    nano: int | None,
+    yes: bool,
+) -> None:
+    """Show what a price, or none, is for and changes, and set it; again if someone else sets one meanwhile."""
+    import getpass
     import time
 
-    from pertoken.costs.report import price_book
-    from pertoken.errors import StoreError
-    from pertoken.store.open import open_store
+    from pertoken.costs.prices import Price
+    from pertoken.costs.repricing import read_prices
+    from pertoken.costs.selectors import identity
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store import book
+    from pertoken.store.book import Book, PricesChanged
+    from pertoken.store.place import place
 
-    try:
-        detected = price_book(open_store(store.place), int(time.time())).detected
-    except StoreError:
-        return []
-    return [price for prices in detected.values() for price in prices]
+    selector = selector.strip()
+    if not identity(selector):
+        raise BadInput("the device is blank: name `cpu`, `gpu`, words of a GPU's name, or a UUID")
+    now = int(time.time())
+    asked_ts = None if start is None else _start(start, now)
+    settings = settings_of(config_file, db=db)
+    where = place(settings.db, settings.advice)
+    upgrade(where, "advice")
+    advice = Book(where)
+    while True:
+        known = read_prices(where, now)
+        if nano is None and not any(
+            each.nano_usd_per_device_hour is not None for each in known.book.of_selector(selector)
+        ):
+            set_for = ", ".join(dict.fromkeys(each.selector for each in known.book.prices)) or "nothing"
+            raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
+        from_ts = asked_ts
+        if from_ts is None:
+            from_ts = 0 if known.unpriced(selector) else _start("now", now)
+        price = Price(selector, nano, from_ts, now, getpass.getuser(), note, seq=known.seq + 1)
+        click.echo(f"{selector}: {_per_hour(price)}, {_since(from_ts, now)}.")
+        click.echo(_named(known, selector))
+        _confirm(where, known, price, now, yes or asked_ts is None)
+        try:
+            with advice.writing() as connection:
+                book.add_price(
+                    connection,
+                    read_seq=known.seq,
+                    selector=selector,
+                    nano_usd_per_device_hour=nano,
+                    from_ts=from_ts,
+                    set_ts=now,
+                    set_by=price.set_by,
+                    note=note,
+                )
+        except PricesChanged:
+            click.echo("Someone else changed prices meanwhile; looking again.", err=True)
+            continue
+        break
+    _after(known, price, now)
+    if asked_ts is None and from_ts:
+        click.echo("Costs before that stay as they are; `--from ever` would change them, and shows how before it does.")
 
 
-def _from(price: Price) -> str:
-    return "since ever" if price.from_ts == 0 else f"from {_when(price.from_ts)}"
+def _confirm(where: Place, known: Prices, price: Price, now: int, yes: bool) -> None:
+    """Show which costs so far a price changes, and ask if any were known. Raises BadInput where nobody can be asked."""
+    import sys
+
+    from pertoken.costs.repricing import repriced
+    from pertoken.errors import BadInput
+    from pertoken.units import format_usd
+
+    if price.from_ts > now:
+        return
+    changes = [
+        each
+        for each in repriced(where, known.book, known.having(price), price.from_ts, now)
+        if each.first_ts < now // 60 * 60  # the minute under way is not past
+    ]
+    for each in changes:
+        click.echo(
+            f"Cost of {len(each.devices)} x {each.name} from {_when(each.first_ts)} to {_when(each.last_ts)} "
+            f"({each.device_ms / 3_600_000:,.1f} device-hours): {format_usd(each.before, 'no price')} → "
+            f"{format_usd(each.after, 'no price')}"
+        )
+    if yes or all(each.before is None for each in changes):
+        return
+    if not sys.stdin.isatty():
+        raise BadInput("the cost of past hours would change, as shown: nothing was set; pass --yes to do it")
+    if not click.confirm("Change the cost of past hours?"):
+        raise BadInput("nothing was set")
+
+
+def _after(known: Prices, price: Price, now: int) -> None:
+    """Report what keeps a price from being all there is to it."""
+    then = max(now, price.from_ts)
+    book = known.having(price)
+    others: dict[str, list[Priced]] = {}
+    for device in known.named(price.selector):
+        found = book.at(device, then)
+        if found != price:
+            what = "no price" if found is None else f"{_per_hour(found)} of {found.selector}"
+            others.setdefault(what, []).append(device)
+    for what, devices in others.items():
+        click.echo(f"{_counted(devices)}: {what} {'applies' if what != 'no price' else 'is known'} then.")
+    for later in book.of_selector(price.selector):
+        if later.from_ts > price.from_ts and later.nano_usd_per_device_hour is not None:
+            click.echo(f"{later.selector}: {_per_hour(later)} {_since(later.from_ts, then)}, as it was set before.")
+
+
+def _named(known: Prices, selector: str) -> str:
+    """Which recorded devices a selector names, so that a typo is seen at once."""
+    from pertoken.costs.selectors import accelerators
+
+    devices = known.named(selector)
+    if devices:
+        return f"It applies to {_counted(devices)}."
+    if not known.devices:
+        return "Nothing was recorded yet; it applies to what comes."
+    recorded = ", ".join(dict.fromkeys(each.name for each in known.devices))
+    what = "No recorded device matches" if accelerators(selector) else "Nothing recorded or in the catalog matches"
+    return f"{what} {selector!r} yet; recorded: {recorded}."
+
+
+def _counted(devices: Sequence[Priced]) -> str:
+    names = [each.name for each in devices]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _no_longer(selector: str, names: Sequence[str]) -> str:
+    return (
+        f"{selector!r} no longer prices {', '.join(names)}: names match by whole words. Set the price again for the "
+        f"device's own name with --from ever, then `pertoken prices unset` this one."
+    )
+
+
+def _since(from_ts: int, now: int) -> str:
+    if from_ts == 0:
+        return "from the beginning"
+    return f"{'begins' if from_ts > now else 'from'} {_when(from_ts)}"
+
+
+def _per_hour(price: Price) -> str:
+    nano = price.nano_usd_per_device_hour
+    return "no price" if nano is None else f"{_exact(nano)} an hour"
+
+
+def _exact(nano: int) -> str:
+    """Dollars to the last nano-dollar, and at least to the cent."""
+    dollars, rest = divmod(nano, 10**9)
+    return f"${dollars:,}.{f'{rest:09}'[:2]}{f'{rest:09}'[2:].rstrip('0')}"
 
 
 def _by(price: Price) -> str:
     note = f": {price.note}" if price.note else ""
-    return f"  (set {_when(price.set_ts)} by {price.set_by}{note})"
+    return f"(set {_when(price.set_ts)} by {price.set_by}{note})"
 
 
 def _when(ts: int) -> str:
@@ -144,7 +289,10 @@ def _nano(dollars: str) -> int:
         raise BadInput(f"{dollars!r} is not a price: write dollars like 2.50") from None
     if not value.is_finite() or value < 0 or value > 1_000_000:
         raise BadInput(f"{dollars}: a device-hour costs between 0 and 1,000,000 dollars")
-    return int((value * NANO_USD).to_integral_value())
+    nano = int((value * NANO_USD).to_integral_value())
+    if value and not nano:
+        raise BadInput(f"{dollars}: prices are kept to the nano-dollar, and this is less")
+    return nano
 
 
 def _start(text: str, now: int) -> int:
@@ -160,30 +308,4 @@ def _start(text: str, now: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadInput(f"--from {text!r}: write `ever`, `now`, or a time like 2026-11-01T08:00") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) // 60 * 60
-
-
-def _say_matches(where: object, selector: str) -> None:
-    """Say which recorded devices the selector means, so that a typo is seen at once."""
-    from pertoken.costs.prices import Price, PriceBook, Priced
-    from pertoken.errors import StoreError
-    from pertoken.store import read
-    from pertoken.store.open import open_store
-    from pertoken.store.place import Place
-
-    if not isinstance(where, Place):
-        return
-    try:
-        with open_store(where).read() as connection:
-            rows = read.devices(connection, 0)
-    except StoreError:
-        click.echo("Nothing was recorded yet; it applies to what comes.")
-        return
-    book = PriceBook([Price(selector, 0, 0)])
-    matched = [row.name for row in rows if row.parent_id is None and book.at(Priced(row.kind, row.name, row.uuid), 0)]
-    if matched:
-        names = ", ".join(f"{matched.count(name)} x {name}" for name in dict.fromkeys(matched))
-        click.echo(f"It applies to {names}.")
-    else:
-        known = ", ".join(dict.fromkeys(row.name for row in rows)) or "none"
-        click.echo(f"No recorded device matches {selector!r} yet; recorded: {known}.", err=True)
+    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) // 60 * 60)

@@ -9,6 +9,7 @@ from pertoken.catalog.market import Market
 from pertoken.costs.engine_counts import engine_counts
 from pertoken.costs.figures import mean, per_mtok, rate, ratio
 from pertoken.costs.lines import DeploymentLine
+from pertoken.costs.observed import observed_share
 from pertoken.costs.seen import Seen
 from pertoken.provenance import Provenance
 from pertoken.store.sums import told
@@ -20,6 +21,11 @@ class Served(NamedTuple):
     nano_usd: int | None
     prompt_tokens: int | None
     generated_tokens: int | None
+
+    @property
+    def counted(self) -> bool:
+        """Whether its dollars and tokens are both known, so that they are in quotients of several deployments."""
+        return None not in self
 
 
 def served(seen: Seen, deployment_id: int) -> Served:
@@ -46,7 +52,6 @@ def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
     held.sort(key=seen.places.__getitem__)
     nano, prompt, generated = served(seen, row.deployment_id)
     tokens = prompt + generated if prompt is not None and generated is not None else None
-    since = max(seen.start, seen.own[row.deployment_id][0].start_ts)
     lately = _held_lately(seen, holding)
     return DeploymentLine(
         deployment_id=row.deployment_id,
@@ -71,7 +76,7 @@ def deployment_line(seen: Seen, market: Market, row: Any) -> DeploymentLine:
         tpot_p50_s=seen.latency(row.deployment_id, "tpot_s", 0.5),
         spark=_spark(seen, own),
         incomplete=bool(totals.get("incomplete_n")),
-        coverage=min(1.0, totals.get("observed_ms", 0) / 1000 / max(1, seen.now - since)),
+        coverage=observed_share(*seen.observed(row.deployment_id)) or 0.0,
         age_s=seen.now - row.newest_ts,
         fault=fault(seen, row.engine_id),
         late=tuple(gap.metric for gap in seen.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
@@ -127,10 +132,10 @@ def _power_w(seen: Seen, held: dict[int, float]) -> float | None:
 def _per_hour(seen: Seen, held: dict[int, float]) -> int | None:
     nano = 0.0
     for device_id, share in held.items():
-        price = seen.price(device_id)
-        if price is None:
+        per_hour = seen.prices.rate(seen.devices[device_id], seen.now)
+        if per_hour is None:
             return None
-        nano += price.nano_usd_per_device_hour * share
+        nano += per_hour * share
     return round(nano) if held else None
 
 

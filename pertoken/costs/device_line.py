@@ -16,6 +16,7 @@ def device_line(seen: Seen, row: Any) -> DeviceLine:
     payer = row.device_id if row.parent_id is None else row.parent_id
     part_1e6 = SHARE if row.parent_id is None else row.part_1e6
     price = seen.price(payer) if payer in seen.devices and part_1e6 is not None else None
+    per_hour = price.nano_usd_per_device_hour if price else None
     held_by = seen.held_by.get(row.device_id, {})
     holders = [seen.of_epoch.get(each, seen.led.get(each)) for each in sorted(held_by)]
     names = [seen.current[each].served_model for each in holders if each in seen.current]
@@ -29,7 +30,7 @@ def device_line(seen: Seen, row: Any) -> DeviceLine:
         power_w=mean(recent, "power_mw", 1e3),
         memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
         memory_bytes=row.memory_bytes,
-        nano_usd_per_hour=price.nano_usd_per_device_hour * part_1e6 // SHARE if price else None,
+        nano_usd_per_hour=None if per_hour is None else per_hour * part_1e6 // SHARE,
         listed_price=price.note if price and price.listed else None,
         held_by=None
         if row.device_id in seen.hidden and not held_by

@@ -12,11 +12,13 @@ def hints(
     devices: Sequence[tuple[DeviceLine, bool]],
     deployments: Sequence[tuple[str, str | None]],
     missing: Sequence[MissingMetric],
+    lost: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> tuple[str, ...]:
     """Hints for a fleet as it stands; none when there is nothing to do.
 
     `devices` are those that are paid for, each with whether it serves (one of each kind will do); `deployments` the
-    models served, each with why it cannot be read.
+    models served, each with why it cannot be read; `lost` selectors of prices, each with names of devices that it was
+    for when any part of a name matched.
     """
     found: list[str] = []
     if not hosts:
@@ -31,6 +33,11 @@ def hints(
             "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`."
         )
     found += [f"{model} cannot be read: {fault}" for model, fault in deployments if fault]
+    for selector, names in lost:
+        found.append(
+            f"The price for '{selector}' is no longer one for {_listed(names)}, since names match by whole words: set "
+            f'it for the whole name with --from ever, and take this one back with `pertoken prices unset "{selector}"`.'
+        )
     for device, serves in devices:
         if device.nano_usd_per_hour is None and (device.kind == "gpu" or serves):
             selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'

@@ -1,22 +1,26 @@
 """What a million tokens cost, model by model and hour by hour: from one bucket of each deployment and hour."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
+from sqlalchemy import Connection
+
 from pertoken.costs.ledger import divide
+from pertoken.costs.lines import STALE_TICKS
+from pertoken.costs.observed import observed_share, silent_hosts
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.ranks import FOLLOWING
 from pertoken.costs.report import price_book
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
 from pertoken.store.open import Store
-from pertoken.store.rollup import HOUR
-from pertoken.store.segments import stretches
+from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.segments import divided_hours, stretches
 from pertoken.units import HOUR_MS, MTOK
 
 _NS = 1_000_000
@@ -27,17 +31,40 @@ Key = tuple[str, int]
 
 
 class ModelHour(NamedTuple):
-    """One model in one hour. Tokens are prompt (cached included) and generated; None: not all of it is known."""
+    """One model in one hour. Tokens are prompt (cached included) and generated, as far as they were observed."""
 
     nano_usd: int | None
+    """None if a device it held has no price."""
     tokens: int | None
+    """None if no deployment's tokens are known."""
+    observed_ms: int = 0
+    """Time in which its deployments were read and their tokens are known."""
+    expected_ms: int = 0
+    """Time in which its deployments should have been read, since they were first known."""
+    uncounted_nano_usd: int = 0
+    """Dollars, among the others, of deployments whose tokens are not known."""
+    estimated: bool = False
+    """Whether dollars of the hour were divided by time, as its minutes were deleted."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether anything is known of it."""
+        return self.nano_usd is not None or self.tokens is not None or self.observed_ms > 0
+
+    @property
+    def observed(self) -> float | None:
+        """Share of the hour that was observed; None if nothing was to be observed."""
+        return observed_share(self.observed_ms, self.expected_ms)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
-        """Nano-USD for a million tokens; None if not known, or none was served."""
+        """Nano-USD for a million tokens; None if not known, or none was served.
+
+        A deployment whose tokens are not known is left out with its dollars.
+        """
         if self.nano_usd is None or not self.tokens:
             return None
-        return divide(self.nano_usd * MTOK, self.tokens)
+        return divide((self.nano_usd - self.uncounted_nano_usd) * MTOK, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +74,20 @@ class ModelHours:
     model: str
     start_ts: int
     hours: tuple[ModelHour | None, ...]
-    """Oldest first; None: nothing was recorded of it."""
+    """Oldest first; None: it was not known."""
 
     @property
     def together(self) -> ModelHour:
-        """All hours of which dollars and tokens are both known."""
-        known = [each for each in self.hours if each and each.nano_usd is not None and each.tokens is not None]
+        """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
+        hours = [each for each in self.hours if each is not None]
+        known = [each for each in hours if each.nano_usd is not None and each.tokens is not None]
         return ModelHour(
             sum(each.nano_usd or 0 for each in known) if known else None,
             sum(each.tokens or 0 for each in known) if known else None,
+            sum(each.observed_ms for each in hours),
+            sum(each.expected_ms for each in hours),
+            sum(each.uncounted_nano_usd for each in known),
+            any(each.estimated for each in known),
         )
 
     @property
@@ -86,63 +118,61 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
     which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
     Raises StoreError.
     """
-    found: defaultdict[str, defaultdict[int, _Sums]] = defaultdict(partial(defaultdict, _Sums))
     with store.read() as connection:
-        under_way = read.whole_hour(connection, end)
-        # Ranks that follow hold devices, and their head counts their tokens.
-        serving = {
-            epoch_id: (model, not url.startswith(FOLLOWING))
-            for epoch_id, model, url in sums.models(connection, start - HOUR)
-        }
+        under_way, changes = read.whole_hour(connection, end), prices.changes()
+        epochs = {row[0]: _Epoch(*row) for row in sums.models(connection, start - HOUR)}
         payers = sums.payers(connection)
         devices_of = read.by_epoch(read.epoch_devices(connection, start - HOUR))
-        for stretch in stretches(start, end, prices.changes(), under_way=under_way):
-            of_device, of_epoch = _rates(payers, devices_of, prices, stretch[0].start)
-            # Rows come epoch by epoch, so that what is known of one is looked up once.
-            for epoch_id, rows in groupby(sums.served_by_bucket(connection, stretch), itemgetter(0)):
-                if epoch_id not in serving:
-                    continue  # its buckets were shipped before it was
-                model, counts = serving[epoch_id]
-                hours, holds, rate = found[model], epoch_id in of_epoch, of_epoch.get(epoch_id)
-                rate = None if rate is None else rate * _NS
-                for _, ts, whole_ms, prompt, generated in rows:
-                    hour = hours[ts - ts % HOUR]
-                    if whole_ms and holds:
-                        hour.held = True
-                        if rate is None:
-                            hour.priced = False
-                        else:
-                            hour.product += whole_ms * rate
-                    if not counts:
-                        continue
-                    if prompt is None or generated is None:
-                        hour.counted = False
-                    else:
-                        hour.tokens += prompt + generated
-            for epoch_id, ts, device_id, held_ns in sums.held_by_bucket(connection, stretch):
-                if epoch_id in serving and device_id in of_device:
-                    found[serving[epoch_id][0]][ts - ts % HOUR].hold(held_ns, of_device[device_id])
-    return {
-        (model, ts): ModelHour(
-            divide(each.product, _HOUR_NS) if each.held and each.priced else None,
-            each.tokens if each.counted else None,
-        )
-        for model, hours in found.items()
-        for ts, each in hours.items()
-    }
+        divided = divided_hours(start, end, changes, under_way=under_way)
+        gone = read.without_minutes(connection, divided)
+        hours = _Hours(epochs, divided)
+        before: Mapping[int, int | None] = {}
+        for stretch in stretches(start, end, changes, under_way=under_way, without_minutes=gone):
+            of_device, of_epoch = _rates(payers, devices_of, prices, stretch[0].begin)
+            if stretch[0].part is not None and before:
+                repriced = {each for each, rate in of_device.items() if before[each] != rate}
+                holders = (each for each, device_ids in devices_of.items() if not repriced.isdisjoint(device_ids))
+                hours.estimate(holders, stretch[0].start)
+            before = of_device
+            served, shared = sums.served_by_bucket(connection, stretch), sums.held_by_bucket(connection, stretch)
+            hours.add(served, of_epoch, shared, of_device)
+        expected_ms = _expected(_spans(connection, epochs.values(), start, end))
+    return hours.by_model(expected_ms)
+
+
+class _Epoch(NamedTuple):
+    """A row of `sums.models`."""
+
+    epoch_id: int
+    model: str
+    url: str
+    start_ts: int
+    end_ts: int | None
+    last_ts: int
+    host_id: int
+
+    @property
+    def counts(self) -> bool:
+        """False for ranks that follow: they hold devices, and their head counts their tokens."""
+        return not self.url.startswith(FOLLOWING)
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one model in one hour, so far."""
+    """A model, or an epoch of one, in one hour, so far."""
 
     product: int = 0
     """Device time in ns times nano-USD an hour."""
+    uncounted: int = 0
+    """Of the product, that of epochs whose tokens are not known."""
     held: bool = False
     """Whether it held any device: what runs elsewhere does not cost nothing, but nobody here knows what."""
     priced: bool = True
-    tokens: int = 0
-    counted: bool = True
+    prompt: int | None = None
+    generated: int | None = None
+    observed_ms: int = 0
+    expected_ms: int = 0
+    estimated: bool = False
 
     def hold(self, held_ns: int, nano_usd_per_hour: int | None) -> None:
         """Devices were held for so long that cost so much; None: not known."""
@@ -151,6 +181,118 @@ class _Sums:
             self.priced = False
         else:
             self.product += held_ns * nano_usd_per_hour
+
+    def count(self, prompt: int | None, generated: int | None, observed_ms: int) -> None:
+        """Tokens that were observed; None: not known."""
+        if prompt is not None:
+            self.prompt = prompt + (self.prompt or 0)
+        if generated is not None:
+            self.generated = generated + (self.generated or 0)
+        self.observed_ms += observed_ms
+
+    def add(self, epoch: "_Sums", *, counts: bool) -> None:
+        """Take in an epoch's hour. Without both kinds of tokens none are counted; one that follows has none."""
+        self.product += epoch.product
+        self.held |= epoch.held
+        self.priced &= epoch.priced
+        self.estimated |= epoch.estimated
+        if not counts:
+            return
+        if epoch.prompt is None or epoch.generated is None:
+            self.uncounted += epoch.product
+        else:
+            self.count(epoch.prompt, epoch.generated, epoch.observed_ms)
+
+    def hour(self) -> ModelHour:
+        """What is shown of a model."""
+        return ModelHour(
+            divide(self.product, _HOUR_NS) if self.held and self.priced else None,
+            None if self.prompt is None or self.generated is None else self.prompt + self.generated,
+            self.observed_ms,
+            self.expected_ms,
+            divide(self.uncounted, _HOUR_NS) if self.uncounted else 0,
+            self.estimated,
+        )
+
+
+class _Hours:
+    """Hours of models, added up row by row."""
+
+    def __init__(self, epochs: Mapping[int, _Epoch], divided: Collection[int]) -> None:
+        """`divided`: starts of hours with several rows of an epoch; of any other hour one row is all of it."""
+        self._epochs, self._divided = epochs, frozenset(divided)
+        self._models: defaultdict[str, defaultdict[int, _Sums]] = defaultdict(partial(defaultdict, _Sums))
+        self._parts: defaultdict[tuple[int, int], _Sums] = defaultdict(_Sums)
+        """Hours of epochs that more than one row tells of, or that lack tokens."""
+
+    def add(
+        self, served: Rows, of_epoch: Mapping[int, int | None], shared: Rows, of_device: Mapping[int, int | None]
+    ) -> None:
+        """Add the rows of a stretch: of `sums.served_by_bucket` by what all devices of an epoch cost an hour together,
+        and of `sums.held_by_bucket` by what each device does."""
+        in_parts = False
+        for epoch_id, ts, device_id, held_ns in shared:
+            if device_id in of_device:
+                self._parts[epoch_id, ts - ts % HOUR].hold(held_ns, of_device[device_id])
+                in_parts = True
+        # Rows come epoch by epoch, so that what is known of one is looked up once.
+        for epoch_id, rows in groupby(served, itemgetter(0)):
+            if epoch_id not in self._epochs:
+                continue  # its buckets were shipped before it was
+            hours = self._models[self._epochs[epoch_id].model]
+            holds, rate = epoch_id in of_epoch, of_epoch.get(epoch_id)
+            for _, ts, whole_ms, prompt, generated, observed_ms in rows:
+                since = ts - ts % HOUR
+                if in_parts or prompt is None or generated is None or since in self._divided:
+                    hour = self._parts[epoch_id, since]
+                else:
+                    hour = hours[since]
+                hour.count(prompt, generated, observed_ms)
+                if whole_ms and holds:
+                    hour.hold(whole_ms * _NS, rate)
+
+    def estimate(self, epoch_ids: Iterable[int], since: int) -> None:
+        """The price of a device of these epochs changed within an hour without minutes."""
+        for epoch_id in epoch_ids:
+            self._parts[epoch_id, since].estimated = True
+
+    def by_model(self, expected_ms: Mapping[Key, int]) -> dict[Key, ModelHour]:
+        """All that was added; an hour in which a model should have been read and was not is there, too."""
+        for (epoch_id, since), part in self._parts.items():
+            epoch = self._epochs.get(epoch_id)
+            if epoch is not None:
+                self._models[epoch.model][since].add(part, counts=epoch.counts)
+        for (model, since), ms in expected_ms.items():
+            self._models[model][since].expected_ms = ms
+        return {(model, ts): hour.hour() for model, hours in self._models.items() for ts, hour in hours.items()}
+
+
+def _spans(connection: Connection, epochs: Iterable[_Epoch], start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """(model, first, last): when each epoch that counts tokens should have been read.
+
+    On a host that reports, an open epoch lasts as long as its deployment was there; on one that stopped nobody knows,
+    so that it should have been read until now.
+    """
+    silent: Collection[int] | None = None
+    for each in epochs:
+        if not each.counts:
+            continue
+        last = each.last_ts if each.end_ts is None else each.end_ts
+        if each.end_ts is None and start <= last < end - STALE_TICKS * MINUTE:
+            if silent is None:
+                silent = silent_hosts(connection, end)
+            last = end if each.host_id in silent else last
+        yield each.model, max(start, each.start_ts), min(end, last)
+
+
+def _expected(spans: Iterable[tuple[str, int, int]]) -> dict[Key, int]:
+    """Milliseconds of each hour that the spans of a model cover together."""
+    found: dict[Key, int] = {}
+    for (model, first, last), n in Counter(spans).items():
+        for ts in range(first // HOUR * HOUR, last, HOUR):
+            seconds = HOUR if first <= ts and ts + HOUR <= last else min(last, ts + HOUR) - max(first, ts)
+            found[model, ts] = found.get((model, ts), 0) + 1000 * n * seconds
+    return found
 
 
 def _rates(
@@ -162,13 +304,11 @@ def _rates(
     for device_id, kind, name, uuid in payers:
         key = kind, name, uuid if prices.alone(uuid) else ""
         if key not in alike:
-            price = prices.at(Priced(kind, name, uuid), ts)
-            alike[key] = None if price is None else price.nano_usd_per_device_hour
+            alike[key] = prices.rate(Priced(kind, name, uuid), ts)
         of_device[device_id] = alike[key]
     of_epoch: dict[int, int | None] = {}
     for epoch_id, device_ids in devices_of.items():
         rates = [of_device[each] for each in device_ids if each in of_device]
         if rates:
-            known = [each for each in rates if each is not None]
-            of_epoch[epoch_id] = sum(known) if len(known) == len(rates) else None
+            of_epoch[epoch_id] = None if None in rates else sum(rates)  # type: ignore[arg-type]
     return of_device, of_epoch

@@ -207,9 +207,9 @@ class FleetReport:
     bill: Bill | None
     """Over the priced devices; None where no price is known."""
     nano_usd_per_hour: int | None
-    """Of all devices with a price, now; a MIG device is paid for with its GPU."""
+    """Of all devices with a price on hosts that report, now; a MIG device is paid for with its GPU."""
     unpriced_n: int
-    """Devices without a price that matters: accelerators, and CPUs that serve a model."""
+    """Devices on hosts that report without a price that matters: accelerators, and CPUs that serve a model."""
     unpriced_devices: tuple[str, ...]
     nano_usd_per_mtok: int | None
     """Of all deployments with a price and tokens together."""
@@ -221,6 +221,14 @@ class FleetReport:
     events: tuple[EventLine, ...]
     hints: tuple[str, ...]
     """What to start, set or switch on next, most useful first; whole sentences."""
+    bill_observed: float | None = None
+    """Share of the time in which priced devices should have been there, since they were first known, that was
+    observed; None if no device has a price."""
+    coverage: float | None = None
+    """The same of the deployments in `nano_usd_per_mtok`; None if there is none."""
+    estimated: bool = False
+    """Whether an hour whose minutes were deleted was divided by time, at a change of price or the start of the
+    window."""
 
     def whole(self) -> "FleetReport":
         """The same with all its lines made, to be written down."""

@@ -15,7 +15,7 @@ from pertoken.costs.prices import PriceBook, Priced
 from pertoken.provenance import Provenance
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
-from pertoken.store.segments import Segments
+from pertoken.store.segments import Segments, scaled
 from pertoken.store.shares import held
 
 _NOBODY: Mapping[int, tuple[int, int]] = {}
@@ -33,12 +33,16 @@ class Money:
     by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     unpriced_devices: set[int] = field(default_factory=set)
     unpriced_epochs: set[int] = field(default_factory=set)
-    priced: bool = False
+    priced_devices: set[int] = field(default_factory=set)
+    """Devices that had a price in some of the time."""
+    observed_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Of each device that is paid for."""
+    estimated: bool = False
+    """Whether hours without minutes were divided by time at a change of price."""
     busy_is_bound: bool = False
 
     def add(self, part: Allocation, devices: int, bounds: Collection[int]) -> None:
         """Add what each of `devices` cost; `bounds` are the epochs whose busy time is an upper bound."""
-        self.priced = True
         self.busy_is_bound |= any(nano and epoch in bounds for epoch, nano in part.busy.items())
         self.paid += part.paid * devices
         self.busy += sum(part.busy.values()) * devices
@@ -51,7 +55,7 @@ class Money:
     def bill(self) -> Bill | None:
         """The sums; None where no device had a price."""
         parts = self.busy, self.idle, self.other, self.unallocated
-        return Bill(self.paid, *parts, self.busy_is_bound) if self.priced else None
+        return Bill(self.paid, *parts, self.busy_is_bound) if self.priced_devices else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Stretch:
     """What was there and served in one stretch of time, over which every device has one price."""
 
     start: int
+    divides_hour: bool
+    """Whether it begins within an hour of which only the sum is left."""
     times: Rows
     """Of `sums.device_time`."""
     totals: Rows
@@ -90,6 +96,7 @@ def following(
         heads = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), of_epoch)
         for row in read.share_buckets(connection, segment, tuple(led)):
             busy_ns, origin = ranks.busy_ns(row, led, heads)
+            busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
             before_ns, before = found.get((row.device_id, row.epoch_id), (0, 0))
             found[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
     return found
@@ -102,7 +109,8 @@ def stretch(
 ) -> Stretch:
     """Ask what was there and served in a stretch."""
     return Stretch(
-        segments[0].start,
+        segments[0].begin,
+        segments[0].begin > segments[0].start,
         sums.device_time(connection, segments),
         sums.deployment_totals(connection, segments),
         sums.shared_time(connection, segments),
@@ -121,25 +129,35 @@ def allocations(
     Each stretch is one bill for each device: its buckets were added up before they are priced.
     """
     money = Money()
-    for each in stretches:
+    for n, each in enumerate(stretches):
+        if each.divides_hour and each.times:
+            money.estimated |= n == 0 or _repriced(devices.values(), prices, each.start)
         holders = held(each.shared, each.totals, devices_of)
         bounds = each.bounds()
         for (device_id, epoch_id), (busy_ns, _) in each.following.items():
             if epoch_id in holders.get(device_id, ()):
                 holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
         alike: Counter[tuple[int, int, tuple[Any, ...]]] = Counter()  # as the GPUs of one deployment are
-        for device_id, duration_ms in each.times:
+        for device_id, duration_ms, observed_ms in each.times:
             device = devices.get(device_id)
             if device is None or device.parent_id is not None:
                 continue  # a MIG device is paid for with its GPU
             by = holders.get(device_id, _NOBODY)
-            price = prices.at(device, each.start)
-            if price is None:
+            money.observed_ms[device_id] += observed_ms
+            per_hour = prices.rate(device, each.start)
+            if per_hour is None:
                 money.unpriced_devices.add(device_id)
                 money.unpriced_epochs.update(by)
             else:
-                alike[price.nano_usd_per_device_hour, duration_ms, tuple(by.items())] += 1
+                money.priced_devices.add(device_id)
+                alike[per_hour, duration_ms, tuple(by.items())] += 1
         for (nano_usd_per_hour, duration_ms, shares), n in alike.items():
             time = DeviceTime(duration_ms, tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(shares)))
             money.add(allocate(time, nano_usd_per_hour), n, bounds)
     return money
+
+
+def _repriced(devices: Iterable[Priced], prices: PriceBook, ts: int) -> bool:
+    """Whether the price of a device that is paid for changes at `ts`."""
+    payers = (each for each in devices if each.parent_id is None)
+    return any(prices.rate(each, ts - 1) != prices.rate(each, ts) for each in payers)

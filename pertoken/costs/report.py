@@ -1,6 +1,6 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,10 @@ from pertoken.costs.lines import (
     Lines,
     MissingMetric,
 )
+from pertoken.costs.observed import observed_share
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.seen import Seen, book_of
+from pertoken.costs.selectors import formerly
 from pertoken.store import book, read
 from pertoken.store.answers import asking
 from pertoken.store.open import Store
@@ -36,12 +38,12 @@ def prices_set(store: Store) -> tuple[Price, ...]:
 
 def _prices(connection: Connection) -> tuple[Price, ...]:
     return tuple(
-        Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note)
+        Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
         for row in book.prices(connection)
     )
 
 
-def _prices_beside(store: Store, connection: Connection) -> tuple[Price, ...]:
+def prices_beside(store: Store, connection: Connection) -> tuple[Price, ...]:
     """Prices for a reading of the telemetry, in its own transaction where a server has both."""
     return _prices(connection) if store.advice is store.telemetry else prices_set(store)
 
@@ -49,7 +51,7 @@ def _prices_beside(store: Store, connection: Connection) -> tuple[Price, ...]:
 def price_book(store: Store, now_ts: int) -> PriceBook:
     """All prices people set, and list prices of detected instances for devices without one."""
     with store.read() as connection:
-        return book_of(_prices_beside(store, connection), read.instances(connection), now_ts)
+        return book_of(prices_beside(store, connection), read.instances(connection), now_ts)
 
 
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
@@ -58,7 +60,7 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     Raises StoreError if the database cannot be read.
     """
     with store.read() as connection:
-        seen = Seen(connection, _prices_beside(store, connection), window_s, now_ts)
+        seen = Seen(connection, prices_beside(store, connection), window_s, now_ts)
         with asking(connection):
             seen.ask(connection)
             return _report(seen, str(store.place))
@@ -68,10 +70,11 @@ def _report(seen: Seen, source: str) -> FleetReport:
     current = tuple(seen.current.values())
     hosts = tuple(host_line(seen, row) for row in seen.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
-    fresh = {row.host_id for row, line in zip(seen.hosts, hosts, strict=True) if not line.stale}
+    fresh = seen.reporting
     heard = [seen.recent_devices.get(each) for each, row in seen.devices.items() if row.host_id in fresh]
     rates = [rate(seen.recent(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
     tokens = [served(seen, row.deployment_id) for row in current]
+    counted = [seen.observed(row.deployment_id) for row, each in zip(current, tokens, strict=True) if each.counted]
     unseen = [bool(seen.totals(row.deployment_id).get("incomplete_n")) for row in current]
     resolved = {row.engine_id for row in seen.epochs if row.epoch_id in seen.led}
     gaps = [
@@ -81,9 +84,10 @@ def _report(seen: Seen, source: str) -> FleetReport:
     ]
     missing = Lines(gaps, _Owners(seen).missing)
     payers = {each: seen.price(each) for each, row in seen.devices.items() if row.parent_id is None}
-    priced = [price.nano_usd_per_device_hour for price in payers.values() if price is not None]
+    now = {each: price for each, price in payers.items() if seen.devices[each].host_id in fresh}
+    priced = [nano for each in now if (nano := seen.prices.rate(seen.devices[each], seen.now)) is not None]
     serving = {device for row in current for device in seen.epoch_devices.get(row.epoch_id, ())}
-    unpriced = [each for each, price in payers.items() if price is None]
+    unpriced = [each for each, price in now.items() if price is None]
     return FleetReport(
         now_ts=seen.now,
         window_s=seen.window_s,
@@ -101,11 +105,15 @@ def _report(seen: Seen, source: str) -> FleetReport:
         incomplete=any(some and per_mtok_together([each]) for some, each in zip(unseen, tokens, strict=True)),
         missing=missing,
         events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in seen.events),
+        bill_observed=seen.bill_observed(),
+        coverage=observed_share(sum(min(each) for each in counted), sum(ms for _, ms in counted)),
+        estimated=seen.money.estimated,
         hints=hints(
             hosts,
             _kinds(seen, payers, serving),
             [(row.served_model, fault(seen, row.engine_id)) for row in current],
             [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)],
+            _lost(seen, payers),
         ),
     )
 
@@ -118,6 +126,18 @@ def _kinds(seen: Seen, payers: Mapping[int, Price | None], serving: Collection[i
         listed = price.note if price and price.listed else None
         found.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
     return [(device_line(seen, seen.devices[each]), each in serving) for each in found.values()]
+
+
+def _lost(seen: Seen, payers: Iterable[int]) -> list[tuple[str, tuple[str, ...]]]:
+    """Selectors of prices in force that named devices when any part of a name matched, with the names of those."""
+    newest = {price.selector: price for price in seen.prices.prices}
+    devices = {seen.devices[each].name: seen.devices[each] for each in payers} if newest else {}
+    found = (
+        (selector, tuple(name for name, row in devices.items() if formerly(selector, row)))
+        for selector, price in newest.items()
+        if price.nano_usd_per_device_hour is not None
+    )
+    return [(selector, names) for selector, names in found if names]
 
 
 class _Owners:

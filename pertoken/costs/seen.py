@@ -12,13 +12,15 @@ from pertoken.catalog.market import load_market
 from pertoken.costs import ranks
 from pertoken.costs.detected import detected_prices
 from pertoken.costs.engine_counts import Counts, by_epoch
+from pertoken.costs.lines import STALE_TICKS
 from pertoken.costs.money import allocations, following, stretch
+from pertoken.costs.observed import observed_share
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.quantiles import histogram, quantile
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows, asking
 from pertoken.store.rollup import HOUR, MINUTE
-from pertoken.store.segments import Segment, segments, stretches
+from pertoken.store.segments import Segment, divided_hours, segments, stretches
 from pertoken.store.shares import held
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
@@ -39,26 +41,33 @@ class Seen:
         self.start = start = now_ts - window_s
         self.slice_s = next((s for s in SLICES_S if window_s <= s * _MOST_SLICES), SLICES_S[-1])
         self._under_way = read.whole_hour(connection, now_ts)
+        self._settled_s = read.settled_s(connection)
         with asking(connection):
             self.hosts, devices = read.hosts(connection), read.devices(connection, start)
             self.epochs = read.epochs(connection, start)
             its_devices = read.epoch_devices(connection, start // MINUTE * MINUTE)
         self.intervals = {row.host_id: read.noted_every_s(connection, row.interval_s) for row in self.hosts}
+        self.reporting = frozenset(
+            row.host_id for row in self.hosts if now_ts - row.newest_ts <= STALE_TICKS * self.intervals[row.host_id]
+        )
+        """Hosts that report: only what they hold has a *now*."""
         self.devices = {row.device_id: row for row in devices}
         self.prices = book_of(prices_set, devices, now_ts)
         self.led = ranks.heads(self.epochs)
         """Epochs of ranks that follow -> the deployment that leads them."""
         self.of_epoch = {row.epoch_id: row.deployment_id for row in self.epochs if row.epoch_id not in self.led}
         self._devices_of = read.by_epoch(its_devices)
+        changes = self.prices.changes()
+        self._gone = read.without_minutes(connection, divided_hours(start, now_ts, changes, under_way=self._under_way))
         self._alike = [
             (each, following(connection, each, self.led, self.of_epoch))
-            for each in stretches(start, now_ts, self.prices.changes(), under_way=self._under_way)
+            for each in stretches(start, now_ts, changes, under_way=self._under_way, without_minutes=self._gone)
         ]
 
     def ask(self, connection: Connection) -> None:
         """Ask what it did, within `asking`: while Python works on what is read first, a server finds the rest."""
         start, now = self.start, self.now
-        window = segments(start, now, under_way=self._under_way)
+        window = segments(start, now, under_way=self._under_way, without_minutes=self._gone)
         # A host whose clock is ahead must not hide the newest minutes of all others.
         last = max((row.newest_ts for row in self.hosts if row.newest_ts <= now + HOUR), default=now)
         until = (last - 1) // MINUTE * MINUTE + MINUTE
@@ -113,6 +122,30 @@ class Seen:
 
     def _together(self, by_epoch: Mapping[int, Mapping[str, Any]], deployment_id: int) -> Mapping[str, Any]:
         return _added([by_epoch[row.epoch_id] for row in self.own[deployment_id] if row.epoch_id in by_epoch])
+
+    def observed(self, deployment_id: int) -> tuple[int, int]:
+        """Milliseconds of the window in which a deployment was observed, and in which it should have been."""
+        row, observed_ms = self.current[deployment_id], self.totals(deployment_id).get("observed_ms") or 0
+        return observed_ms, self._expected_ms(row, self.own[deployment_id][0].start_ts)
+
+    def bill_observed(self) -> float | None:
+        """Share of the time priced devices should have been there that was observed; None if none has a price."""
+        observed_ms = expected_ms = 0
+        for device_id, row in self.devices.items():
+            if row.parent_id is None and (device_id in self.money.priced_devices or self.price(device_id) is not None):
+                ms = self._expected_ms(row, row.first_ts)
+                expected_ms += ms
+                observed_ms += min(ms, self.money.observed_ms.get(device_id, 0))
+        return observed_share(observed_ms, expected_ms)
+
+    def _expected_ms(self, row: Any, first_ts: int) -> int:
+        """How long rows of a device or deployment should have been there, by its newest row.
+
+        On a host that reports it was there until its newest row; on one that stopped nobody knows, so until now.
+        """
+        settled = row.newest_ts // self._settled_s * self._settled_s
+        until = min(settled, self.now) if row.host_id in self.reporting else self.now
+        return 1000 * max(0, until - max(self.start // MINUTE * MINUTE, first_ts))
 
     def busy_ms(self, epoch_id: int) -> int:
         """How long an epoch was busy in the window."""

@@ -19,12 +19,13 @@ price = Table(
     "price",
     metadata,
     _int("price_id", key=True),
-    _text("selector", required=True),  # cpu | gpu | a device's name | a device's UUID
-    _int("nano_usd_per_device_hour", required=True),
-    _int("from_ts", required=True),  # in force from this minute on; 0: since ever
+    _text("selector", required=True),  # cpu | gpu | words of a device's name | a device's UUID
+    _int("nano_usd_per_device_hour"),  # NULL: from then on the selector has no price
+    _int("from_ts", required=True),  # in force from this minute on; 0: from the beginning
     _int("set_ts", required=True),
     _text("set_by", required=True),
     _text("note"),
+    _int("seq", required=True),  # order of setting, without gaps: the later of two from the same minute counts
 )
 recommendation = Table(
     "recommendation",

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
 from pertoken.store import advice as a
@@ -31,15 +32,31 @@ class Book:
             yield connection
 
 
+class PricesChanged(StoreError):
+    """Somebody else set a price after the prices were read."""
+
+
 def prices(connection: Connection) -> Rows:
-    """Every price ever set, oldest first."""
-    return connection.execute(select(a.price).order_by(a.price.c.from_ts, a.price.c.set_ts)).all()
+    """Every price ever set or taken back, oldest first: by when it is in force from, then in the order of setting."""
+    return connection.execute(select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)).all()
 
 
-def add_price(connection: Connection, **values: Any) -> int:
-    """Note a price; the same selector, start and moment of setting is the same price."""
-    price_id = stable_id("price", values["selector"], values["from_ts"], values["set_ts"])
-    connection.execute(insert(a.price).values(price_id=price_id, **values))
+def newest_price(connection: Connection) -> int:
+    """The `seq` of the price set last; 0 if there is none."""
+    return connection.execute(select(func.max(a.price.c.seq))).scalar() or 0
+
+
+def add_price(connection: Connection, *, read_seq: int | None = None, **values: Any) -> int:
+    """Add a price as the one set last, and return its id.
+
+    `read_seq` is `newest_price` when the prices were read: raises PricesChanged if another was set since.
+    """
+    seq = 1 + (newest_price(connection) if read_seq is None else read_seq)
+    price_id = stable_id("price", seq)  # of two who set one at once, the second finds the id taken
+    try:
+        connection.execute(insert(a.price).values(price_id=price_id, seq=seq, **values))
+    except IntegrityError:
+        raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
     return price_id
 
 

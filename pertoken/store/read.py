@@ -4,7 +4,7 @@ What a screen asks is built once and bound anew: building takes longer than some
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -17,13 +17,14 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
+    literal_column,
     or_,
     select,
 )
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer, named_tuples
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.rollup import HOUR, MINUTE, ROLL_UP_S
 from pertoken.store.segments import Segment, between, column, segments
 from pertoken.store.shares import shares
 
@@ -83,7 +84,7 @@ def _devices(dialect: str) -> Select[Any]:
     return (
         select(
             *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
-            *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source),
+            *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
             *(of.name.label("host_name"), of.cloud, of.instance_type, of.region, of.purchase),
             _newest(dialect, t.device, t.device_sample, "device_id"),
         )
@@ -176,6 +177,28 @@ def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collectio
     return named_tuples(connection, shares(segment.seconds, rows, whole))
 
 
+def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[int]:
+    """Those of `hours` (their starts) of which no device has 1-min roll-ups: they were deleted, or never made.
+
+    Devices stand for all owners: retention deletes their minutes first, and all of an hour together.
+    """
+    return frozenset(
+        hour for hour in hours if not answer(connection, _HAS_MINUTES, {"start": hour, "end": hour + HOUR})
+    )
+
+
+_MINUTES = t.device_rollup[MINUTE].c
+_NEWEST_MINUTE = select(func.max(_MINUTES.ts)).where(
+    _MINUTES.device_id == t.device.c.device_id,
+    _MINUTES.ts >= bindparam("start", type_=BigInteger),
+    _MINUTES.ts < bindparam("end", type_=BigInteger),
+)
+# Device by device, so that both databases look at one row of the first device that has one.
+_HAS_MINUTES = (
+    select(t.device.c.device_id).where(_NEWEST_MINUTE.scalar_subquery().is_not(None)).limit(literal_column("1"))
+)
+
+
 def instances(connection: Connection) -> Rows:
     """Devices of hosts that are a cloud's instance, as far as list prices ask for them."""
     return named_tuples(connection, _INSTANCES)
@@ -231,6 +254,11 @@ _AGENTS = (
 def recent_s(connection: Connection) -> int:
     """Length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
     return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
+
+
+def settled_s(connection: Connection) -> int:
+    """Multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
+    return MINUTE if _by_notes(connection.dialect.name) else ROLL_UP_S
 
 
 def noted_every_s(connection: Connection, interval_s: int) -> int:

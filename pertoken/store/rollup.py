@@ -26,6 +26,8 @@ from pertoken.store.quarantine import Bucket
 from pertoken.store.seal import SEALED, Seals
 
 MINUTE, HOUR = 60, 3600
+ROLL_UP_S = 10
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays
 below it; thirty buckets add up without leaving 64 bits, so that a window over them can be read."""

@@ -1,6 +1,6 @@
 """A window as buckets: whole hours where possible, minutes at its edges."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,33 +18,90 @@ class Segment:
     seconds: int
     start: int
     end: int
+    part: tuple[int, int] | None = None
+    """Minutes [first, last) of its one hour that the segment stands for, where the hour's own minutes were deleted.
+
+    The hour's sums are scaled to them by time (`scaled`), so that parts which cover the hour add up to its sums.
+    """
+
+    @property
+    def begin(self) -> int:
+        """Start of the time it stands for."""
+        return self.start if self.part is None else self.start + self.part[0] * MINUTE
+
+    @property
+    def until(self) -> int:
+        """End of the time it stands for."""
+        return self.end if self.part is None else self.start + self.part[1] * MINUTE
 
 
 Segments = Sequence[Segment]
 """Buckets that are read and summed together."""
 
 
-def segments(start: int, end: int, *, under_way: bool = False) -> tuple[Segment, ...]:
+def segments(
+    start: int, end: int, *, under_way: bool = False, without_minutes: Collection[int] = ()
+) -> tuple[Segment, ...]:
     """Cover [start, end) with whole hours where possible and minutes elsewhere, without overlap.
 
     `under_way`: the hour that `end` lies in is kept up to date and holds nothing later, so that it is read whole.
+    `without_minutes`: starts of hours whose minutes were deleted; they are read as parts of their hour.
     """
-    start, end = start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
+    start, end = _outwards(start, end)
     first = min(end, -(-start // HOUR) * HOUR)
     last = -(-end // HOUR) * HOUR if under_way and end > first else max(first, end // HOUR * HOUR)
-    found = Segment(MINUTE, start, first), Segment(HOUR, first, last), Segment(MINUTE, last, end)
-    return tuple(each for each in found if each.start < each.end)
+    pieces = _minutes(start, first, without_minutes), Segment(HOUR, first, last), _minutes(last, end, without_minutes)
+    return tuple(each for each in pieces if each.start < each.end)
 
 
-def stretches(start: int, end: int, changes: Collection[int], *, under_way: bool = False) -> tuple[Segments, ...]:
+def _minutes(start: int, end: int, without_minutes: Collection[int]) -> Segment:
+    """Minutes [start, end) of one hour, or the part of the hour that stands for them."""
+    hour = start // HOUR * HOUR
+    if start < end and hour in without_minutes:
+        return Segment(HOUR, hour, hour + HOUR, ((start - hour) // MINUTE, (end - hour) // MINUTE))
+    return Segment(MINUTE, start, end)
+
+
+def stretches(
+    start: int,
+    end: int,
+    changes: Iterable[int],
+    *,
+    under_way: bool = False,
+    without_minutes: Collection[int] = (),
+) -> tuple[Segments, ...]:
     """[start, end) cut at instants at which something changed (a price), each piece covered by `segments`.
 
     A change counts from the minute that begins after it.
     """
-    start, end = start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
-    inside = {cut for ts in changes if start < (cut := -(-ts // MINUTE) * MINUTE) < end}
-    cuts = sorted({start, end} | inside)
-    return tuple(segments(a, b, under_way=under_way and b == end) for a, b in pairwise(cuts))
+    pieces = pairwise(_cuts(start, end, changes))
+    end = _outwards(start, end)[1]
+    return tuple(segments(a, b, under_way=under_way and b == end, without_minutes=without_minutes) for a, b in pieces)
+
+
+def divided_hours(start: int, end: int, changes: Iterable[int] = (), *, under_way: bool = False) -> list[int]:
+    """Starts of the hours that `stretches` reads by the minute: one of its pieces begins or ends within them."""
+    cuts = _cuts(start, end, changes)
+    return sorted({cut // HOUR * HOUR for cut in (cuts[:-1] if under_way else cuts) if cut % HOUR})
+
+
+def _cuts(start: int, end: int, changes: Iterable[int]) -> list[int]:
+    start, end = _outwards(start, end)
+    return sorted({start, end} | {cut for ts in changes if start < (cut := -(-ts // MINUTE) * MINUTE) < end})
+
+
+def _outwards(start: int, end: int) -> tuple[int, int]:
+    """The whole minutes that cover [start, end)."""
+    return start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
+
+
+def scaled(value: Any, first: Any, last: Any) -> Any:
+    """The part of an hour's sum (a number, or an SQL column) that minutes [first, last) of it stand for.
+
+    Parts that cover the hour add up to the sum exactly.
+    """
+    minutes = HOUR // MINUTE
+    return value * last // minutes - value * first // minutes
 
 
 def column(table: Table, name: str) -> Any:

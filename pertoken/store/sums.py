@@ -24,7 +24,7 @@ from sqlalchemy import (
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
 from pertoken.store.rollup import HOUR, MINUTE, busy_sum
-from pertoken.store.segments import Segments, between, column
+from pertoken.store.segments import Segment, Segments, between, column, scaled
 
 _ROLLUPS = {
     "device": t.device_rollup,
@@ -44,39 +44,62 @@ _NEVER_SHOWN = frozenset(
 """Columns of roll-ups of which no screen shows a sum."""
 
 
-def _rows(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[str]) -> Any:
-    """Columns of the buckets of segments of these lengths, which are bound by `_bound`."""
-    return union_all(*_parts(dialect, rollup, lengths, names)).subquery()
+_Shape = tuple[tuple[int, bool], ...]
+"""What a statement depends on of each segment: the length of its buckets, and whether it is a part of an hour."""
 
 
-def _parts(dialect: str, rollup: str, lengths: tuple[int, ...], names: Sequence[str]) -> list[Select[Any]]:
+def _shape(segments: Segments) -> _Shape:
+    return tuple((each.seconds, each.part is not None) for each in segments)
+
+
+def _rows(dialect: str, rollup: str, shape: _Shape, names: Sequence[str]) -> Any:
+    """Columns of the buckets of segments of this shape, which are bound by `_bound`."""
+    return union_all(*_parts(dialect, rollup, shape, names)).subquery()
+
+
+def _parts(dialect: str, rollup: str, shape: _Shape, names: Sequence[str]) -> list[Select[Any]]:
     parts = []
-    for n, seconds in enumerate(lengths):
+    for n, (seconds, is_part) in enumerate(shape):
         table = _ROLLUPS[rollup][seconds]
-        inside = between(
-            dialect, table, bindparam(f"start{n}", type_=BigInteger), bindparam(f"end{n}", type_=BigInteger)
-        )
-        parts.append(select(*(column(table, name) for name in names)).where(inside))
+        inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"))
+        columns, keys = [column(table, name) for name in names], table.primary_key.columns.keys()
+        if is_part:
+            first, last = _bind(f"first{n}"), _bind(f"last{n}")
+            columns = [
+                each if name in keys or name.endswith("provenance") else scaled(each, first, last).label(name)
+                for name, each in zip(names, columns, strict=True)
+            ]
+        parts.append(select(*columns).where(inside))
     return parts
 
 
+def _bind(name: str) -> Any:
+    return bindparam(name, type_=BigInteger)
+
+
 def _bound(segments: Segments) -> dict[str, int]:
-    values = {f"start{n}": each.start for n, each in enumerate(segments)}
-    return values | {f"end{n}": each.end for n, each in enumerate(segments)}
+    return {name: value for n, each in enumerate(segments) for name, value in _bounds(n, each)}
+
+
+def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
+    yield f"start{n}", segment.start
+    yield f"end{n}", segment.end
+    if segment.part is not None:
+        yield f"first{n}", segment.part[0]
+        yield f"last{n}", segment.part[1]
 
 
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
-    lengths = tuple(each.seconds for each in segments)
-    return answer(connection, _sums(connection.dialect.name, rollup, lengths), _bound(segments), named=True)
+    return answer(connection, _sums(connection.dialect.name, rollup, _shape(segments)), _bound(segments), named=True)
 
 
 @cache
-def _sums(dialect: str, rollup: str, lengths: tuple[int, ...]) -> Select[Any]:
+def _sums(dialect: str, rollup: str, shape: _Shape) -> Select[Any]:
     """Sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = _ROLLUPS[rollup][MINUTE]
     keys = [each.name for each in table.primary_key if each.name != "ts"]
     values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
-    rows = _rows(dialect, rollup, lengths, (*keys, *values)).c
+    rows = _rows(dialect, rollup, shape, (*keys, *values)).c
     return select(*(rows[key] for key in keys), *(_total(rows, name).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
     )
@@ -116,31 +139,29 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
 
 def shared_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
-    lengths = tuple(each.seconds for each in segments)
-    return answer(connection, _shared(connection.dialect.name, lengths), _bound(segments))
+    return answer(connection, _shared(connection.dialect.name, _shape(segments)), _bound(segments))
 
 
 @cache
-def _shared(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
-    rows = _rows(dialect, "share", lengths, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
+def _shared(dialect: str, shape: _Shape) -> Select[Any]:
+    rows = _rows(dialect, "share", shape, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
     keys = rows.device_id, rows.epoch_id
     return select(*keys, _sum(rows.held_ns), _sum(rows.busy_ns)).group_by(*keys)
 
 
 def device_time(connection: Connection, segments: Segments) -> Rows:
-    """(device_id, duration_ms): how long each device was there in segments."""
-    lengths = tuple(each.seconds for each in segments)
-    return answer(connection, _durations(connection.dialect.name, lengths), _bound(segments))
+    """(device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
+    return answer(connection, _durations(connection.dialect.name, _shape(segments)), _bound(segments))
 
 
 @cache
-def _durations(dialect: str, lengths: tuple[int, ...]) -> Select[Any]:
-    rows = _rows(dialect, "device", lengths, ("device_id", "duration_ms")).c
-    return select(rows.device_id, _sum(rows.duration_ms).label("duration_ms")).group_by(rows.device_id)
+def _durations(dialect: str, shape: _Shape) -> Select[Any]:
+    rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms")).c
+    return select(rows.device_id, _sum(rows.duration_ms), _sum(rows.observed_ms)).group_by(rows.device_id)
 
 
 def served_by_bucket(connection: Connection, segments: Segments) -> Rows:
-    """(epoch_id, ts, whole_ms, prompt_tokens, generated_tokens) of the buckets of segments."""
+    """(epoch_id, ts, whole_ms, prompt_tokens, generated_tokens, observed_ms) of the buckets of segments."""
     return _buckets(connection, segments, "deployment", _SERVED)
 
 
@@ -149,23 +170,23 @@ def held_by_bucket(connection: Connection, segments: Segments) -> Rows:
     return _buckets(connection, segments, "share", _HELD)
 
 
-_SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens")
+_SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens", "observed_ms")
 _HELD = ("epoch_id", "ts", "device_id", "held_ns")
 
 
 def _buckets(connection: Connection, segments: Segments, rollup: str, names: tuple[str, ...]) -> Rows:
-    lengths = tuple(each.seconds for each in segments)
-    return answer(connection, _columns(connection.dialect.name, rollup, lengths, names), _bound(segments))
+    return answer(connection, _columns(connection.dialect.name, rollup, _shape(segments), names), _bound(segments))
 
 
 @cache
-def _columns(dialect: str, rollup: str, lengths: tuple[int, ...], names: tuple[str, ...]) -> Any:
-    parts = _parts(dialect, rollup, lengths, names)
+def _columns(dialect: str, rollup: str, shape: _Shape, names: tuple[str, ...]) -> Any:
+    parts = _parts(dialect, rollup, shape, names)
     return parts[0] if len(parts) == 1 else union_all(*parts)
 
 
 def models(connection: Connection, start: int) -> Rows:
-    """(epoch_id, served model, address of its engine) of epochs that served since `start`."""
+    """Epochs that served since `start`: (epoch_id, served model, address of its engine, start_ts, end_ts, last_ts and
+    host_id of its deployment)."""
     return answer(connection, _MODELS, {"start": start})
 
 
@@ -176,7 +197,15 @@ def payers(connection: Connection) -> Rows:
 
 _SINCE = t.epoch.c.end_ts.is_(None) | (t.epoch.c.end_ts > bindparam("start", type_=BigInteger))
 _MODELS = (
-    select(t.epoch.c.epoch_id, t.deployment.c.served_model, t.engine.c.base_url)
+    select(
+        t.epoch.c.epoch_id,
+        t.deployment.c.served_model,
+        t.engine.c.base_url,
+        t.epoch.c.start_ts,
+        t.epoch.c.end_ts,
+        t.deployment.c.last_ts,
+        t.deployment.c.host_id,
+    )
     .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
     .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
     .where(_SINCE)
@@ -209,15 +238,14 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
     """(epoch_id, metric, upper_bounds, `told` count of each bucket) over segments, of all metrics or some."""
-    lengths = tuple(each.seconds for each in segments)
-    query = _histograms(connection.dialect.name, lengths, None if metrics is None else tuple(metrics))
+    query = _histograms(connection.dialect.name, _shape(segments), None if metrics is None else tuple(metrics))
     return answer(connection, query, _bound(segments))
 
 
 @cache
-def _histograms(dialect: str, lengths: tuple[int, ...], metrics: tuple[str, ...] | None) -> Select[Any]:
+def _histograms(dialect: str, shape: _Shape, metrics: tuple[str, ...] | None) -> Select[Any]:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
-    rows = _rows(dialect, "histogram", lengths, (*keys, "count")).c
+    rows = _rows(dialect, "histogram", shape, (*keys, "count")).c
     summed = select(*(rows[key] for key in keys), func.sum(rows["count"]).label("total")).group_by(
         *(rows[key] for key in keys)
     )

@@ -1,7 +1,7 @@
 """The bill of a window in words, and as a bar."""
 
 from pertoken.costs.lines import Bill, FleetReport
-from pertoken.tui.words import usd_parts
+from pertoken.tui.words import observed, usd_parts
 from pertoken.units import format_duration
 
 PARTS = ("busy", "idle", "other", "unallocated")
@@ -9,17 +9,19 @@ PARTS = ("busy", "idle", "other", "unallocated")
 
 
 def bill_sentence(report: FleetReport) -> str:
-    """`Paid in 1h: $8.00 = busy $3.00 + idle $2.00 + ...`, which adds up as written.
+    """`Paid $8.00 in 1h, 62% observed: busy $3.00 + idle $2.00 + ...`, adding up as it is read.
 
     Where busy time is an upper bound, it is `busy ≤ $3.00 + idle ≥ $2.00`.
     """
     window = format_duration(report.window_s)
     if report.bill is None:
-        return f"Paid in {window}: not known, since no device has a price yet."
+        why = "no device has a price yet" if report.bill_observed is None else "nothing was recorded in it"
+        return f"Paid in {window}: not known, since {why}."
     paid, parts = usd_parts(report.bill.paid, _amounts(report.bill))
     sign = {"busy": "≤ ", "idle": "≥ "} if report.bill.busy_is_bound else {}
     split = " + ".join(f"{name} {sign.get(name, '')}{text}" for name, text in zip(PARTS, parts, strict=True))
-    return f"Paid in {window}: {paid} = {split}"
+    about = "about " if report.estimated else ""
+    return f"Paid {about}{paid} in {window}, {observed(report.bill_observed)} observed: {split}"
 
 
 def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pertoken.costs.lines import STALE_TICKS, DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.columns import Column
-from pertoken.tui.words import UNKNOWN, ago, at_most, literal, number, percent, seconds, sparkline, watts
+from pertoken.tui.words import UNKNOWN, ago, at_most, literal, number, observed, percent, seconds, sparkline, watts
 from pertoken.units import format_bytes, format_count, format_duration, format_usd
 
 Line = DeploymentLine | DeviceLine | HostLine
@@ -40,12 +40,13 @@ def busy_share(line: DeploymentLine) -> str:
 
 
 def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
-    """Deployments; state and coverage only show up where they are worth a word."""
+    """Deployments; state, and how much was seen, only show up where they are worth a word."""
     window, stale = format_duration(report.window_s), staleness(report)
     columns: tuple[Column[DeploymentLine], ...] = (
-        Column("model", lambda line: literal(line.model), 0, least=14, keep_end=True),
+        Column("model", lambda line: literal(line.model), 0, least=11, keep_end=True),
         Column("state", lambda line: _state(stale, line), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
+        Column("seen", _seen, 2),
         Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
         Column("busy", busy_share, 4, lambda line: line.busy),
         Column("run/wait", _queue, 6, lambda line: line.running_now),
@@ -54,7 +55,6 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
         Column("engine", lambda line: literal(line.engine), 9),
         Column("host", lambda line: literal(line.host), 5, least=6),
         Column("devices", _devices, 10, least=24, keep_end=True),
-        Column("seen", lambda line: percent(line.coverage) if line.coverage < 0.95 else "", 11),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
@@ -95,6 +95,12 @@ def _age(stale: Callable[[Line], bool], line: Line) -> str:
 
 def _state(stale: Callable[[Line], bool], line: DeploymentLine) -> str:
     return ", ".join(filter(None, ("fault" if line.fault else "", _age(stale, line))))
+
+
+def _seen(line: DeploymentLine) -> str:
+    """How much of the window its figures are of, where that is not all."""
+    share = observed(line.coverage)
+    return "" if share == "100%" else share
 
 
 def _queue(line: DeploymentLine) -> str:

@@ -24,6 +24,7 @@ from pertoken.tui.words import (
     literal,
     megahertz,
     number,
+    observed,
     percent,
     seconds,
     sparkline,
@@ -38,6 +39,8 @@ _NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken pric
 def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
     """One deployment: money, tokens, latency, and how far the figures can be trusted."""
     window = format_duration(report.window_s)
+    # Of a host that stopped reporting nothing is known of now.
+    stale = staleness(report)(line)
     return sheet(
         Section("Fault", (literal(line.fault),) if line.fault else ()),
         Section(
@@ -55,7 +58,8 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
                 ("$ per Mtok", f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
                 ("$ per generated Mtok", format_usd(line.nano_usd_per_generated_mtok)),
                 (f"$ in {window}", format_usd(line.nano_usd)),
-                ("$ per hour now", format_usd(line.nano_usd_per_hour)),
+                ("$ per hour, last read" if stale else "$ per hour now", format_usd(line.nano_usd_per_hour)),
+                ("observed", f"{observed(line.coverage)} of its time in the window"),
                 *(() if line.nano_usd is not None else (_no_dollars(report, line),)),
             ),
         ),
@@ -73,7 +77,7 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
         ),
         Section("What its engine counts", _counted(line.counts, busy_is_bound=line.busy_is_bound)),
         Section(
-            "Now",
+            f"When last read, {ago(line.age_s)}" if stale else "Now",
             (
                 ("generated tok/s", format_count(line.generated_tok_s_now)),
                 ("prompt tok/s", format_count(line.prompt_tok_s_now)),
@@ -193,7 +197,7 @@ def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
 
 
 def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
-    observed = f"{percent(line.coverage)} of the window since it first appeared was observed."
+    share = f"{observed(line.coverage)} of the window since it first appeared was observed."
     unseen = (
         "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
         "and $ per Mtok, marked *, is an upper bound."
@@ -209,7 +213,7 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
     )
     return (
         _heard(report, line),
-        observed,
+        share,
         *((unseen,) if line.incomplete else ()),
         *((late,) if words else ()),
         *((at_most,) if line.busy_is_bound else ()),

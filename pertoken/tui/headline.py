@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pertoken.costs.lines import FleetReport
-from pertoken.tui.words import UNKNOWN
+from pertoken.tui.words import UNKNOWN, observed
 from pertoken.units import format_count, format_duration, format_usd
 
 
@@ -22,17 +22,32 @@ class Figure:
 
 
 def figures(report: FleetReport) -> tuple[Figure, ...]:
-    """Dollars per Mtok over the window; tokens per second, watts and dollars per hour now."""
-    window = format_duration(report.window_s)
+    """Dollars per Mtok over the window, with how much of it was observed; tokens per second, watts and dollars per hour
+    now, of hosts that report."""
+    window = f"{observed(report.coverage)} of {format_duration(report.window_s)}"
+    silent = sum(host.stale for host in report.hosts)
+    reporting = len(report.hosts) - silent
+    part = f", {reporting} of {len(report.hosts)} hosts" if silent else " now"
+    nobody = "no reports" if report.hosts and not reporting else None
     per_hour = format_usd(report.nano_usd_per_hour)
     without = report.unpriced_n
     power = UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}"
     no_mtok = "$/Mtok: no price" if report.bill is None else "$/Mtok: no tokens"
     return (
-        _figure(format_usd(report.nano_usd_per_mtok), "/Mtok", f"$/Mtok, last {window}", no_mtok),
-        _figure(format_count(report.generated_tok_s_now), " tok/s", "generated tok/s now", "tok/s: no engine"),
-        _figure(power, " W", "watts now", "watts: not read"),
-        _figure(per_hour, "/hour", f"$/hour, {without} unpriced" if without else "$/hour now", "$/hour: no price"),
+        _figure(format_usd(report.nano_usd_per_mtok), f"/Mtok ({window})", f"$/Mtok, {window}", no_mtok),
+        _figure(
+            format_count(report.generated_tok_s_now),
+            " tok/s",
+            f"tok/s{part}" if silent else "generated tok/s now",
+            f"tok/s: {nobody or 'no engine'}",
+        ),
+        _figure(power, " W", f"watts{part}", f"watts: {nobody or 'not read'}"),
+        _figure(
+            per_hour,
+            "/hour",
+            f"$/hour, {without} unpriced" if without else f"$/hour{part}",
+            f"$/hour: {nobody or 'no price'}",
+        ),
     )
 
 

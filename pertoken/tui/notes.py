@@ -10,9 +10,10 @@ from pertoken.tui.words import ago, literal, usd_range
 
 
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:
-    """What the marks in the table of deployments mean; none without a mark."""
+    """What the marks in the table of deployments mean, and which dollars are estimates; none without either."""
     star = "* Some tokens went unseen (an engine restarted): $/Mtok is an upper bound."
-    return (star,) if report.incomplete else ()
+    about = "An hour whose minutes were deleted is divided by time: dollars are an estimate."
+    return (*((star,) if report.incomplete else ()), *((about,) if report.estimated else ()))
 
 
 def event_line(report: FleetReport, event: EventLine) -> str:

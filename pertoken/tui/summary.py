@@ -10,7 +10,7 @@ from pertoken.tui.bill import bill_sentence
 from pertoken.tui.columns import GAP, Column, L, cut, fit
 from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.headline import figures
-from pertoken.tui.hours import NOTE, hour_columns
+from pertoken.tui.hours import hour_columns, notes
 from pertoken.tui.notes import advice_note, event_line, fleet_notes, totals
 from pertoken.tui.words import literal, literal_lines
 from pertoken.units import format_duration
@@ -41,7 +41,7 @@ def hours_summary(models: Sequence[ModelHours]) -> str:
     """What a million tokens cost by model and hour, as text of at most 118 cells a line."""
     if not models:
         return "No model was served in this time.\n"
-    return "\n".join((*_table("$ per Mtok", models, hour_columns()), NOTE)) + "\n"
+    return "\n".join((*_table("$ per Mtok", models, hour_columns()), *notes(models))) + "\n"
 
 
 def _silence(each: Recommendation) -> str:

@@ -40,6 +40,11 @@ def at_least(share: float | None) -> str:
     return UNKNOWN if share is None else f"≥{percent(share)}".replace("≥<1%", ">0%")
 
 
+def observed(share: float | None) -> str:
+    """How much of a time was observed, rounded down: `62%`; only what lacks nothing is `100%`."""
+    return percent(share if share is None or share < 0.005 else int(share * 100) / 100)
+
+
 def number(value: float | None) -> str:
     """A small mean: `0`, `0.4`, `12`."""
     if value is None:

@@ -27,15 +27,15 @@ def recorded(tmp_path: Path) -> str:
 
 def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_from_now(recorded: str) -> None:
     first = run("prices", "set", "6.88", "--for", "H100", "--db", recorded, "--note", "contract")
-    assert "H100: $6.88 an hour, for all that was recorded." in first.output
+    assert "H100: $6.88 an hour, from the beginning." in first.output
     assert "It applies to 2 x NVIDIA H100 80GB HBM3." in first.output
     second = run("prices", "set", "$5", "--for", "H100", "--db", recorded)
-    assert "$5.00 an hour, for 20" in second.output
+    assert "$5.00 an hour, from 20" in second.output
     shown = json.loads(run("prices", "show", "--db", recorded, "--json").stdout)
     assert [each["nano_usd_per_device_hour"] for each in shown] == [6_880_000_000, 5_000_000_000]
     assert shown[0]["from_ts"] == 0 < shown[1]["from_ts"]
     text = run("prices", "show", "--db", recorded).output
-    assert "since ever" in text and "contract" in text
+    assert "from the beginning" in text and "contract" in text
 
 
 def test_costs_are_told_by_model_and_hour_as_text_json_and_csv(tmp_path: Path) -> None:
@@ -47,8 +47,9 @@ def test_costs_are_told_by_model_and_hour_as_text_json_and_csv(tmp_path: Path) -
     assert [line["usd_per_mtok"] for line in lines] == [pytest.approx(2 * 6.88 / (3600 * 200) * 1e6, abs=1e-6)] * 2
     assert [line["usd"] for line in lines] == [13.76] * 2
     header, *rows = run("costs", "--hours", "3", "--db", str(folder), "--csv").output.splitlines()
-    assert header == "model,hour,usd,tokens,usd_per_mtok"
+    assert header == "model,hour,usd,tokens,usd_per_mtok,observed,estimated"
     assert [row.split(",")[2:4] for row in rows] == [["13.76", str(3600 * 200)]] * 2
+    assert [row.split(",")[5:] for row in rows] == [["1.0", "False"]] * 2
     assert run("costs", "--hours", "0", "--db", str(folder)).exit_code == 2
 
 

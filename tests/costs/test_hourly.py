@@ -2,18 +2,22 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hourly import ModelHour, ModelHours, model_hours
+from pertoken.costs.hourly import ModelHour, ModelHours, hourly, model_hours
 from pertoken.costs.money import allocations, stretch
 from pertoken.costs.prices import Price, PriceBook, Priced
-from pertoken.costs.report import price_book
-from pertoken.store import read
+from pertoken.costs.report import fleet_report, price_book
+from pertoken.store import book, read
+from pertoken.store.book import Book
 from pertoken.store.open import open_store
 from pertoken.store.segments import segments
+from pertoken.store.write import Writer
 from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import host_row, host_sample, tick
 
 END = 1_790_000_400
 MODEL = LOW_BATCH_70B.model
@@ -68,3 +72,72 @@ def test_tokens_are_told_of_hours_without_a_price_and_left_out_of_the_quotient()
     assert line.tokens == 800
     assert line.together == ModelHour(10**9, 500)
     assert ModelHours("m", 0, (None, ModelHour(7, None))).tokens is None
+
+
+HOUR = END // 3600 * 3600 - 3600
+"""An hour that is over by `END`."""
+
+
+@pytest.mark.parametrize("later_s", [0, 7200])
+def test_a_minute_without_a_reading_takes_its_tokens_from_an_hour_and_nothing_else(
+    tmp_path: Path, later_s: int
+) -> None:
+    # Asked while the hour is under way, and so by its minutes, and again when it is over.
+    where = seed(
+        tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=50, end_ts=HOUR + 3000, unread=(10, 11, 37)
+    )
+    hour = hourly(open_store(where), 1 + later_s // 3600, HOUR + 3000 + later_s)[0].hours[0]
+    assert hour is not None
+    assert hour.tokens == 47 * 60 * 200
+    assert hour.nano_usd == pytest.approx(2 * 6.88e9 * 50 / 60)
+    assert hour.observed == pytest.approx(47 / (50 if later_s == 0 else 60))
+    assert hour.nano_usd_per_mtok == round((hour.nano_usd or 0) * 10**6 / (hour.tokens or 1))
+
+
+def test_an_hour_of_which_the_agent_saw_half_says_so_and_so_does_the_sum_of_hours(tmp_path: Path) -> None:
+    store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=90, end_ts=HOUR + 1800))
+    (line,) = hourly(store, 3, HOUR + 3600 + 1800)
+    assert [None if each is None else each.observed for each in line.hours] == [1.0, 0.5, 0.0]
+    assert [each is not None and each.recorded for each in line.hours] == [True, True, False]
+    assert line.together.observed == pytest.approx(90 / 150)
+    assert line.together.tokens == 90 * 60 * 200
+
+
+def test_a_deployment_that_stopped_on_a_host_that_reports_is_not_missed(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=HOUR + 1800)
+    with Writer(where) as writer:
+        for n in range(1, 121):
+            ts = HOUR + 1800 + 60 * n
+            writer.commit(replace(tick(ts), samples=(replace(host_sample(ts), duration_ms=60_000),), host=host_row(60)))
+        writer.roll_up()
+    (line,) = hourly(open_store(where), 3, HOUR + 1800 + 7200)
+    assert [None if each is None else each.observed for each in line.hours] == [1.0, None, None]
+
+
+def test_what_one_deployment_does_not_count_is_left_out_of_the_quotient_with_its_dollars(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=HOUR + 3600)
+    seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=HOUR + 3600, host="b")
+    alone = model_hours(open_store(where), HOUR, HOUR + 3600, price_book(open_store(where), END))[MODEL, HOUR]
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        one = "(SELECT min(epoch_id) FROM epoch)"
+        connection.execute(f"UPDATE deployment_1h SET prompt_tokens = NULL WHERE epoch_id = {one}")
+        connection.commit()
+    store = open_store(where)
+    hour = model_hours(store, HOUR, HOUR + 3600, price_book(store, END))[MODEL, HOUR]
+    assert (hour.nano_usd, hour.tokens, hour.observed) == (alone.nano_usd, 3600 * 200, 0.5)
+    assert hour.nano_usd_per_mtok == alone.nano_usd_per_mtok
+
+
+def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
+    with Book(where).writing() as connection:
+        one = {"nano_usd_per_device_hour": 10**9, "from_ts": 0, "set_ts": 1, "set_by": "x", "note": None}
+        book.add_price(connection, selector="GPU-1", **one)
+    store = open_store(where)
+    found = model_hours(store, END - 7200, END, price_book(store, END))
+    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
+    report = fleet_report(store, 3600, END)
+    (line,) = report.deployments
+    assert (line.nano_usd, line.nano_usd_per_mtok, line.nano_usd_per_hour, report.nano_usd_per_mtok) == (None,) * 4
+    assert report.bill is not None and report.bill.paid == 10**9
+    assert report.unpriced_devices == ("NVIDIA H100 80GB HBM3 #0",)

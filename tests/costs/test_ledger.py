@@ -58,6 +58,10 @@ def test_apportioned_parts_sum_to_the_total_and_follow_their_weights(total: int,
         assert all(abs(part * whole - total * weight) < whole for part, weight in zip(parts, weights, strict=True))
 
 
+def test_a_device_is_paid_to_the_nearest_nano_dollar() -> None:
+    assert [allocate(DeviceTime(ms), 3_600).paid for ms in (499, 500, 1499, 1500)] == [0, 1, 1, 2]
+
+
 def test_apportioning_nothing_to_nobody_is_refused() -> None:
     with pytest.raises(ValueError, match="weights"):
         apportion(1, [])

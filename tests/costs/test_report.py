@@ -1,5 +1,7 @@
 """What the screens say of a seeded fleet, worked out by hand beside it."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from pertoken.store.rows import (
     EpochRow,
 )
 from pertoken.store.write import Writer
+from pertoken.tui.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import HOST, laid, tick
@@ -159,3 +162,52 @@ def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(fold
     assert line.generated_tokens == 40 * 3600 * HOURS
     assert line.spark[0] is None
     assert line.spark[-1] == pytest.approx(40)
+
+
+def test_what_was_paid_says_how_much_of_the_window_was_observed(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=120, end_ts=END)
+    whole = fleet_report(open_store(where), 3600, END)
+    assert (whole.bill_observed, whole.coverage, whole.deployments[0].coverage) == (1.0, 1.0, 1.0)
+    # The agent dies: dollars of its last minutes stay, and the window goes on without it.
+    half = fleet_report(open_store(where), 3600, END + 1800)
+    assert half.bill is not None and half.bill.paid == pytest.approx(6.88e9)
+    assert half.bill_observed == half.coverage == half.deployments[0].coverage == pytest.approx(0.5)
+    assert "Paid $6.88 in 1h, 50% observed: busy" in summary(half, ())
+    assert "$/Mtok, 50% of 1h" in summary(half, ()) and "model" in summary(half, ())
+    none = fleet_report(open_store(where), 3600, END + 3600 + 60)
+    assert (none.bill, none.bill_observed) == (None, 0.0)
+    assert "Paid in 1h: not known, since nothing was recorded in it." in summary(none, ())
+
+
+def test_devices_that_came_within_the_window_are_expected_since_then(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=90, end_ts=END)
+    seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=15, end_ts=END, host="late")
+    assert fleet_report(open_store(where), 3600, END).bill_observed == 1.0
+    # The first host stops: 45 of 60 minutes were observed of it, and all of 29 since the other was first there.
+    seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=15, end_ts=END + 900, host="late")
+    assert fleet_report(open_store(where), 3600, END + 900).bill_observed == pytest.approx((45 + 29) / (60 + 29))
+
+
+def test_devices_without_a_price_have_no_part_in_what_was_observed_of_the_bill(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
+    assert fleet_report(open_store(where), 3600, END).bill_observed is None
+    with Book(where).writing() as connection:
+        one = {"nano_usd_per_device_hour": NANO_USD, "from_ts": 0, "set_ts": 1, "set_by": "x", "note": None}
+        book.add_price(connection, selector="GPU-0", **one)
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        other = "(SELECT device_id FROM device WHERE uuid = 'GPU-1')"
+        connection.execute(f"DELETE FROM device_1m WHERE device_id = {other}")
+        connection.commit()
+    assert fleet_report(open_store(where), 3600, END).bill_observed == 1.0
+
+
+def test_dollars_an_hour_now_are_those_of_hosts_that_report(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=END)
+    seed(where, LOW_BATCH_70B, gpus=4, usd_per_hour=None, minutes=30, end_ts=END - 600, host="silent")
+    report = fleet_report(open_store(where), 3600, END)
+    assert report.nano_usd_per_hour == 2 * 6.88 * NANO_USD
+    text = summary(report, ())
+    assert "$13.76  $/hour, 1 of 2 hosts" in text and "watts, 1 of 2 hosts" in text
+    later = fleet_report(open_store(where), 3600, END + 600)
+    assert (later.nano_usd_per_hour, later.unpriced_n) == (None, 0)
+    assert "$/hour: no reports" in summary(later, ())

@@ -41,7 +41,9 @@ def fill(where: Place, fleet: Fleet, *, hour_days: int, minute_days: int, told: 
         with connection.begin():
             _identities(connection, fleet, fleet.end_ts - hour_days * DAY)
             connection.execute(
-                text("INSERT INTO advice.price VALUES (1, 'H100', 6880000000, 0, 0, 'x', NULL) ON CONFLICT DO NOTHING")
+                text(
+                    "INSERT INTO advice.price VALUES (1, 'H100', 6880000000, 0, 0, 'x', NULL, 1) ON CONFLICT DO NOTHING"
+                )
             )
             today = fleet.end_ts // DAY * DAY
             spans = _due(connection, fleet, {HOUR: fleet.end_ts - hour_days * DAY, MINUTE: today - minute_days * DAY})

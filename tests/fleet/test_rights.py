@@ -141,7 +141,7 @@ def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(owne
     change(server, "CREATE ROLE rights_advisor LOGIN; GRANT pertoken_advisor TO rights_advisor")
     with login(owner_url, "rights_advisor").connect() as connection:
         connection.autocommit = True
-        connection.execute("INSERT INTO advice.price VALUES (7, 'gpu', 1, 0, 0, 'x', NULL)")
+        connection.execute("INSERT INTO advice.price VALUES (7, 'gpu', 1, 0, 0, 'x', NULL, 1)")
         connection.execute("DELETE FROM advice.price WHERE price_id = 7")
         connection.execute("INSERT INTO fleet.raw_request VALUES (7, 7, 0, 1, 'x', 0)")
         connection.execute("DELETE FROM fleet.raw_request WHERE request_id = 7")

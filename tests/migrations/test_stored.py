@@ -19,6 +19,8 @@ from pertoken.cli import main
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
+from pertoken.store import book
+from pertoken.store.book import Book
 from pertoken.store.open import REVISIONS, open_store, revision, writing
 from pertoken.store.place import GROUPS, Place, place
 from pertoken.store.verify import verify
@@ -127,6 +129,24 @@ def test_a_stored_database_comes_up_to_date_on_postgresql(old: Place, tmp_path: 
                 table = Table(name, MetaData(), schema="telemetry", autoload_with=connection)
                 found = _sorted(dict(row) for row in connection.execute(select(table)).mappings())
                 assert found == _sorted(iter(values)), name
+
+
+def test_stored_prices_come_up_to_date_on_postgresql_in_the_order_they_were_set(tmp_path: Path) -> None:
+    with server_url(tmp_path / "postgres") as url:
+        server = place(url)
+        with _config(server, "advice") as (config, connection):
+            with connection.begin():
+                connection.execute(text("CREATE SCHEMA advice"))
+            command.upgrade(config, "0001")
+            rows = ((7, 3, 300), (8, 1, 100), (9, 2, 200))
+            for key, nano, set_ts in rows:
+                connection.execute(text(f"INSERT INTO advice.price VALUES ({key}, 'gpu', {nano}, 0, {set_ts}, 'x')"))
+            connection.commit()
+        assert upgrade(server, "advice") == ("0001", REVISIONS["advice"][-1])
+        assert drift(server, "advice") is None
+        with Book(server).writing() as connection:
+            found = book.prices(connection)
+            assert [(row.nano_usd_per_device_hour, row.seq) for row in found] == [(1, 1), (2, 2), (3, 3)]
 
 
 @pytest.mark.parametrize("tables", [1, 5])

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pertoken.costs.lines import DeviceLine, Lines
 from pertoken.tui.widgets.rows import PAGE, Rows
-from tests.tui.reports import CHAT, NOW, RICH, FixedSource, device, locked
+from tests.tui.reports import CHAT, NOW, RICH, FixedSource, device, host, locked
 from tests.tui.screens import running, text_of, until, until_gone, until_shown
 
 
@@ -42,6 +42,18 @@ async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_the
         assert "70B-Instruct" in text_of(pilot)
         source.error = None
         await until_gone(pilot, "These figures are from")
+
+
+async def test_what_no_host_reports_to_any_more_is_not_live() -> None:
+    source, clock = FixedSource(), [float(NOW)]
+    async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+        await until_shown(pilot, "· live ·")
+        clock[0] += 300
+        await until_shown(pilot, "· no data for 5m ·")
+        await pilot.press("h")
+        await until_shown(pilot, "Hours · no data for 5m ·")
+        source.report = replace(RICH, hosts=(host(1, "gpu-a", age_s=-296), host(2, "gpu-b", age_s=900)))
+        await until_shown(pilot, "· live ·")
 
 
 async def test_an_error_nobody_foresaw_is_shown_and_not_fatal() -> None:
@@ -97,7 +109,7 @@ async def test_a_window_chosen_while_reading_is_read_next() -> None:
             await until_shown(pilot, "Reading the database")
             await pilot.press("right_square_bracket")
             gate.set()
-            await until_shown(pilot, "Paid in 6h")
+            await until_shown(pilot, " in 6h, 97% observed")
     finally:
         gate.set()
 
@@ -167,4 +179,4 @@ async def test_hours_are_read_while_somebody_looks_at_them() -> None:
         source.day = source.day[:1]
         await until_gone(pilot, "no-price")
         await pilot.press("1")
-        await until_shown(pilot, "TTFT p95")
+        await until_shown(pilot, "run/wait")

@@ -100,7 +100,24 @@ async def test_a_tiny_terminal_breaks_nothing(report: FleetReport, size: tuple[i
         await until_shown(pilot, "Show the fleet")
 
 
-async def test_the_smallest_useful_terminal_still_shows_prices() -> None:
+async def test_the_smallest_useful_terminal_still_shows_prices_and_how_much_was_observed() -> None:
     async with running(FixedSource(), (45, 15)) as pilot:
         await until_shown(pilot, "$8.11*")
         await check_golden(pilot, "fleet-45x15")
+        await pilot.press("h")
+        await until_shown(pilot, "Seen")
+        await check_golden(pilot, "hours-45x15")
+
+
+@pytest.mark.parametrize("size", [*SIZES, (45, 15)])
+async def test_a_fleet_of_which_no_host_reports_has_no_now(size: tuple[int, int]) -> None:
+    hosts = tuple(replace(each, age_s=2300) for each in RICH.hosts)
+    lines = tuple(replace(each, age_s=2300, coverage=0.36) for each in RICH.deployments)
+    nothing = dict.fromkeys(("generated_tok_s_now", "power_w", "nano_usd_per_hour"))
+    silent = replace(
+        RICH, hosts=hosts, deployments=lines, bill_observed=0.36, coverage=0.36, unpriced_n=0, estimated=True, **nothing
+    )
+    async with running(FixedSource(silent), size) as pilot:
+        await until_shown(pilot, "no data")
+        await until_shown(pilot, "36% observed")
+        await check_golden(pilot, f"silent-fleet-{size[0]}x{size[1]}")

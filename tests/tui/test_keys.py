@@ -33,7 +33,7 @@ async def test_one_and_two_change_screens_and_leave_details() -> None:
         await pilot.press("enter")
         await until_shown(pilot, "Worth, per month")
         await pilot.press("1")
-        await until_shown(pilot, "TTFT p95")
+        await until_shown(pilot, "run/wait")
         await pilot.press("2")
         await until_shown(pilot, "bankable $/month")
 
@@ -44,7 +44,7 @@ async def test_enter_opens_the_row_under_the_cursor_and_escape_goes_back_to_it()
         await until_shown(pilot, "Qwen/Qwen3-8B")
         await until_shown(pilot, "What it costs")
         await pilot.press("escape")
-        await until_shown(pilot, "TTFT p95  host")
+        await until_shown(pilot, "run/wait  host")
         assert pilot.app.screen.query_one("#deployments", Rows).cursor_row == 1
 
 

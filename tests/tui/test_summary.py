@@ -9,8 +9,8 @@ from tests.tui.screens import GOLDEN
 def test_the_summary_has_the_facts_of_the_screens_and_nothing_acts() -> None:
     text = summary(RICH, ADVICE)
     for fact in (
-        "$0.412  $/Mtok, last 1h",
-        "Paid in 1h: $9.96 = busy $4.63 + idle $2.84 + other $0.25 + unallocated $2.24",
+        "$0.412  $/Mtok, 86% of 1h",
+        "Paid $9.96 in 1h, 97% observed: busy $4.63 + idle $2.84 + other $0.25 + unallocated $2.24",
         "[/b]evil\\x1b[31m\\u202emodel[red] cannot be read",
         "upper bound",
         "Serve FP8 weights",

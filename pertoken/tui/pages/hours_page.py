@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from pertoken.costs.hourly import ModelHours
-from pertoken.tui.hours import NOTE, hour_columns, hours_sheet
+from pertoken.tui.hours import hour_columns, hours_sheet, notes
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.sheet import Sheet
 from pertoken.tui.source import Read, View
@@ -41,5 +41,5 @@ class HoursPage(ListPage):
     def fill(self, view: View) -> None:
         """Show the hours."""
         lines = self.lines_of("models", view)
-        self.query_one("#hours-note", Static).update(NOTE if lines else _NONE)
+        self.query_one("#hours-note", Static).update(" ".join(notes(lines)) if lines else _NONE)
         self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)

@@ -8,6 +8,7 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from pertoken.costs.lines import STALE_TICKS
 from pertoken.tui.keys import KEYS
 from pertoken.tui.source import Read, View
 from pertoken.tui.words import ago, literal
@@ -101,13 +102,26 @@ class Page(Screen[None]):
             state = "not answering"
         elif part.ts is None:
             state = "reading"
-        elif view.now_ts - part.ts <= LATE_S:
-            state = "live"
-        else:
+        elif view.now_ts - part.ts > LATE_S:
             state = f"no answer for {format_duration(view.now_ts - part.ts)}"
+        elif (silent_s := _silent_s(view)) is not None:
+            state = f"no data for {format_duration(silent_s)}"
+        else:
+            state = "live"
         window = (f"last {format_duration(view.window_s)}",) if self.windowed else ()
         place = literal(view.reading.place.value or "")
         return " · ".join(filter(None, (f"pertoken  {self.heading}", *window, state, place)))
+
+
+def _silent_s(view: View) -> float | None:
+    """Seconds since the newest row, where every host stopped reporting."""
+    report = view.reading.fleet.value
+    if report is None or not report.hosts:
+        return None
+    ages = [(host.age_s + view.now_ts - report.now_ts, host) for host in report.hosts if host.age_s is not None]
+    if any(age_s <= STALE_TICKS * host.interval_s for age_s, host in ages):
+        return None
+    return min((age_s for age_s, _ in ages), default=None)
 
 
 def _failure(part: Read[Any], now_ts: float) -> str:
