@@ -163,14 +163,10 @@ def seed(
 
 def _without_page(tick: Tick) -> Tick:
     """The tick as it is when the engine's page could not be read."""
-    nothing = dict.fromkeys(
-        (
-            *("busy_ms", "prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens"),
-            *("requests_finished", "preemptions", "running_1e2", "waiting_1e2", "kv_use_1e4"),
-        )
-    )
     samples = (
-        replace(each, observed_ms=0, **nothing) if isinstance(each, DeploymentSample) else each
+        DeploymentSample(each.epoch_id, each.ts, each.duration_ms, observed_ms=0, complete=True)
+        if isinstance(each, DeploymentSample)
+        else each
         for each in tick.samples
         if not isinstance(each, HistogramSample)
     )

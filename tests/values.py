@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from pertoken.migrations import upgrade
+from pertoken.store import book
+from pertoken.store.book import Book
 from pertoken.store.ids import stable_id
 from pertoken.store.place import GROUPS, Place, place
 from pertoken.store.rows import HostRow, HostSample, Tick
@@ -17,6 +19,20 @@ def laid(where: Path | Place) -> Place:
     for group in GROUPS:
         upgrade(where, group)
     return where
+
+
+def set_price(where: Place, selector: str, nano_usd_per_hour: int | None, from_ts: int = 0) -> None:
+    """Set a price, or take one back."""
+    with Book(where).writing() as connection:
+        book.add_price(
+            connection,
+            selector=selector,
+            nano_usd_per_device_hour=nano_usd_per_hour,
+            from_ts=from_ts,
+            set_ts=1,
+            set_by="someone",
+            note=None,
+        )
 
 
 def host_row(interval_s: int = 10) -> HostRow:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -25,7 +26,7 @@ from pertoken.store.open import open_store
 from pertoken.store.place import Place, place
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import laid, set_price
 
 NOW = int(time.time()) // 60 * 60
 END = NOW - 120
@@ -189,9 +190,7 @@ def test_what_has_no_price_cannot_be_taken_back(where: Place) -> None:
 
 @pytest.mark.parametrize("loose", ["H10", "", "100 80", "NVIDIA H"])
 def test_an_old_price_for_a_part_of_a_word_is_flagged_where_it_matters(where: Place, loose: str) -> None:
-    with Book(where).writing() as connection:
-        values = {"nano_usd_per_device_hour": 10**9, "from_ts": 0, "set_ts": 1, "set_by": "x", "note": None}
-        book.add_price(connection, selector=loose, **values)
+    set_price(where, loose, 10**9)
     assert f"{loose!r} no longer prices NVIDIA H100 80GB HBM3" in run(where, "show").stderr
     hints = fleet_report(open_store(where), 7200, END).hints
     assert any(f"The price for '{loose}' is no longer one for NVIDIA H100 80GB HBM3" in hint for hint in hints)
@@ -207,7 +206,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def test_two_people_who_set_a_price_at_once_both_set_one_and_the_second_counts(shared: Place) -> None:
-    values = {"selector": "H100", "from_ts": 0, "set_ts": 5, "set_by": "x", "note": None}
+    values: dict[str, Any] = {"selector": "H100", "from_ts": 0, "set_ts": 5, "set_by": "x", "note": None}
     with Book(shared).writing() as connection:
         book.add_price(connection, nano_usd_per_device_hour=1, read_seq=0, **values)
     with pytest.raises(PricesChanged), Book(shared).writing() as connection:

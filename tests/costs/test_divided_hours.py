@@ -15,9 +15,7 @@ from pertoken.costs.money import Money
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report
 from pertoken.costs.seen import Seen
-from pertoken.store import book
 from pertoken.store.answers import asking
-from pertoken.store.book import Book
 from pertoken.store.open import Store, open_store, writing
 from pertoken.store.place import Place, place
 from pertoken.store.retention import Ages, purge
@@ -25,6 +23,7 @@ from pertoken.store.rollup import ROLLUPS
 from pertoken.store.write import Writer
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import set_price
 
 START = 1_790_000_000 // 3600 * 3600
 HOURS = 3
@@ -145,10 +144,8 @@ def purged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purged: Place) -> None:
-    with Book(purged).writing() as connection:
-        values = {"set_ts": 1, "set_by": "x", "note": None, "selector": "H100"}
-        book.add_price(connection, nano_usd_per_device_hour=10**9, from_ts=0, **values)
-        book.add_price(connection, nano_usd_per_device_hour=3 * 10**9, from_ts=START + 3600 + 900, **values)
+    set_price(purged, "H100", 10**9)
+    set_price(purged, "H100", 3 * 10**9, START + 3600 + 900)
     store = open_store(purged)
     (line,) = hourly(store, HOURS, END - 1)
     dollars = [2 * 10**9, 2 * (10**9 // 4 + 3 * 10**9 * 3 // 4), 6 * 10**9]

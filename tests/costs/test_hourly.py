@@ -11,13 +11,12 @@ from pertoken.costs.hourly import ModelHour, ModelHours, hourly, model_hours
 from pertoken.costs.money import allocations, stretch
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import fleet_report, price_book
-from pertoken.store import book, read
-from pertoken.store.book import Book
+from pertoken.store import read
 from pertoken.store.open import open_store
 from pertoken.store.segments import segments
 from pertoken.store.write import Writer
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import host_row, host_sample, tick
+from tests.values import host_row, host_sample, set_price, tick
 
 END = 1_790_000_400
 MODEL = LOW_BATCH_70B.model
@@ -130,9 +129,7 @@ def test_what_one_deployment_does_not_count_is_left_out_of_the_quotient_with_its
 
 def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
-    with Book(where).writing() as connection:
-        one = {"nano_usd_per_device_hour": 10**9, "from_ts": 0, "set_ts": 1, "set_by": "x", "note": None}
-        book.add_price(connection, selector="GPU-1", **one)
+    set_price(where, "GPU-1", 10**9)
     store = open_store(where)
     found = model_hours(store, END - 7200, END, price_book(store, END))
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}

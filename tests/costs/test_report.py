@@ -26,7 +26,7 @@ from pertoken.store.write import Writer
 from pertoken.tui.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
-from tests.values import HOST, laid, tick
+from tests.values import HOST, laid, set_price, tick
 
 END = 1_790_000_040 // 3600 * 3600 + 1800
 HOURS = 6
@@ -191,9 +191,7 @@ def test_devices_that_came_within_the_window_are_expected_since_then(tmp_path: P
 def test_devices_without_a_price_have_no_part_in_what_was_observed_of_the_bill(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
     assert fleet_report(open_store(where), 3600, END).bill_observed is None
-    with Book(where).writing() as connection:
-        one = {"nano_usd_per_device_hour": NANO_USD, "from_ts": 0, "set_ts": 1, "set_by": "x", "note": None}
-        book.add_price(connection, selector="GPU-0", **one)
+    set_price(where, "GPU-0", NANO_USD)
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         other = "(SELECT device_id FROM device WHERE uuid = 'GPU-1')"
         connection.execute(f"DELETE FROM device_1m WHERE device_id = {other}")

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.store.segments import Segment, segments, stretches
+from pertoken.store.segments import Segment, divided_hours, scaled, segments, stretches
 
 
 def test_whole_hours_are_read_as_hours_and_the_edges_by_the_minute() -> None:
@@ -27,6 +27,28 @@ def test_the_hour_under_way_is_read_whole_where_it_is_kept_up_to_date() -> None:
     assert stretches(0, 5000, [3000], under_way=True) == (
         (Segment(60, 0, 3000),),
         (Segment(60, 3000, 3600), Segment(3600, 3600, 7200)),
+    )
+
+
+def test_an_hour_without_minutes_is_read_in_parts_that_cover_it() -> None:
+    assert divided_hours(3000, 14_400, [5400, 7200]) == [0, 3600]
+    assert divided_hours(0, 8000, [], under_way=True) == []
+    assert stretches(3000, 10_800, [5400], without_minutes={0, 3600}) == (
+        (Segment(3600, 0, 3600, (50, 60)), Segment(3600, 3600, 7200, (0, 30))),
+        (Segment(3600, 3600, 7200, (30, 60)), Segment(3600, 7200, 10_800)),
+    )
+    part = Segment(3600, 3600, 7200, (30, 45))
+    assert (part.begin, part.until) == (5400, 6300)
+
+
+@given(st.integers(0, 10**16), st.sets(st.integers(1, 59), max_size=5))
+def test_parts_of_an_hour_add_up_to_its_sum(value: int, cuts: set[int]) -> None:
+    minutes = sorted({0, 60} | cuts)
+    parts = [scaled(value, *each) for each in pairwise(minutes)]
+    assert sum(parts) == value and min(parts) >= 0
+    assert all(
+        abs(part - value * (b - a) / 60) <= 1 + value / 1e12
+        for part, (a, b) in zip(parts, pairwise(minutes), strict=True)
     )
 
 

@@ -113,10 +113,8 @@ async def test_the_smallest_useful_terminal_still_shows_prices_and_how_much_was_
 async def test_a_fleet_of_which_no_host_reports_has_no_now(size: tuple[int, int]) -> None:
     hosts = tuple(replace(each, age_s=2300) for each in RICH.hosts)
     lines = tuple(replace(each, age_s=2300, coverage=0.36) for each in RICH.deployments)
-    nothing = dict.fromkeys(("generated_tok_s_now", "power_w", "nano_usd_per_hour"))
-    silent = replace(
-        RICH, hosts=hosts, deployments=lines, bill_observed=0.36, coverage=0.36, unpriced_n=0, estimated=True, **nothing
-    )
+    figures = replace(RICH, generated_tok_s_now=None, power_w=None, nano_usd_per_hour=None, unpriced_n=0)
+    silent = replace(figures, hosts=hosts, deployments=lines, bill_observed=0.36, coverage=0.36, estimated=True)
     async with running(FixedSource(silent), size) as pilot:
         await until_shown(pilot, "no data")
         await until_shown(pilot, "36% observed")

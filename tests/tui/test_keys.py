@@ -111,12 +111,12 @@ async def test_brackets_change_the_window_between_its_ends() -> None:
     source = FixedSource()
     async with running(source) as pilot:
         await pilot.press("left_square_bracket")
-        await until_shown(pilot, "Paid in 15m")
+        await until_shown(pilot, " in 15m")
         await pilot.press("left_square_bracket")
         assert await notices(pilot) == ["15m is the shortest window."]
         for window in ("1h", "6h", "24h", "7d"):
             await pilot.press("right_square_bracket")
-            await until_shown(pilot, "Paid in " + {"24h": "1d"}.get(window, window))
+            await until_shown(pilot, " in " + {"24h": "1d"}.get(window, window))
         await pilot.press("right_square_bracket")
         assert (await notices(pilot))[-1] == "7d is the longest window."
         assert source.windows == [3600, 900, 3600, 21_600, 86_400, 604_800]
