@@ -28,6 +28,9 @@ from pertoken.store.witness import Acknowledged
 EVENTS_AT_ONCE = 2_000
 """Events deleted in one transaction: some milliseconds beside a tick."""
 
+MAX_AHEAD_S = 31 * 86_400
+"""Rows further ahead of the last tick than this are not waited for."""
+
 
 class Writer:
     """The one writer of a folder's telemetry. All calls come from the thread that opened it."""
@@ -314,10 +317,11 @@ class Writer:
     def delete_batches(self, before: int) -> None:
         """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.
 
-        One that a wrong clock filed after the last tick does not keep all that came after it.
+        Those of a clock that was set back stay until the time of their rows has passed; ones that a wrong clock filed
+        further ahead than `MAX_AHEAD_S` do not keep all that came after them.
         """
         with explained(self.place), self._connection.begin():
-            kept = t.batch.c.ts.between(before, self.last.ts)
+            kept = t.batch.c.ts.between(before, self.last.ts + MAX_AHEAD_S)
             first = select(func.min(t.batch.c.seq)).where(kept).scalar_subquery()
             last = select(func.max(t.batch.c.seq)).scalar_subquery()
             self._connection.execute(delete(t.batch).where(t.batch.c.seq < func.coalesce(first, last)))
