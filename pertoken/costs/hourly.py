@@ -132,7 +132,7 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook) -> dict[K
             if stretch[0].part is not None and before:
                 repriced = {each for each, rate in of_device.items() if before[each] != rate}
                 holders = (each for each, device_ids in devices_of.items() if not repriced.isdisjoint(device_ids))
-                hours.estimate(holders, stretch[0].start)
+                hours.estimated.update((epoch_id, stretch[0].start) for epoch_id in holders)
             before = of_device
             served, shared = sums.served_by_bucket(connection, stretch), sums.held_by_bucket(connection, stretch)
             hours.add(served, of_epoch, shared, of_device)
@@ -159,19 +159,18 @@ class _Epoch(NamedTuple):
 
 @dataclass(slots=True)
 class _Sums:
-    """A model, or an epoch of one, in one hour, so far."""
+    """One model in one hour, so far."""
 
     product: int = 0
     """Device time in ns times nano-USD an hour."""
-    uncounted: int = 0
-    """Of the product, that of epochs whose tokens are not known."""
     held: bool = False
     """Whether it held any device: what runs elsewhere does not cost nothing, but nobody here knows what."""
     priced: bool = True
-    prompt: int | None = None
-    generated: int | None = None
+    tokens: int | None = None
     observed_ms: int = 0
     expected_ms: int = 0
+    uncounted: int = 0
+    """Of the product, that of epochs whose tokens are not known."""
     estimated: bool = False
 
     def hold(self, held_ns: int, nano_usd_per_hour: int | None) -> None:
@@ -182,6 +181,38 @@ class _Sums:
         else:
             self.product += held_ns * nano_usd_per_hour
 
+    def add(self, part: "_Part", counts: bool) -> None:
+        """Take in an epoch's hour. Without both kinds of tokens none are counted; one that follows has none."""
+        self.product += part.product
+        self.held |= part.held
+        self.priced &= part.priced
+        if not counts:
+            return
+        if part.prompt is None or part.generated is None:
+            self.uncounted += part.product
+        else:
+            self.tokens = part.prompt + part.generated + (self.tokens or 0)
+            self.observed_ms += part.observed_ms
+
+    def hour(self) -> ModelHour:
+        """What is shown of it."""
+        return ModelHour(
+            divide(self.product, _HOUR_NS) if self.held and self.priced else None,
+            self.tokens,
+            self.observed_ms,
+            self.expected_ms,
+            divide(self.uncounted, _HOUR_NS) if self.uncounted else 0,
+            self.estimated,
+        )
+
+
+@dataclass(slots=True)
+class _Part(_Sums):
+    """One epoch in one hour, so far: what is known of each kind of tokens."""
+
+    prompt: int | None = None
+    generated: int | None = None
+
     def count(self, prompt: int | None, generated: int | None, observed_ms: int) -> None:
         """Tokens that were observed; None: not known."""
         if prompt is not None:
@@ -189,30 +220,6 @@ class _Sums:
         if generated is not None:
             self.generated = generated + (self.generated or 0)
         self.observed_ms += observed_ms
-
-    def add(self, epoch: "_Sums", *, counts: bool) -> None:
-        """Take in an epoch's hour. Without both kinds of tokens none are counted; one that follows has none."""
-        self.product += epoch.product
-        self.held |= epoch.held
-        self.priced &= epoch.priced
-        self.estimated |= epoch.estimated
-        if not counts:
-            return
-        if epoch.prompt is None or epoch.generated is None:
-            self.uncounted += epoch.product
-        else:
-            self.count(epoch.prompt, epoch.generated, epoch.observed_ms)
-
-    def hour(self) -> ModelHour:
-        """What is shown of a model."""
-        return ModelHour(
-            divide(self.product, _HOUR_NS) if self.held and self.priced else None,
-            None if self.prompt is None or self.generated is None else self.prompt + self.generated,
-            self.observed_ms,
-            self.expected_ms,
-            divide(self.uncounted, _HOUR_NS) if self.uncounted else 0,
-            self.estimated,
-        )
 
 
 class _Hours:
@@ -222,15 +229,17 @@ class _Hours:
         """`divided`: starts of hours with several rows of an epoch; of any other hour one row is all of it."""
         self._epochs, self._divided = epochs, frozenset(divided)
         self._models: defaultdict[str, defaultdict[int, _Sums]] = defaultdict(partial(defaultdict, _Sums))
-        self._parts: defaultdict[tuple[int, int], _Sums] = defaultdict(_Sums)
-        """Hours of epochs that more than one row tells of, or that lack tokens."""
+        self._parts: defaultdict[tuple[int, int], _Part] = defaultdict(_Part)
+        """By epoch and hour: hours that are made of several rows, or that lack tokens."""
+        self.estimated: set[tuple[int, int]] = set()
+        """Epochs and hours without minutes in which the price of a device changed."""
 
     def add(
         self, served: Rows, of_epoch: Mapping[int, int | None], shared: Rows, of_device: Mapping[int, int | None]
     ) -> None:
         """Add the rows of a stretch: of `sums.served_by_bucket` by what all devices of an epoch cost an hour together,
         and of `sums.held_by_bucket` by what each device does."""
-        in_parts = False
+        in_parts, divided = False, self._divided
         for epoch_id, ts, device_id, held_ns in shared:
             if device_id in of_device:
                 self._parts[epoch_id, ts - ts % HOUR].hold(held_ns, of_device[device_id])
@@ -241,27 +250,31 @@ class _Hours:
                 continue  # its buckets were shipped before it was
             hours = self._models[self._epochs[epoch_id].model]
             holds, rate = epoch_id in of_epoch, of_epoch.get(epoch_id)
+            rate = None if rate is None else rate * _NS
             for _, ts, whole_ms, prompt, generated, observed_ms in rows:
                 since = ts - ts % HOUR
-                if in_parts or prompt is None or generated is None or since in self._divided:
-                    hour = self._parts[epoch_id, since]
-                else:
+                if in_parts or prompt is None or generated is None or since in divided:
+                    hour: _Sums = self._parts[epoch_id, since]
+                    self._parts[epoch_id, since].count(prompt, generated, observed_ms)
+                else:  # nearly always, so that it is done without a call
                     hour = hours[since]
-                hour.count(prompt, generated, observed_ms)
+                    hour.tokens = prompt + generated + (hour.tokens or 0)
+                    hour.observed_ms += observed_ms
                 if whole_ms and holds:
-                    hour.hold(whole_ms * _NS, rate)
-
-    def estimate(self, epoch_ids: Iterable[int], since: int) -> None:
-        """The price of a device of these epochs changed within an hour without minutes."""
-        for epoch_id in epoch_ids:
-            self._parts[epoch_id, since].estimated = True
+                    hour.held = True
+                    if rate is None:
+                        hour.priced = False
+                    else:
+                        hour.product += whole_ms * rate
 
     def by_model(self, expected_ms: Mapping[Key, int]) -> dict[Key, ModelHour]:
         """All that was added; an hour in which a model should have been read and was not is there, too."""
         for (epoch_id, since), part in self._parts.items():
             epoch = self._epochs.get(epoch_id)
             if epoch is not None:
-                self._models[epoch.model][since].add(part, counts=epoch.counts)
+                hour = self._models[epoch.model][since]
+                hour.add(part, epoch.counts)
+                hour.estimated |= (epoch_id, since) in self.estimated
         for (model, since), ms in expected_ms.items():
             self._models[model][since].expected_ms = ms
         return {(model, ts): hour.hour() for model, hours in self._models.items() for ts, hour in hours.items()}
