@@ -67,5 +67,6 @@ def limit_reached(error: BaseException) -> LimitReached | None:
                 f"may use {now(resource.RLIMIT_AS, 'bytes of address space')}; raise the limit "
                 "(`ulimit -u`, `ulimit -v`)"
             )
-        cause = cause.__cause__ or cause.__context__
+        # What was handled and replaced (`from None`) is not the cause: a lock that is taken is no limit.
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None

@@ -55,7 +55,7 @@ def test_the_judge_notices_what_is_not_true(outcome: Outcome, tmp_path: Path, ch
 
 def test_the_judge_notices_a_gap_an_exit_and_a_bill_that_is_too_high(outcome: Outcome) -> None:
     played = outcome.played
-    looks = tuple(look for look in played.looks if not 3 < look.at_s - played.loaded_s < 12)
+    looks = tuple(look for look in played.looks if not 3 < look.at_s - played.loaded_s < 16)
     assert "gap" in _rules(replace(played, looks=looks, down=(), unwritable=()))
     failed = replace(played.exits[-1], code=1)
     assert "exit" in _rules(replace(played, exits=(failed,)))

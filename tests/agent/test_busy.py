@@ -352,7 +352,7 @@ def test_a_page_that_fails_meanwhile_moves_no_work_into_observed_time() -> None:
 
 def test_a_restarted_engine_owes_nothing_of_its_life_before() -> None:
     def at(worked_ms: int, running: float, started_ms: int) -> EngineReading:
-        endpoint = replace(ENDPOINT, process_start_ms=START_MS + started_ms)
+        endpoint = replace(ENDPOINT, process_start_ms=started_ms)
         counters = {"engine_ms": worked_ms, "generated_tokens": worked_ms}
         return engine(1, endpoint=endpoint, counters=counters, gauges={"running": running}, knobs={})
 

@@ -156,6 +156,7 @@ def _rows(fleet: Fleet, span: _Span) -> str:
                 "whole_ms": f"{ms}",
                 "whole_busy_ms": f"{ms} * 6 / 10",
                 "whole_provenance": "2",
+                "busy_provenance": "0",
             },
         ),
         "histogram": (

@@ -50,7 +50,7 @@ def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(wh
             writer.commit(tick(START + 10 * n + 10, events=tuple(Event("odd", text, 5) for text in texts)))
     counter, _ = found = events(where)
     assert [row._mapping["count"] for row in found] == [300, 300]
-    assert counter.message == "GPU 0: a jump by 448.5 mJ in 299 s"
+    assert counter.message == "GPU 0: the counter jumped by 448.5 mJ in 299 s"
     assert (counter.ts, counter.last_ts) == (START + 10, START + 3000)
     assert faults(where) == []
 

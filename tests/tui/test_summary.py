@@ -50,7 +50,9 @@ def test_busy_time_that_is_an_upper_bound_is_shown_as_one() -> None:
     line = replace(RICH.deployments[0], busy=0.12, busy_provenance="bound")
     bounded = replace(RICH, deployments=(line,), bill=replace(RICH.bill, busy_is_bound=True))
     text = summary(bounded, ())
-    assert "Paid in 1h: $9.96 = busy ≤ $4.63 + idle ≥ $2.84 + other $0.25 + unallocated $2.24" in text
+    assert "in 1h, 97% observed: busy ≤ $4.63 + idle ≥ $2.84 + other $0.25 + unallocated $2.24" in " ".join(
+        text.split()
+    )
     assert " ≤12% " in text
     facts = "\n".join(f"{fact}" for section in deployment_sheet(bounded, line) for fact in section.lines)
     assert "≤12%" in facts

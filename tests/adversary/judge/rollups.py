@@ -55,12 +55,22 @@ def _sums(
 ) -> _Sums:
     """Sums in Python, whose integers do not overflow."""
     sums: _Sums = {}
-    for row in connection.execute(f"SELECT ts, {', '.join((*keys, *columns))} FROM {table}"):
+    known_busy: set[Any] = set()
+    origin = ("busy_provenance",) if "busy_ms" in columns else ()
+    for row in connection.execute(f"SELECT ts, {', '.join((*keys, *columns, *origin))} FROM {table}"):
         key = (*(row[each] for each in keys), bucket(row["ts"]))
         before = sums.setdefault(key, [None] * len(columns))
         for i, column in enumerate(columns):
-            if row[column] is not None:
-                before[i] = (before[i] or 0) + row[column]
+            value = row[column]
+            if column == "busy_ms":
+                known_busy.update([key] if value is not None else [])
+                if value is None and row["busy_provenance"] is not None:
+                    value = row["observed_ms"]  # it worked, for at most all of that time
+            if value is not None:
+                before[i] = (before[i] or 0) + value
+    if "busy_ms" in columns:
+        for key in sums.keys() - known_busy:
+            sums[key][columns.index("busy_ms")] = None
     return sums
 
 
