@@ -20,7 +20,6 @@ import numpy as np  # noqa: E402
 
 from benchmarks.report import Row, Target, report  # noqa: E402
 from pertoken.catalog.market import Market, load_market  # noqa: E402
-from pertoken.deployment import Deployment  # noqa: E402
 from pertoken.forecast.candidates import Array, Candidates  # noqa: E402
 from pertoken.forecast.capacity import fitting_sequences  # noqa: E402
 from pertoken.forecast.efficiency import Efficiency, efficiency  # noqa: E402
@@ -28,6 +27,8 @@ from pertoken.forecast.load import Arrivals, typical  # noqa: E402
 from pertoken.forecast.served import Abstained, Load, resolve  # noqa: E402
 from pertoken.forecast.service import forecast_under  # noqa: E402
 from pertoken.forecast.steady import steady  # noqa: E402
+from pertoken.state.deployment import Deployment  # noqa: E402
+from pertoken.state.placement import Placement  # noqa: E402
 
 CANDIDATES = 10_000
 LOOPED = 200
@@ -44,7 +45,9 @@ def candidates(market: Market, wanted: int) -> tuple[list[Deployment], list[Load
     choices = itertools.product((1, 8, 64, 256), LAYOUTS, DTYPES, names, models)
     deployments, loads = [], []
     for running, (tp, dp), dtype, accelerator, model in choices:
-        deployment = Deployment(model, "vllm", accelerator, tp=tp, dp=dp, weight_dtype=dtype)
+        deployment = Deployment(
+            model, "vllm", placement=Placement(accelerator=accelerator), tp=tp, dp=dp, weight_dtype=dtype
+        )
         load = Load(generated_tok_s=0, prompt_len=1000, generated_len=250, running=running)
         try:
             resolve([deployment], [load], market)

@@ -18,9 +18,11 @@ from pathlib import Path
 
 from benchmarks.report import Row, Target, report
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment, Model
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Calibration, calibrate, forecast
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT = 512
@@ -97,7 +99,14 @@ def predict(
     """Tokens/s (low, likely, high) of every point but the one that calibrates, or why there is none."""
     market = load_market()
     name = "random weights"
-    now = Deployment(shape.model(name), "vllm", accelerator=accelerator, tp=1, weight_dtype="bf16", max_num_seqs=1024)
+    now = Deployment(
+        shape.model(name),
+        "vllm",
+        placement=Placement(accelerator=accelerator),
+        tp=1,
+        weight_dtype="bf16",
+        max_num_seqs=1024,
+    )
     # Nothing is prefilled: answers are as long as the cache is deep twice over, so that it is `context` on average.
     load = Load(0.0, prompt_len=1.0, generated_len=2.0 * (context - 1), running=1.0, cached_share=1.0)
     base = next(

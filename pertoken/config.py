@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pertoken import fleet_settings as fleet
 from pertoken.access import Access, read_access
 from pertoken.errors import BadInput
 from pertoken.units import parse_duration_s
@@ -84,10 +85,10 @@ def _check_pause(value: object) -> float:
     return _seconds(value, 1)
 
 
-def _cap(value: object) -> float:
+def _at_least(value: object, low: int) -> float:
     number = _positive(value)
-    if number < 4:
-        raise ValueError("must be at least 4")
+    if number < low:
+        raise ValueError(f"must be at least {low}")
     return number
 
 
@@ -118,6 +119,20 @@ def _access(value: object) -> tuple[Access, ...]:
         raise _Unrepeated("must be a list of tables as in TOML: [{url = ..., token_file = ...}]") from None
     except ValueError as error:
         raise _Unrepeated(str(error)) from None
+
+
+def _tables(read: Any) -> Any:
+    """Return a parser of tables, which an environment variable holds as inline TOML. Messages name the wrong key."""
+
+    def parse(value: object) -> Any:
+        try:
+            return read(tomllib.loads(f"tables = {value}")["tables"] if isinstance(value, str) else value)
+        except tomllib.TOMLDecodeError:
+            raise _Unrepeated("must be tables as in TOML, on one line") from None
+        except ValueError as error:
+            raise _Unrepeated(str(error)) from None
+
+    return parse
 
 
 def _probes(value: object) -> tuple[str, ...]:
@@ -185,6 +200,25 @@ class Settings:
     if it can be read, else your own data folder."""
     advice: str | None = _setting("", _text, None, '"/home/me/pertoken-advice"')
     """Folder of advice.db where it is to live apart from the telemetry (when that is only readable)."""
+    services: tuple[fleet.ServiceSettings, ...] = _setting(
+        "", _tables(fleet.read_services), (), '{chat = {models = ["llama-70b"], ttft_p95_ms = 500, min_replicas = 2}}'
+    )
+    """What clients call by one name, as tables [services."NAME"]: `models` (served model names; by default NAME alone,
+    and each other model is a service of its own), `ttft_p50_ms`, `ttft_p95_ms`, `tpot_p50_ms`, `tpot_p95_ms`,
+    `min_replicas`, `spare_replicas` (beyond what the demand needs), `isolation` ("tenant": shares nothing)."""
+    hosts: tuple[fleet.HostSettings, ...] = _setting(
+        "", _tables(fleet.read_hosts), (), '{gpu-1 = {purchase = "reserved", paid_until = "2027-01-31"}}'
+    )
+    """How hosts are paid for, over what was detected, as tables [hosts."NAME"]: `provider`, `region`, `instance_type`,
+    `purchase` (on_demand, spot, reserved or owned), `paid_until` (a date)."""
+    commitments: tuple[fleet.CommitmentSettings, ...] = _setting(
+        "",
+        _tables(fleet.read_commitments),
+        (),
+        '[{provider = "aws", instance_type = "p5.48xlarge", count = 2, usd_per_instance_hour = 30, end = 2027-01-31}]',
+    )
+    """Instances that are paid for until a date, used or not, as tables [[commitments]]: `provider`, `region` (if it
+    matters), `instance_type`, `count`, `usd_per_instance_hour`, `end` (a date)."""
     agent_interval: int = _setting("agent", _interval, 10, '"10s"')
     """Seconds between ticks; divides a minute."""
     agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]')
@@ -233,7 +267,7 @@ class Settings:
     """How long 1-h roll-ups are kept."""
     store_events: float = _setting("store", _age, 63_072_000.0, '"730d"')
     """How long events are kept; of a host never more than the newest 10,000."""
-    store_max_mb: float | None = _setting("store", _cap, None, "2000")
+    store_max_mb: float | None = _setting("store", lambda v: _at_least(v, 4), None, "2000")
     """Most megabytes the telemetry file may take; beyond it the oldest ticks go before their age, then the oldest
     1-min roll-ups. Without it only a full disk is the limit, where the same is done."""
     store_check_every: float = _setting("store", _check_pause, 3600.0, '"1h"')
@@ -260,6 +294,10 @@ class Settings:
     """Objective for the median time to first token, milliseconds."""
     slo_tpot_p50_ms: float | None = _setting("slo", _positive, None, "30")
     """Objective for the median time per output token, milliseconds."""
+    energy_usd_per_kwh: float | None = _setting("energy", _positive, None, "0.12")
+    """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
+    energy_pue: float = _setting("energy", lambda v: _at_least(v, 1), 1.0, "1.3")
+    """Power usage effectiveness: energy of the whole facility over that of the devices."""
     source: Path | None = field(default=None, metadata={"section": None})
 
     @classmethod

@@ -1,10 +1,12 @@
-"""The plugin contract: a rule is a pure function from what was seen and what runs now to candidate states.
+"""Public surface of a plugin: a rule is a pure function from what was measured and what runs now to candidate states.
 
-    from pertoken.rule import Deployment, Evidence, rule, skip
+    from collections.abc import Iterator
 
-    @rule("halve-context")
-    def halve_context(seen: Evidence, now: Deployment):
-        '''Serve a shorter context where nobody uses it.
+    from pertoken.rule import Deployment, Evidence, Skip, rule, skip
+
+    @rule("shorter-context")
+    def shorter_context(seen: Evidence, now: Deployment) -> Iterator[Deployment | Skip]:
+        '''Lower the context limit where requests stay far below it.
 
         ## Why it saves
         ...
@@ -15,66 +17,197 @@
         ## Sources
         ...
         '''
-        if seen.prompt_len.p95 > 4096:
-            yield skip("prompts are long")
+        limit, longest = now.max_model_len, seen.prompt_len.max + seen.generated_len.max
+        if limit is None:
+            yield skip("limit-unknown", "the context limit is not known")
             return
-        yield now.but(max_model_len=8192)
+        enough = 1024
+        while enough < 2 * longest:
+            enough *= 2
+        if enough < limit:
+            yield now.but(max_model_len=enough)
+        else:
+            yield skip("context-used", f"requests reach {longest:.0f} of {limit} tokens")
 
-A rule names what it needs as parameters: `seen` (Evidence of one deployment), `now` (that Deployment), `market`
-(the read-only catalog), `fleet` (all deployments and devices). With `now` it runs once per deployment, without
-once per fleet. It yields a Deployment, a Fleet or `skip(reason)`; it never computes money.
+A rule names what it needs as parameters:
+
+- `now`: one `Deployment`; the rule runs once per deployment, and `seen` is the `Evidence` of that one.
+- `service`: one `Service`; the rule runs once per service, and `seen` is of the sum of its deployments.
+- `fleet`: the whole `Fleet`. A rule that names neither `now` nor `service` runs once, and its `seen` is a
+  `FleetEvidence`: `seen.of(host)`, `seen.of(device)`, `seen.of(service)`, `seen.of(deployment)`.
+- `market`: the read-only catalog of accelerators, list prices and model shapes.
+
+It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture.
+`propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
+never computes money: the advisor prices the difference between the present and each proposal.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pertoken.deployment import WEIGHT_BYTES, Deployment, Fleet, FleetDevice, Model, UnknownKnob
+from pertoken.catalog.market import Accelerator, Market, Offer
 from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.state.demand import Demand, times, to
+from pertoken.state.deployment import Deployment
+from pertoken.state.errors import InvalidEdit, UnknownKnob
+from pertoken.state.fleet import Device, Fleet, Host, Partition
+from pertoken.state.model import WEIGHT_BYTES, Model
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.schedule import Schedule, asleep, off
+from pertoken.state.service import FEWEST, Service
 
 __all__ = [
+    "FEWEST",
     "WEIGHT_BYTES",
+    "Accelerator",
+    "Commitment",
+    "Demand",
     "Deployment",
+    "Device",
     "Evidence",
     "Fleet",
-    "FleetDevice",
+    "FleetEvidence",
+    "Host",
+    "InvalidEdit",
+    "Market",
     "Model",
     "NotMeasured",
+    "Offer",
+    "Partition",
+    "Placement",
+    "Proposal",
     "Rule",
+    "Schedule",
     "Series",
+    "Service",
     "Skip",
     "UnknownKnob",
+    "asleep",
+    "off",
+    "propose",
     "rule",
     "skip",
+    "times",
+    "to",
 ]
 
-PARAMETERS = ("seen", "now", "market", "fleet")
+PARAMETERS = ("seen", "now", "service", "fleet", "market")
 SECTIONS = ("Why it saves", "When it is wrong", "How to apply", "Sources")
 """Sections a rule's docstring must have, in this order."""
+RISKS = ("none", "latency", "availability", "quality")
+"""What a change can harm, least first."""
+EFFORTS = ("low", "medium", "high")
+"""Low: applied while the engine serves. Medium: the engine restarts. High: other hardware, models or programs."""
+
+Subject = Deployment | Service | Device | Partition | Host
+"""What evidence and refusals can be about."""
+
+_WORDS = r"[a-z0-9]+(-[a-z0-9]+)*"
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A refusal: the rule looked and had nothing to propose, and says why."""
+    """A refusal: the rule looked and does not propose, with a code for programs and a reason for people."""
 
+    code: str
     reason: str
+    about: Subject | None = None
 
 
-def skip(reason: str) -> Skip:
-    """Yield this to refuse with a reason a person can check.
+def skip(code: str, reason: str, about: Subject | None = None) -> Skip:
+    """Yield this to refuse: `skip("not-memory-bound", "decode does not wait on memory")`.
 
-    Raises ValueError for an empty reason.
+    `about` names the service, deployment or host a rule over the fleet refuses for. Raises ValueError for a code that
+    is not lower-case words joined by hyphens, or an empty reason.
     """
-    if not reason.strip():
+    if not isinstance(code, str) or not re.fullmatch(_WORDS, code):
+        raise ValueError(f"refusal code {code!r}: use lower-case words joined by hyphens")
+    if not isinstance(reason, str) or not reason.strip():
         raise ValueError("a refusal needs its reason")
-    return Skip(reason.strip())
+    return Skip(code, reason.strip(), about)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A candidate state with what the advisor cannot derive from it; see `propose`."""
+
+    state: Deployment | Service | Fleet
+    risk: str | None = None
+    effort: str | None = None
+    requires: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+
+def propose(
+    state: Deployment | Service | Fleet,
+    *,
+    risk: str | None = None,
+    effort: str | None = None,
+    requires: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+) -> Proposal:
+    """Yield this instead of a bare state to add its risk and effort, and the ids of rules it requires or excludes.
+
+    Without a risk the one of the knobs that change holds, without an effort whether an engine restarts.
+    Raises ValueError for a word outside `RISKS` or `EFFORTS`, or what is not a rule id.
+    """
+    if not isinstance(state, Deployment | Service | Fleet):
+        raise ValueError(f"propose() takes a Deployment, a Service or a Fleet, not {type(state).__name__}")
+    for name, word, words in (("risk", risk, RISKS), ("effort", effort, EFFORTS)):
+        if word is not None and word not in words:
+            raise ValueError(f"{name}={word!r}: use one of {', '.join(words)}")
+    related = tuple(requires), tuple(excludes)
+    for rule_id in (*related[0], *related[1]):
+        if not isinstance(rule_id, str) or not re.fullmatch(_WORDS, rule_id):
+            raise ValueError(f"{rule_id!r} is not a rule id")
+    return Proposal(state, risk, effort, *related)
+
+
+def subject_key(subject: object) -> tuple[str, int | str]:
+    """Return the kind and id of a subject: `("service", "chat")`. A partition is of kind `device`.
+
+    Raises TypeError for anything else.
+    """
+    match subject:
+        case Deployment():
+            return "deployment", subject.deployment_id
+        case Service():
+            return "service", subject.name
+        case Device():
+            return "device", subject.device_id
+        case Partition():
+            return "device", subject.partition_id
+        case Host():
+            return "host", subject.host_id
+    raise TypeError(f"{type(subject).__name__} is not a deployment, service, device, partition or host")
+
+
+class FleetEvidence:
+    """What was measured over a fleet, target by target: `seen.of(host).held.mean`."""
+
+    def __init__(self, measured: Mapping[tuple[str, int | str], Evidence]) -> None:
+        self._measured = dict(measured)
+        self._asked: dict[tuple[str, int | str], Evidence] = {}
+
+    def of(self, subject: Subject) -> Evidence:
+        """Return the evidence of one subject; of one that does not run yet every series is missing."""
+        key = subject_key(subject)
+        if key not in self._asked:
+            self._asked[key] = self._measured.get(key, Evidence({})).fresh()
+        return self._asked[key]
+
+    @property
+    def read(self) -> tuple[tuple[tuple[str, int | str], Evidence], ...]:
+        """The evidence of each subject of which some series was read, by kind and id."""
+        return tuple((key, evidence) for key, evidence in self._asked.items() if evidence.read)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A loaded rule: its id, its function, what it needs and its documentation."""
+    """A loaded rule: its id, its function, the parameters it names and its documentation."""
 
     rule_id: str
     function: Callable[..., Iterable[Any]]
@@ -87,17 +220,18 @@ class Rule:
         return self.function(**arguments)
 
     @property
-    def per_deployment(self) -> bool:
-        """Whether it runs once for each deployment (it needs `now` or `seen`)."""
-        return "now" in self.needs or "seen" in self.needs
+    def scope(self) -> str:
+        """What it runs once for: each `deployment`, each `service`, or the `fleet`."""
+        return "deployment" if "now" in self.needs else "service" if "service" in self.needs else "fleet"
 
 
 def rule(rule_id: str) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
     """Make a function a rule. `rule_id` is lower-case words joined by hyphens.
 
-    Raises ValueError for a bad id, an unknown parameter, or a docstring without its title and sections.
+    Raises ValueError for another id, an unknown parameter, both `now` and `service`, or a docstring without its title
+    and sections.
     """
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule_id):
+    if not re.fullmatch(_WORDS, rule_id):
         raise ValueError(f"rule id {rule_id!r}: use lower-case words joined by hyphens")
 
     def make(function: Callable[..., Iterable[Any]]) -> Rule:
@@ -105,8 +239,10 @@ def rule(rule_id: str) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
         unknown = [name for name in needs if name not in PARAMETERS]
         if unknown:
             raise ValueError(
-                f"rule {rule_id}: unknown parameter {unknown[0]!r}; a rule may ask for {', '.join(PARAMETERS)}"
+                f"rule {rule_id}: unknown parameter {unknown[0]!r}; a rule may name {', '.join(PARAMETERS)}"
             )
+        if {"now", "service"} <= set(needs):
+            raise ValueError(f"rule {rule_id}: name `now` to run per deployment or `service` to run per service")
         title, sections = _documentation(rule_id, inspect.getdoc(function) or "")
         return Rule(rule_id, function, needs, title, sections)
 
@@ -119,6 +255,6 @@ def _documentation(rule_id: str, docstring: str) -> tuple[str, dict[str, str]]:
     sections = {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
     missing = [name for name in SECTIONS if not sections.get(name)]
     if not title.strip() or missing:
-        what = f"a section '## {missing[0]}'" if missing else "a first line that says what it does"
+        what = f"a section '## {missing[0]}'" if missing else "a first line that states what it does"
         raise ValueError(f"rule {rule_id}: its docstring needs {what}")
     return title.strip(), sections

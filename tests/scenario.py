@@ -105,33 +105,46 @@ HEALTHY_70B = Serving(
 
 def seed(
     where: Path | Place,
-    serving: Serving,
+    serving: Serving | None,
     *,
     gpus: int,
     usd_per_hour: float | None,
     minutes: int,
     end_ts: int,
     host: str = "",
+    instance: tuple[str, str, str, str] | None = None,
     unread: Collection[int] = (),
 ) -> Place:
     """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute).
 
-    `host` names another host than the usual one, with devices and a deployment of its own; `unread` are the minutes,
-    counted from 1, in which the engine's page could not be read.
+    `host` names another host than the usual one, with devices and a deployment of its own; without `serving` nothing
+    runs there. `instance` is its cloud, instance type, region and purchase. `unread` are the minutes, counted from 1,
+    in which the engine's page could not be read.
     """
     where = laid(where)
     of_host = (host,) if host else ()
     row = replace(host_row(60), host_id=stable_id("host", host), name=host, machine_id=host) if host else host_row(60)
+    if instance is not None:
+        cloud, instance_type, region, purchase = instance
+        row = replace(row, cloud=cloud, instance_type=instance_type, region=region, purchase=purchase)
     uuids = [f"{host}GPU-{i}" for i in range(gpus)]
     devices = [
         DeviceRow(stable_id("device", uuid), row.host_id, "gpu", uuid, "nvidia", H100, i, 85_520_809_984, 700_000)
         for i, uuid in enumerate(uuids)
     ]
+    start = end_ts - 60 * minutes
+    if serving is None:
+        with Writer(where) as writer:
+            for n in range(1, minutes + 1):
+                idle = tuple(_device(device, start + 60 * n, None) for device in devices)
+                sample = replace(host_sample(start + 60 * n), host_id=row.host_id)
+                writer.commit(Tick(ts=start + 60 * n, host=row, devices=tuple(devices), samples=(sample, *idle)))
+            writer.roll_up()
+        return where
     engine_id = stable_id("engine", "e", *of_host)
     engine = EngineRow(engine_id, row.host_id, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, "0.32.0", "process")
     deployment_id = stable_id("deployment", "d", *of_host)
     deployment = DeploymentRow(deployment_id, engine_id, row.host_id, serving.model, serving.model)
-    start = end_ts - 60 * minutes
     held = devices[: serving.devices]
     epoch = EpochRow(
         stable_id("epoch", "x", *of_host),
@@ -190,15 +203,7 @@ def _minute(
     samples: list[object] = [replace(host_sample(ts), host_id=host.host_id)]
     for device in devices:
         used = device.device_id in epoch.device_ids
-        samples.append(
-            DeviceSample(
-                device.device_id,
-                **span,
-                util_1e4=round(1e4 * serving.util) if used else 0,
-                memory_used_bytes=77_000_000_000 if used else 600_000_000,
-                power_mw=round(1000 * serving.power_w) if used else 70_000,
-            )
-        )
+        samples.append(_device(device, ts, serving if used else None))
         if used:
             share = DeviceShare(device.device_id, epoch.epoch_id, ts, 60_000, SHARE, busy_ms, Provenance.REPORTED)
             samples.append(share)
@@ -238,4 +243,16 @@ def _minute(
         epochs=(epoch,),
         samples=tuple(samples),
         bucket_sets={bucket_set_id(bounds): bounds for _, bounds, _, _ in observed},
+    )
+
+
+def _device(device: DeviceRow, ts: int, serving: Serving | None) -> DeviceSample:
+    return DeviceSample(
+        device.device_id,
+        ts=ts,
+        duration_ms=60_000,
+        observed_ms=60_000,
+        util_1e4=round(1e4 * serving.util) if serving else 0,
+        memory_used_bytes=77_000_000_000 if serving else 600_000_000,
+        power_mw=round(1000 * serving.power_w) if serving else 70_000,
     )

@@ -4,10 +4,15 @@ import re
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner
 
+from pertoken.advisor.recommendation import State
 from pertoken.advisor.rules import load_rules
 from pertoken.cli import main
+from pertoken.rule import Deployment, Rule, Skip
+from tests.advisor.gathered import advised, gathered
+from tests.savings.fleets import context, evidence, llama, low_batch, replicas
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -34,13 +39,40 @@ def test_every_command_and_option_it_names_exists() -> None:
         assert option in CliRunner().invoke(main, [name, "--help"]).output, (name, option)
 
 
-def test_the_rule_it_shows_loads(tmp_path: Path) -> None:
+def shown_rule(folder: Path) -> Rule:
     (example,) = blocks("python")
-    file = tmp_path / "shorter_context.py"
+    file = folder / "shorter_context.py"
     file.write_text(example)
     loaded = load_rules((file,))[-1]
     assert loaded.error is None
-    assert [rule.rule_id for rule in loaded.rules] == ["shorter-context"]
+    (rule,) = loaded.rules
+    return rule
+
+
+@pytest.mark.parametrize("limit", [None, 512, 1024, 2048, 4096, 8192, 131_072])
+@pytest.mark.parametrize(("prompt", "output"), [(100, 50), (900, 300), (2000, 2000), (100_000, 8_000)])
+def test_the_rule_it_shows_shortens_contexts_that_nobody_uses_and_no_others(
+    tmp_path: Path, limit: int | None, prompt: float, output: float
+) -> None:
+    now = llama(1, (10, 11), max_model_len=limit)
+    (yielded,) = shown_rule(tmp_path)(seen=evidence(prompt_len=prompt, generated_len=output), now=now)
+    if isinstance(yielded, Deployment):
+        assert limit is not None and yielded.max_model_len is not None
+        assert 2 * (prompt + output) <= yielded.max_model_len < limit
+        assert yielded == now.but(max_model_len=yielded.max_model_len)
+    else:
+        assert isinstance(yielded, Skip)
+        assert limit is None or limit <= max(1024, 4 * (prompt + output))
+
+
+def test_what_the_rule_it_shows_proposes_is_priced_like_any_other(tmp_path: Path) -> None:
+    fleet = replicas(2)
+    known = context(fleet, low_batch(prompt_len=900, generated_len=100))
+    found = advised(gathered(fleet, known), shown_rule(tmp_path))
+    assert [each.state for each in found] == [State.REFUSED] * 2
+    assert {each.reason for each in found} == {
+        "context limit 8192 → 2048 on 1 of 2 replicas: the forecast gives no saving"
+    }
 
 
 def test_the_files_it_links_to_are_there() -> None:

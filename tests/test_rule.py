@@ -1,25 +1,57 @@
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pertoken.deployment import Deployment, Fleet, FleetDevice, Model, UnknownKnob
+from pertoken import rule as surface
 from pertoken.evidence import Evidence, NotMeasured, Series
 from pertoken.provenance import Provenance, worst
-from pertoken.rule import SECTIONS, rule, skip
+from pertoken.rule import (
+    SECTIONS,
+    Deployment,
+    Fleet,
+    FleetEvidence,
+    InvalidEdit,
+    Proposal,
+    Service,
+    UnknownKnob,
+    propose,
+    rule,
+    skip,
+)
+from tests.savings.fleets import evidence, llama, replicas
 
 DOC = "Does one thing.\n\n" + "\n\n".join(f"## {name}\nBecause." for name in SECTIONS)
-NOW = Deployment(Model("m"), "vllm", tp=2, deployment_id=1)
+NOW = llama(1, (10, 11))
+ROOT = Path(__file__).parents[1]
+
+
+def documented(function: Any) -> Any:
+    function.__doc__ = DOC
+    return function
 
 
 def test_a_rule_knows_its_needs_title_and_sections() -> None:
-    def propose(seen: Evidence, now: Deployment) -> Iterator[Deployment]:
+    @documented
+    def fewer(seen: Evidence, now: Deployment) -> Iterator[Deployment]:
         yield now.but(tp=1)
 
-    propose.__doc__ = DOC
-    made = rule("fewer-ranks")(propose)
+    made = rule("fewer-ranks")(fewer)
     assert (made.needs, made.title, list(made.sections)) == (("seen", "now"), "Does one thing.", list(SECTIONS))
-    assert made.per_deployment
     assert list(made(seen=Evidence({}), now=NOW)) == [NOW.but(tp=1)]
+
+
+def test_what_a_rule_names_decides_what_it_runs_once_for() -> None:
+    @documented
+    def of_deployment(seen: Evidence, now: Deployment, fleet: Fleet) -> None: ...
+    @documented
+    def of_service(service: Service, fleet: Fleet) -> None: ...
+    @documented
+    def of_fleet(seen: FleetEvidence) -> None: ...
+
+    scopes = [rule("x")(each).scope for each in (of_deployment, of_service, of_fleet)]
+    assert scopes == ["deployment", "service", "fleet"]
 
 
 def test_a_rule_without_its_documentation_is_refused() -> None:
@@ -30,37 +62,60 @@ def test_a_rule_without_its_documentation_is_refused() -> None:
         rule("x")(undocumented)
 
 
-def test_an_unknown_parameter_or_a_bad_id_is_refused() -> None:
-    def asks(prices: object) -> Iterator[Deployment]:
-        yield NOW
+def test_an_unknown_parameter_two_targets_or_a_bad_id_are_refused() -> None:
+    @documented
+    def asks(prices: object) -> None: ...
+    @documented
+    def both(now: Deployment, service: Service) -> None: ...
 
-    asks.__doc__ = DOC
     with pytest.raises(ValueError, match="unknown parameter 'prices'"):
         rule("x")(asks)
+    with pytest.raises(ValueError, match="name `now` to run per deployment or `service` to run per service"):
+        rule("x")(both)
     with pytest.raises(ValueError, match="lower-case words"):
         rule("Bad Id")
 
 
-def test_a_refusal_needs_its_reason() -> None:
-    with pytest.raises(ValueError, match="needs its reason"):
-        skip(" ")
+@pytest.mark.parametrize(("code", "reason"), [("Not Good", "x"), ("", "x"), ("fine", " "), (None, "x"), ("fine", 3)])
+def test_a_refusal_needs_its_code_and_its_reason(code: Any, reason: Any) -> None:
+    with pytest.raises(ValueError, match=r"refusal code|needs its reason"):
+        skip(code, reason)
+
+
+def test_a_proposal_may_carry_its_risk_effort_and_relations() -> None:
+    made = propose(NOW.but(tp=1), risk="quality", effort="high", requires=["other-rule"], excludes=("third",))
+    assert made == Proposal(NOW.but(tp=1), "quality", "high", ("other-rule",), ("third",))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"risk": "much"}, {"effort": "some"}, {"requires": ["Not An Id"]}, {"excludes": [3]}, {"state": 42}]
+)
+def test_a_proposal_that_says_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        propose(**{"state": NOW.but(tp=1), **wrong})
 
 
 def test_only_knobs_can_be_changed() -> None:
-    with pytest.raises(UnknownKnob, match="'engine' is not a knob"):
-        NOW.but(engine="sglang")
-    assert NOW.changes_to(NOW.but(tp=1, weight_dtype="fp8")) == {"tp": (2, 1), "weight_dtype": (None, "fp8")}
+    with pytest.raises(UnknownKnob, match="'colour' is not a knob"):
+        NOW.but(colour="red")
+    with pytest.raises(InvalidEdit, match="tp=-1 is not possible"):
+        NOW.but(tp=-1)
 
 
-def test_a_fleet_is_changed_by_replacing_and_releasing() -> None:
-    device = FleetDevice(9, "H100", "gpu-1", None, Evidence({}))
-    fleet = Fleet((NOW,), (device,))
-    assert fleet.replace(NOW, NOW.but(tp=1)).deployments == (NOW.but(tp=1),)
-    assert fleet.release(device).released == (9,)
-    with pytest.raises(ValueError, match="released already"):
-        fleet.release(device).release(device)
-    with pytest.raises(ValueError, match="not a deployment of this fleet"):
-        fleet.replace(NOW.but(tp=4), NOW)
+def test_evidence_of_a_fleet_is_asked_for_by_target_and_remembers_what_was_read_of_each() -> None:
+    fleet = replicas(2)
+    (service,), host = fleet.services, fleet.hosts[0]
+    seen = FleetEvidence({("service", "chat"): evidence(running=7), ("host", host.host_id): evidence(held=0)})
+    assert seen.of(service).running.mean == 7 and seen.of(host).held.mean == 0
+    with pytest.raises(NotMeasured, match="busy was not measured"):
+        _ = seen.of(service.deployments[0]).busy
+    assert [(subject, each.read) for subject, each in seen.read] == [
+        (("service", "chat"), ("running",)),
+        (("host", host.host_id), ("held",)),
+        (("deployment", service.deployments[0].deployment_id), ("busy",)),
+    ]
+    with pytest.raises(TypeError, match="Fleet is not a deployment, service, device, partition or host"):
+        seen.of(fleet)  # type: ignore[arg-type]
 
 
 def test_evidence_remembers_what_was_read_even_if_it_was_missing() -> None:
@@ -79,3 +134,10 @@ def test_a_series_nobody_defined_is_a_mistake_of_the_rule() -> None:
 
 def test_the_worst_provenance_wins() -> None:
     assert worst([Provenance.COUNTER, Provenance.LISTED, Provenance.REPORTED]) is Provenance.LISTED
+
+
+def test_a_plugin_needs_no_other_module_of_pertoken() -> None:
+    assert all(hasattr(surface, name) for name in surface.__all__)
+    for file in (ROOT / "pertoken/plugins").glob("*.py"):
+        imports = [line for line in file.read_text().splitlines() if "pertoken" in line and "import" in line]
+        assert all(line.startswith("from pertoken.rule import") for line in imports), file.name

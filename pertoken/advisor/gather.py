@@ -1,27 +1,38 @@
-"""Evidence for rules: what was measured on each deployment and device over the window, from roll-ups."""
+"""One reading of a window for an advice run: the fleet as it is, and what was measured on each part of it."""
 
-import json
-import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
+from pertoken.advisor import series
+from pertoken.advisor.commands import Addresses, DeviceAddress
+from pertoken.advisor.demand import demand
+from pertoken.advisor.fleet import Inventory, device_name, fleet, service_name
 from pertoken.catalog.market import Market
+from pertoken.config import Settings
 from pertoken.costs import engine_counts, ranks
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.costs.quantiles import histogram, quantile
+from pertoken.costs.quantiles import histogram
 from pertoken.costs.report import price_book
-from pertoken.deployment import KNOBS, Deployment, Fleet, FleetDevice, FleetPart, Model
 from pertoken.evidence import SERIES, Evidence, Series
 from pertoken.provenance import Provenance, worst
+from pertoken.savings.context import Context, EnergyPrice
+from pertoken.state.demand import Demand
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Slo
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
 from pertoken.store.open import Store
 from pertoken.store.segments import Segment, segments
-from pertoken.units import HOUR_MS, SHARE
+from pertoken.units import HOUR_MS, NANO_USD, SHARE
+
+STOPPED_S = 900
+"""A deployment without a row for so long, while its host has newer ones, does not run any more."""
+LENGTHS = ("prompt_len", "generated_len")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,246 +40,237 @@ class Gathered:
     """Everything one advice run looks at."""
 
     fleet: Fleet
-    seen: Mapping[int, Evidence]
-    """By deployment id."""
-    price_nano_usd_per_hour: Mapping[int, int | None]
-    """By device id, in force now."""
+    context: Context
+    hosts: Mapping[int, Evidence]
+    """By host id: of its accelerators together."""
     names: Mapping[int, str]
-    """Devices and deployments as people call them."""
+    """Devices, hosts and deployments as people call them, by id."""
+    addresses: Addresses
 
 
-def gather(store: Store, market: Market, window_s: int, now_ts: int) -> Gathered:
+def gather(store: Store, market: Market, window_s: int, now_ts: int, settings: Settings | None = None) -> Gathered:
     """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
 
     Raises StoreError if the database cannot be read.
     """
     prices = price_book(store, now_ts)
     with store.read() as connection:
-        return _Gatherer(connection, market, prices, now_ts - window_s, now_ts).gathered()
+        reading = _Reading(connection, market, prices, now_ts - window_s, now_ts)
+    return reading.gathered(settings or Settings())
 
 
-class _Gatherer:
-    """One reading of the window."""
+class _Reading:
+    """The rows of one window."""
 
     def __init__(self, connection: Connection, market: Market, prices: PriceBook, start: int, now_ts: int) -> None:
-        self.market, self.prices, self.now = market, prices, now_ts
+        self.market, self.prices, self.now_ts = market, prices, now_ts
         minutes = Segment(60, start // 60 * 60, now_ts + 60)
-        self.devices = read.devices(connection, start)
-        self.rows = {row.device_id: row for row in self.devices}
-        epochs = read.epochs(connection, start)
+        devices, epochs = read.devices(connection, start), read.epochs(connection, start)
+        self.rows = {row.device_id: row for row in devices}
         led = ranks.heads(epochs)
-        self.epochs = {row.deployment_id: row for row in epochs if row.epoch_id not in led}
-        self.epoch_devices = ranks.devices(read.by_epoch(read.epoch_devices(connection, start)), epochs, led)
+        self.epochs = [row for row in epochs if row.epoch_id not in led]
+        self.there = Inventory(
+            devices,
+            _running(self.epochs, read.hosts(connection)),
+            ranks.devices(read.by_epoch(read.epoch_devices(connection, start)), epochs, led),
+        )
         self.device_minutes = _by(read.device_buckets(connection, minutes), "device_id")
         self.host_minutes = _by(read.host_buckets(connection, minutes), "host_id")
-        self.share_minutes = read.share_buckets(connection, minutes)
-        self.minutes = _by(read.deployment_buckets(connection, minutes), "epoch_id")
+        self.held_ns: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        """Device -> minute -> time it was held."""
+        for share in read.share_buckets(connection, minutes):
+            self.held_ns[share.device_id][share.ts] += share.held_ns
+        served = _by(read.deployment_buckets(connection, minutes), "epoch_id")
+        self.minutes = {epoch_id: series.with_busy(rows) for epoch_id, rows in served.items()}
         self.counts: dict[int, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-        """Epoch -> minute -> growth by metric."""
+        """Epoch -> minute -> delta by metric."""
         for row in read.engine_counter_buckets(connection, minutes):
             self.counts[row.epoch_id][row.ts][row.metric] = row.delta
         self.histograms: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
         for epoch_id, metric, upper_bounds, counts in sums.histograms(connection, segments(start, now_ts)):
             self.histograms[epoch_id, metric].append((upper_bounds, counts))
-        self.missing = read.missing(connection)
+        self.missing = _by(read.missing(connection), "owner_id")
         self.holders_known_since = read.holders_known_since(connection)
 
-    def gathered(self) -> Gathered:
-        replicas = Counter(row.served_model for row in self.epochs.values())
-        price = {row.device_id: self._price(row) for row in self.devices}
-        deployments = [self._deployment(row, replicas, price) for row in self.epochs.values()]
-        seen = {row.deployment_id: self._evidence(row) for row in self.epochs.values()}
-        names = {row.device_id: f"{row.name} #{row.slot}" if row.slot is not None else row.name for row in self.devices}
-        names |= {each.deployment_id: each.served_model for each in deployments}
-        # A MIG device cannot be given back or moved on its own: its GPU can.
-        whole = {row.device_id: self._device(row) for row in self.devices if row.parent_id is None}
-        parts = tuple(
-            FleetPart(row.device_id, names[row.device_id], whole[row.parent_id], row.part_1e6)
-            for row in self.devices
-            if row.parent_id in whole
+    def gathered(self, settings: Settings) -> Gathered:
+        services: dict[str, list[Any]] = defaultdict(list)
+        for row in self.epochs:
+            services[service_name(row.served_model, settings)].append(row)
+        demands = {name: self._demand(rows) for name, rows in services.items()}
+        there = fleet(self.there, demands, self.market, settings, self.now_ts)
+        present = {row.deployment_id: row for row in self.there.epochs}
+        alone = {each.deployment_id: self._evidence([each], present) for each in there.deployments}
+        context = Context(
+            market=self.market,
+            now_ts=self.now_ts,
+            deployments=alone,
+            services={
+                each.name: alone[each.deployments[0].deployment_id]
+                if len(each.deployments) == 1
+                else self._evidence(each.deployments, present)
+                for each in there.services
+            },
+            devices={device_id: self._device_evidence((device_id,)) for device_id in self.rows},
+            nano_usd_per_hour={device_id: self._price(row) for device_id, row in self.rows.items()},
+            slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
+            energy=None
+            if settings.energy_usd_per_kwh is None
+            else EnergyPrice(round(settings.energy_usd_per_kwh * NANO_USD), settings.energy_pue),
         )
-        return Gathered(Fleet(tuple(deployments), tuple(whole.values()), parts=parts), seen, price, names)
+        devices = {device_id: device_name(row) for device_id, row in self.rows.items()}
+        return Gathered(
+            fleet=there,
+            context=context,
+            hosts={host.host_id: self._device_evidence(host.device_ids) for host in there.hosts},
+            names=devices
+            | {host.host_id: host.name for host in there.hosts}
+            | {each.deployment_id: each.name for each in there.deployments},
+            addresses=Addresses(
+                {row.deployment_id: row.host_name for row in self.there.epochs},
+                {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in self.rows.items()},
+            ),
+        )
 
     def _price(self, row: Any) -> int | None:
-        """Of a part of a device its share of that device's price."""
+        """Return nano-USD per hour of a device; of a partition its share of that device's price."""
         payer = row if row.parent_id is None else self.rows.get(row.parent_id)
-        per_hour = self.prices.rate(Priced(payer.kind, payer.name, payer.uuid), self.now) if payer else None
+        per_hour = self.prices.rate(Priced(payer.kind, payer.name, payer.uuid), self.now_ts) if payer else None
         share_1e6 = SHARE if row.parent_id is None else row.part_1e6
         return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE
 
-    def _deployment(self, row: Any, replicas: Mapping[str, int], price: Mapping[int, int | None]) -> Deployment:
-        knobs = {name: value for name, value in json.loads(row.knobs).items() if name in KNOBS}
-        device_ids = self.epoch_devices.get(row.epoch_id, ())
-        # What is known of an accelerator does not hold for a slice of one.
-        held = [device for device in self.devices if device.device_id in device_ids]
-        names = {device.name for device in held if device.parent_id is None}
-        accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
-        costs = [price.get(each) for each in device_ids]
-        return Deployment(
-            model=self._model(row),
-            engine=row.engine_kind,
-            accelerator=accelerator.name if accelerator else None,
-            **knobs,
-            deployment_id=row.deployment_id,
-            epoch_id=row.epoch_id,
-            host=row.host_name,
-            served_model=row.served_model,
-            engine_version=row.engine_version,
-            replicas=replicas[row.served_model],
-            device_ids=device_ids,
-            usd_per_hour_nano=sum(each for each in costs if each is not None) if costs and None not in costs else None,
-        )
+    def _demand(self, rows: Sequence[Any]) -> Demand:
+        """Return what was asked of all epochs of a service, those that ended in the window included."""
+        lengths = {name: self._histogram(rows, name) for name in LENGTHS}
+        return demand([self.minutes.get(row.epoch_id, ()) for row in rows], lengths, self._late(rows) != set())
 
-    def _model(self, row: Any) -> Model:
-        """Its shape by its own files and engine, completed by what the catalog knows of its name."""
-        found = self.market.model(row.model_path or "") or self.market.model(row.served_model)
-        facts = json.loads(row.model_facts) if row.model_facts else {}
-        model = found or Model(row.served_model)
-        return replace(model, **{name: value for name, value in facts.items() if hasattr(model, name)})
-
-    def _device(self, row: Any) -> FleetDevice:
-        minutes = self.device_minutes.get(row.device_id, [])
-        # Before that no share of it was stored, whoever held it.
-        known = [m for m in minutes if m.ts >= self.holders_known_since.get(row.device_id, m.ts)]
-        held: dict[int, int] = defaultdict(int)
-        for share in self.share_minutes:
-            if share.device_id == row.device_id:
-                held[share.ts] += share.held_ns
-        series = {
-            "held": _series(
-                [held[m.ts] / 1e6 / m.duration_ms for m in known if m.duration_ms],
-                [m.duration_ms for m in known if m.duration_ms],
-                Provenance.REPORTED,
-            )
-            if not self._hides_processes(row.device_id)
-            else None,
-            "device_util": _gauge(minutes, "util_1e4", 1e4),
-            "sm_active": _gauge(minutes, "sm_active_1e4", 1e4),
-            "sm_occupancy": _gauge(minutes, "sm_occupancy_1e4", 1e4),
-            "tensor_active": _gauge(minutes, "tensor_active_1e4", 1e4),
-            "dram_active": _gauge(minutes, "dram_active_1e4", 1e4),
-            "power_w": _gauge(minutes, "power_mw", 1e3),
-            "device_memory": _gauge(minutes, "memory_used_bytes", 1),
-            "observed_h": _single(sum(m.observed_ms for m in known) / HOUR_MS, Provenance.COUNTER),
-        }
-        accelerator = self.market.accelerator(row.name)
-        return FleetDevice(
-            device_id=row.device_id,
-            name=f"{row.name} #{row.slot}" if row.slot is not None else row.name,
-            host=row.host_name,
-            accelerator=accelerator.name if accelerator else None,
-            seen=Evidence(_known(series), self._remedies(row.device_id)),
-            deployment_ids=tuple(
-                each.deployment_id
-                for each in self.epochs.values()
-                if row.device_id in self._whole(self.epoch_devices.get(each.epoch_id, ()))
-            ),
-        )
-
-    def _hides_processes(self, device_id: int) -> bool:
-        """Whether nobody can say who holds it: that none was seen means nothing then."""
-        return any(gap.owner_id == device_id and gap.metric == "processes" for gap in self.missing)
-
-    def _whole(self, device_ids: Sequence[int]) -> set[int]:
-        """These devices, and for parts what they are parts of."""
-        return {self.rows[each].parent_id or each for each in device_ids if each in self.rows}
-
-    def _evidence(self, row: Any) -> Evidence:
-        minutes = _with_busy([m for m in self.minutes.get(row.epoch_id, []) if m.observed_ms])
-        busy = [m for m in minutes if m.busy_ms]
-        origin = Provenance(max((m.busy_provenance or 0 for m in minutes), default=0))
-        devices = self.epoch_devices.get(row.epoch_id, ())
-        series = {
-            "prompt_tok_s": _rate(minutes, "prompt_tokens", "duration_ms"),
-            "computed_tok_s": _rate(minutes, "computed_tokens", "duration_ms"),
-            "generated_tok_s": _rate(minutes, "generated_tokens", "duration_ms"),
-            "busy_generated_tok_s": _quotients(busy, "generated_tokens", "busy_ms", 1000, origin),
-            "cached_share": _ratio(minutes, "cached_tokens", "prompt_tokens", Provenance.COUNTER),
-            "requests_s": _rate(minutes, "requests_finished", "duration_ms"),
-            "busy": _ratio(minutes, "busy_ms", "observed_ms", origin),
-            "running": _while_busy(minutes, "running_1e2", 1e2),
-            "waiting": _gauge(minutes, "waiting_1e2", 1e2),
-            "kv_use": _while_busy(minutes, "kv_use_1e4", 1e4, most=1.0),
-            "preemptions": _rate(minutes, "preemptions", "duration_ms", per_ms=HOUR_MS),
-            "device_util": self._devices(devices, "util_1e4", 1e4, mean=True),
-            "sm_active": self._devices(devices, "sm_active_1e4", 1e4, mean=True),
-            "tensor_active": self._devices(devices, "tensor_active_1e4", 1e4, mean=True),
-            "sm_occupancy": self._devices(devices, "sm_occupancy_1e4", 1e4, mean=True),
-            "dram_active": self._devices(devices, "dram_active_1e4", 1e4, mean=True),
-            "nvlink_bytes_s": self._nvlink(devices),
-            "memory_traffic_bytes_s": _rate(
-                self.host_minutes.get(row.host_id, []), "memory_traffic_bytes", "duration_ms"
-            ),
-            "power_w": self._devices(devices, "power_mw", 1e3),
-            "device_memory": self._devices(devices, "memory_used_bytes", 1),
-            "observed_h": _single(sum(m.observed_ms for m in minutes) / HOUR_MS, Provenance.COUNTER),
-        }
-        series |= self._engine_counts(row, minutes, origin)
-        for metric in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s"):
-            series[metric] = _histogram(histogram(self.histograms.get((row.epoch_id, metric), ())))
-        # A minute's tokens that are counted when a request ends are partly those of minutes before.
-        late = {gap.metric for gap in self.missing if gap.owner_id == row.engine_id and gap.status == "late"}
-        for name, words in _COUNTED_BY.items():
-            found = series[name]
-            if found is not None and late & words:
-                series[name] = replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
+    def _evidence(self, deployments: Sequence[Deployment], present: Mapping[int, Any]) -> Evidence:
+        """Return what was measured on one deployment, or on several added up minute by minute."""
+        rows = [present[each.deployment_id] for each in deployments]
+        minutes = series.together([self.minutes.get(row.epoch_id, ()) for row in rows])
         if not minutes:
             return Evidence({}, dict.fromkeys(SERIES, "recording has only begun: let the agent run some minutes"))
-        return Evidence(_known(series), self._remedies(row.engine_id, *devices))
-
-    def _engine_counts(self, row: Any, minutes: Sequence[Any], origin: Provenance) -> dict[str, Series | None]:
-        """Ratios of what its engine counts beside tokens, of each minute in which it counted."""
-        now, counts = self._deployment(row, Counter(), {}), self.counts.get(row.epoch_id, {})
-        accelerator = self.market.accelerator(now.accelerator)
-        busy = {m.ts: m.busy_ms for m in minutes}
-
-        def series(of: Callable[[engine_counts.Counts, int | None], float | None], weight: str | None) -> Series | None:
-            found = [
-                (value, minute.get(weight, 0) if weight else busy[ts] or 0)
-                for ts, minute in counts.items()
-                if ts in busy and (value := of(minute, busy[ts])) is not None
-            ]
-            return _series([value for value, _ in found], [each for _, each in found], Provenance.COUNTER)
-
-        e = engine_counts
-        return {
-            "prefix_hit_rate": series(lambda counts, _: e.prefix_hit_rate(counts), "prefix_queries"),
-            "spec_acceptance_rate": series(lambda counts, _: e.spec_acceptance_rate(counts), "spec_draft_tokens"),
-            "spec_acceptance_length": series(lambda counts, _: e.spec_acceptance_length(counts), "spec_drafts"),
-            # The engine's own estimate over the catalog's peak.
-            "mfu": _listed(
-                series(lambda counts, ms: e.mfu(counts, ms, now.dp, accelerator, now.weight_dtype), None), origin
+        busy, origin = series.busy(minutes), series.busy_provenance(minutes)
+        device_ids = tuple(dict.fromkeys(device_id for each in deployments for device_id in each.device_ids))
+        host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
+        found: dict[str, Series | None] = {
+            **self._device_series(device_ids),
+            "prompt_tok_s": series.rate(minutes, "prompt_tokens"),
+            "computed_tok_s": series.rate(minutes, "computed_tokens"),
+            "generated_tok_s": series.rate(minutes, "generated_tokens"),
+            "busy_generated_tok_s": series.ratio(busy, "generated_tokens", "busy_ms", origin, 1000),
+            "cached_share": series.ratio(minutes, "cached_tokens", "prompt_tokens"),
+            "requests_s": series.rate(minutes, "requests_finished"),
+            "busy": series.ratio(minutes, "busy_ms", "observed_ms", origin),
+            "running": series.while_busy(minutes, series.gauge, "running_1e2", 1e2),
+            "waiting": series.gauge(minutes, "waiting_1e2", 1e2),
+            "kv_use": series.while_busy(minutes, series.mean_gauge, "kv_use_1e4", 1e4, largest=1.0),
+            "preemptions": series.rate(minutes, "preemptions", per_ms=HOUR_MS),
+            "memory_traffic_bytes_s": self._memory_traffic(host_ids),
+            "observed_h": series.single(
+                sum(min(row.observed_ms for row in minute) for minute in minutes) / HOUR_MS, Provenance.COUNTER
             ),
-            "mbu": _listed(series(lambda counts, ms: e.mbu(counts, ms, now.dp, accelerator), None), origin),
+            **self._engine_counts(deployments, rows, minutes, origin),
+            **{name: self._histogram(rows, name) for name in (*LENGTHS, "ttft_s", "tpot_s", "e2e_s")},
+        }
+        for name in self._late(rows):
+            if (late := found.get(name)) is not None:
+                found[name] = replace(late, provenance=worst((late.provenance, Provenance.REPORTED)))
+        return Evidence(_known(found), self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
+
+    def _late(self, rows: Iterable[Any]) -> set[str]:
+        """Return the rates of which a minute's tokens, counted when a request ends, are partly of minutes before."""
+        late = {gap.metric for row in rows for gap in self.missing.get(row.engine_id, ()) if gap.status == "late"}
+        return {name for name, metrics in _COUNTED_BY.items() if late & metrics}
+
+    def _histogram(self, rows: Iterable[Any], metric: str) -> Series | None:
+        return series.histogram(
+            histogram(part for row in rows for part in self.histograms.get((row.epoch_id, metric), ()))
+        )
+
+    def _engine_counts(
+        self, deployments: Sequence[Deployment], rows: Sequence[Any], minutes: series.Minutes, busy: Provenance
+    ) -> dict[str, Series | None]:
+        """Return ratios of what the engines count beside tokens, of each minute in which they counted."""
+        counts = [self.counts.get(row.epoch_id, {}) for row in rows]
+        e = engine_counts
+        found = {
+            "prefix_hit_rate": series.of_counts(counts, minutes, lambda c, _: e.prefix_hit_rate(c), "prefix_queries"),
+            "spec_acceptance_rate": series.of_counts(
+                counts, minutes, lambda c, _: e.spec_acceptance_rate(c), "spec_draft_tokens"
+            ),
+            "spec_acceptance_length": series.of_counts(
+                counts, minutes, lambda c, _: e.spec_acceptance_length(c), "spec_drafts"
+            ),
+        }
+        if len(deployments) == 1:  # estimates for one GPU: these do not add up over deployments
+            now, accelerator = deployments[0], self.market.accelerator(deployments[0].accelerator)
+            estimates = {
+                "mfu": series.of_counts(
+                    counts, minutes, lambda c, ms: e.mfu(c, ms, now.dp, accelerator, now.weight_dtype), None
+                ),
+                "mbu": series.of_counts(counts, minutes, lambda c, ms: e.mbu(c, ms, now.dp, accelerator), None),
+            }
+            # The engine's own estimate over the catalog's peak.
+            listed_origin = worst((Provenance.LISTED, busy))
+            listed = {name: each and replace(each, provenance=listed_origin) for name, each in estimates.items()}
+            found |= listed
+        return found
+
+    def _device_evidence(self, device_ids: Sequence[int]) -> Evidence:
+        observed = [sum(row.observed_ms for row in self._with_holders(each)) / HOUR_MS for each in device_ids]
+        hidden = any(gap.metric == "processes" for each in device_ids for gap in self.missing.get(each, ()))
+        found = {
+            **self._device_series(device_ids),
+            # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
+            "held": None if hidden else self._held(device_ids),
+            "observed_h": series.single(min(observed, default=0.0), Provenance.COUNTER),
+        }
+        return Evidence(_known(found), self._remedies(*device_ids))
+
+    def _held(self, device_ids: Sequence[int]) -> Series | None:
+        """Return the share of its observed time that some process held a device, a mean over several."""
+        rows = [row for each in device_ids for row in self._with_holders(each) if row.duration_ms]
+        return series.weighted(
+            [self.held_ns[row.device_id][row.ts] / 1e6 / row.duration_ms for row in rows],
+            [row.duration_ms for row in rows],
+            Provenance.REPORTED,
+        )
+
+    def _with_holders(self, device_id: int) -> list[Any]:
+        """Return the minutes of a device since its holders are known: before, no share of it was stored."""
+        since = self.holders_known_since.get(device_id)
+        return [row for row in self.device_minutes.get(device_id, ()) if since is None or row.ts >= since]
+
+    def _device_series(self, device_ids: Sequence[int]) -> dict[str, Series | None]:
+        """Return the series of some devices: activity as a mean over them, power and memory as a sum."""
+        minutes = [self.device_minutes.get(each, []) for each in device_ids]
+
+        def of(name: str, scale: float, *, mean: bool = False) -> Series | None:
+            def value(row: Any) -> float | None:
+                n = getattr(row, f"{name}_n")
+                return getattr(row, f"{name}_sum") / n / scale if n else None
+
+            return series.of_devices(minutes, value, mean=mean)
+
+        activity = ("util_1e4", "sm_active_1e4", "tensor_active_1e4", "sm_occupancy_1e4", "dram_active_1e4")
+        found = {_SERIES_OF[name]: of(name, 1e4, mean=True) for name in activity}
+        return found | {
+            "nvlink_bytes_s": series.of_devices(minutes, _nvlink, mean=True),
+            "power_w": of("power_mw", 1e3),
+            "device_memory": of("memory_used_bytes", 1),
         }
 
-    def _devices(self, ids: Sequence[int], name: str, scale: float, *, mean: bool = False) -> Series | None:
-        """Sum (or mean) over the deployment's devices of each minute in which all of them were read."""
-        values: dict[int, list[float]] = defaultdict(list)
-        for device_id in ids:
-            for m in self.device_minutes.get(device_id, []):
-                if getattr(m, f"{name}_n"):
-                    values[m.ts].append(getattr(m, f"{name}_sum") / getattr(m, f"{name}_n") / scale)
-        full = [sum(each) / (len(each) if mean else 1) for each in values.values() if len(each) == len(ids)]
-        return _series(full, [1] * len(full), Provenance.REPORTED)
-
-    def _nvlink(self, ids: Sequence[int]) -> Series | None:
-        """Received and sent together, in each minute in which all devices told both."""
-        values: dict[int, list[float]] = defaultdict(list)
-        for device_id in ids:
-            for m in self.device_minutes.get(device_id, []):
-                if m.nvlink_rx_mib_s_n and m.nvlink_tx_mib_s_n:
-                    mib_s = m.nvlink_rx_mib_s_sum / m.nvlink_rx_mib_s_n + m.nvlink_tx_mib_s_sum / m.nvlink_tx_mib_s_n
-                    values[m.ts].append(mib_s * 2**20)
-        full = [sum(each) / len(each) for each in values.values() if len(each) == len(ids)]
-        return _series(full, [1] * len(full), Provenance.REPORTED)
+    def _memory_traffic(self, host_ids: Sequence[int]) -> Series | None:
+        """Return the memory traffic of the CPUs of all hosts together."""
+        return series.rate(series.together([self.host_minutes.get(each, []) for each in host_ids]), _TRAFFIC)
 
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
-        """What would switch a missing series on, where the agent noted it."""
+        """Return what would switch a missing series on, where the agent stored it."""
         return {
             _SERIES_OF[gap.metric]: f"{gap.reason}. {gap.remedy}" if gap.remedy else gap.reason
-            for gap in self.missing
-            if gap.owner_id in owner_ids and gap.metric in _SERIES_OF
+            for owner_id in owner_ids
+            for gap in self.missing.get(owner_id, ())
+            if gap.metric in _SERIES_OF
         }
 
 
@@ -278,7 +280,8 @@ _COUNTED_BY = {
     "generated_tok_s": {"generated_tokens"},
     "busy_generated_tok_s": {"generated_tokens"},
 }
-"""Rates -> the words whose counting late makes them late."""
+"""Rates -> the engine metrics whose late counting makes them late."""
+_TRAFFIC = "memory_traffic_bytes"
 _SERIES_OF = {
     "processes": "held",
     "busy": "busy",
@@ -290,8 +293,27 @@ _SERIES_OF = {
     "sm_occupancy_1e4": "sm_occupancy",
     "dram_active_1e4": "dram_active",
     "nvlink_rx_mib_s": "nvlink_bytes_s",
-    "memory_traffic_bytes": "memory_traffic_bytes_s",
+    _TRAFFIC: "memory_traffic_bytes_s",
 }
+
+
+def _running(epochs: Iterable[Any], hosts: Rows) -> list[Any]:
+    """Return the newest epoch of each deployment that still runs, as far as its host knows."""
+    newest = {row.host_id: row.newest_ts for row in hosts}
+    present = {row.deployment_id: row for row in epochs}
+    return [
+        row
+        for row in present.values()
+        if row.newest_ts is None or (newest.get(row.host_id) or 0) - row.newest_ts <= STOPPED_S
+    ]
+
+
+def _nvlink(row: Any) -> float | None:
+    """Return bytes/s received and sent together, where a device reported both."""
+    if not row.nvlink_rx_mib_s_n or not row.nvlink_tx_mib_s_n:
+        return None
+    mib_s = row.nvlink_rx_mib_s_sum / row.nvlink_rx_mib_s_n + row.nvlink_tx_mib_s_sum / row.nvlink_tx_mib_s_n
+    return float(mib_s * 2**20)
 
 
 def _by(rows: Rows, key: str) -> dict[int, list[Any]]:
@@ -303,92 +325,3 @@ def _by(rows: Rows, key: str) -> dict[int, list[Any]]:
 
 def _known(series: Mapping[str, Series | None]) -> dict[str, Series]:
     return {name: each for name, each in series.items() if each is not None}
-
-
-def _series(values: Sequence[float], weights: Sequence[float], provenance: Provenance) -> Series | None:
-    """Weighted mean and weighted quantiles of minutes; None without any."""
-    total = sum(weights)
-    if not values or total <= 0:
-        return None
-    ordered = sorted(zip(values, weights, strict=True))
-    mean = sum(value * weight for value, weight in ordered) / total
-
-    def at(q: float) -> float:
-        reached = 0.0
-        for value, weight in ordered:
-            reached += weight
-            if reached >= q * total:
-                return value
-        return ordered[-1][0]
-
-    return Series(mean, at(0.5), at(0.95), ordered[-1][0], len(values), provenance)
-
-
-def _listed(series: Series | None, busy: Provenance) -> Series | None:
-    return None if series is None else replace(series, provenance=worst((Provenance.LISTED, busy)))
-
-
-def _single(value: float, provenance: Provenance) -> Series:
-    return Series(value, value, value, value, 1, provenance)
-
-
-def _quotients(minutes: Sequence[Any], above: str, below: str, scale: float, provenance: Provenance) -> Series | None:
-    pairs = [
-        (getattr(m, above) / getattr(m, below) * scale, getattr(m, below))
-        for m in minutes
-        if getattr(m, above) is not None and getattr(m, below)
-    ]
-    return _series([value for value, _ in pairs], [weight for _, weight in pairs], provenance)
-
-
-def _rate(minutes: Sequence[Any], tokens: str, time: str, per_ms: float = 1000) -> Series | None:
-    return _quotients(minutes, tokens, time, per_ms, Provenance.COUNTER)
-
-
-def _ratio(minutes: Sequence[Any], above: str, below: str, provenance: Provenance) -> Series | None:
-    return _quotients(minutes, above, below, 1, provenance)
-
-
-def _gauge(minutes: Sequence[Any], name: str, scale: float) -> Series | None:
-    return _quotients(minutes, f"{name}_sum", f"{name}_n", 1 / scale, Provenance.REPORTED)
-
-
-def _with_busy(minutes: Sequence[Any]) -> list[Any]:
-    """Minutes in which the engine worked but exposes no time, as busy for at most all of them.
-
-    They stay unknown where no minute's busy time is known.
-    """
-    if all(m.busy_ms is None for m in minutes):
-        return list(minutes)
-    return [m._replace(busy_ms=m.observed_ms) if m.busy_ms is None and m.busy_provenance else m for m in minutes]
-
-
-def _while_busy(minutes: Sequence[Any], name: str, scale: float, most: float = math.inf) -> Series | None:
-    """A gauge while the engine works: its mean over each minute in which it did, over the share of them it was busy.
-
-    The share is of all of them, since an engine may count its time later than the gauge shows it.
-    """
-    active = [m for m in minutes if m.busy_ms or getattr(m, f"{name}_sum")]
-    busy_ms = sum(m.busy_ms or 0 for m in active)
-    mean = _gauge(active, name, scale)
-    if mean is None or not busy_ms:
-        return None
-    factor = max(1.0, sum(m.observed_ms for m in active) / busy_ms)
-    values = {each: min(most, getattr(mean, each) * factor) for each in ("mean", "p50", "p95", "max")}
-    return replace(mean, **values)
-
-
-def _histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:
-    p50, p95, most = (quantile(buckets, share) for share in (0.5, 0.95, 1.0))
-    if p50 is None or p95 is None or most is None:
-        return None
-    n, total = 0, 0.0
-    at: dict[float, float] = defaultdict(float)
-    for bounds, counts in buckets.items():
-        edges = (0.0, *bounds, math.inf)
-        for lower, upper, count in zip(edges, edges[1:], counts, strict=False):
-            # The middle of the bucket; the open last one counts as its lower edge.
-            middle = lower if upper == math.inf else (lower + upper) / 2
-            n, total = n + count, total + count * middle
-            at[upper] += count
-    return Series(total / n, p50, p95, most, n, Provenance.COUNTER, tuple(sorted(at.items())))

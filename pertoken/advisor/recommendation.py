@@ -1,7 +1,10 @@
 """One piece of advice as it is stored, listed and shown."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+Money = tuple[int, int, int]
+"""Nano-USD per month of 730 h: low, likely, high."""
 
 
 class State(StrEnum):
@@ -44,30 +47,43 @@ class LatencyLine:
     """At the p95 demand; None where more arrives than is served."""
     after: tuple[float, float, float] | None
     measured_ms: float | None
-    """Before, over the whole window; None where its engine does not tell."""
+    """Before, over the whole window; None where its engine does not report it."""
     slo_ms: float | None
     provenance: str
 
 
 @dataclass(frozen=True, slots=True)
-class Recommendation:
-    """What one rule said of one target. Money is nano-USD per month of 730 h, as (low, likely, high)."""
+class ChangeLine:
+    """One field that changes, in words."""
 
-    recommendation_id: int
-    rule_id: str
-    state: State
+    where: str
+    """`Llama-70B`, `4 replicas of chat`, a host or a device."""
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason of a rule, or of its pricing, not to propose something; it may stand beside proposals."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One proposal of a rule for a target, priced. Money is nano-USD per month of 730 h, as (low, likely, high)."""
+
+    key: str
+    """Hash of what changes, whatever it costs (`Diff.key`)."""
     title: str
-    target: str
-    """Deployment or device it is about, in words."""
-    deployment_id: int | None = None
-    reason: str | None = None
-    remedy: str | None = None
-    changes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    changes: tuple[ChangeLine, ...] = ()
     commands: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
-    bankable: tuple[int, int, int] | None = None
+    bankable: Money | None = None
     """The bill falls by this while demand stays as it is."""
-    capacity: tuple[int, int, int] | None = None
+    capacity: Money | None = None
     """The same bill could serve this much more, valued at today's cost. Never added to bankable."""
     throughput_ratio: tuple[float, float, float] | None = None
     slo: str = "unknown"
@@ -75,14 +91,63 @@ class Recommendation:
     latency: tuple[LatencyLine, ...] = ()
     latency_unknown: str | None = None
     """Why there are no lines of it."""
-    replicas: tuple[int | None, int | None] | None = None
-    """Fewest copies, before and after, that hold all arrivals of the model within the SLO; None if no number does."""
+    replicas_needed: tuple[int | None, int | None] | None = None
+    """Fewest replicas, before and after, that hold all requests of the service within the SLO; None if none does."""
+    replicas: tuple[int, int] | None = None
+    """Replicas before and after, where their number changes."""
+    released: tuple[str, ...] = ()
+    """Hosts that pricing gives back."""
+    risk: str = "none"
+    """What it can harm: `none`, `latency`, `availability` or `quality`."""
+    effort: str = "low"
+    """`low`, `medium` or `high`."""
+    requires: tuple[str, ...] = ()
+    """Rules that must be applied before."""
+    excludes: tuple[str, ...] = ()
+    """Rules that cannot be applied beside it."""
+    touches: tuple[str, ...] = ()
+    """Services and hosts it changes: of variants that touch the same only one counts in a total."""
     provenance: str | None = None
     unpriced: str | None = None
     """Why there is no money in it."""
+    break_even: str | None = None
+    """From which value of an unmeasured number it pays."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What one rule proposes, refuses or lacks for one target."""
+
+    recommendation_id: int
+    """Of rule, target and life."""
+    rule_id: str
+    state: State
+    title: str
+    """Of its best variant, else of the rule."""
+    target: str
+    """Service, deployment or host it is about, as people call it."""
+    target_kind: str = "fleet"
+    """`service`, `deployment`, `host` or `fleet`; `load` for a plugin that could not be loaded."""
+    target_key: str = ""
+    """Name of the service, or id of the deployment or host as digits."""
+    life: int = 1
+    """How often it was proposed anew after it had come to an end, from 1."""
+    deployment_id: int | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    variants: tuple[Variant, ...] = ()
+    """Best first; none unless it is or was open."""
+    refusals: tuple[Refusal, ...] = ()
+    ignored: int = 0
+    """Proposals that equal the present."""
     evidence: tuple[EvidenceLine, ...] = ()
     created_ts: int = 0
     updated_ts: int = 0
     version: int = 0
+
+    @property
+    def best(self) -> Variant | None:
+        """The variant that saves most."""
+        return self.variants[0] if self.variants else None

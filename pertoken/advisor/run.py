@@ -1,110 +1,162 @@
-"""Running rules over what was gathered: each one alone, timed, and whatever it does wrong is its own result."""
+"""Running rules: each one alone and timed, on copies of what the run looks at; whatever it does wrong is its result."""
 
+import pickle
 import signal
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pertoken.advisor.gather import Gathered
-from pertoken.catalog.market import Market
-from pertoken.deployment import Deployment, Fleet
+from pertoken.advisor.values import storable
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.rule import Rule, Skip
+from pertoken.rule import FleetEvidence, Rule
+from pertoken.state.deployment import Deployment
+from pertoken.state.service import Service
 
-MOST_PROPOSALS = 1000
-"""Proposals one rule may make on one deployment before it is taken to be broken."""
+T = TypeVar("T")
+
+MAX_YIELDS = 1000
+"""Values that one rule may yield for one target before it counts as broken."""
+MAX_TRACE = 20_000
+"""Characters of a traceback that are kept, its last ones."""
+
+Subject = tuple[str, int | str]
+"""Kind and id of what evidence is of: `("host", 7)`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What one rule did with one target. Exactly one of proposals, refusals, blocked and failed is not empty."""
+class Broken:
+    """Why a rule has no result."""
+
+    blocked: NotMeasured | None = None
+    """A series it read was not measured."""
+    failed: str | None = None
+    """Its traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran(Generic[T]):
+    """What one rule did for one target."""
 
     rule: Rule
-    now: Deployment | None
-    """None for a rule about the whole fleet."""
-    evidence: tuple[tuple[int | None, Evidence], ...]
-    """What it read, by device id for devices of the fleet (None: of the deployment)."""
-    proposals: tuple[Deployment | Fleet, ...] = ()
-    refusals: tuple[str, ...] = ()
-    blocked: NotMeasured | None = None
-    failed: str | None = None
-    took_s: float = 0.0
+    asked: Deployment | Service | None
+    """The target, as it is in the fleet that was gathered; None for a rule over the fleet."""
+    evidence: tuple[tuple[Subject | None, Evidence], ...]
+    """What it read; None: of the target itself."""
+    outcome: T | Broken
 
 
 class RuleTimeout(Exception):
     """A rule took longer than it may."""
 
 
-def run_rule(rule: Rule, gathered: Gathered, market: Market, timeout_s: float) -> Iterator[Ran]:
-    """Run one rule: once per deployment if it asks for one, else once for the fleet."""
-    targets: tuple[Deployment | None, ...] = gathered.fleet.deployments if rule.per_deployment else (None,)
-    for now in targets:
-        yield _run(rule, now, gathered, market, timeout_s)
+class Inputs:
+    """What rules are handed: copies, so that no rule can change what another one, or pricing, sees."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        context = gathered.context
+        self.gathered = gathered
+        self._shared = pickle.dumps((gathered.fleet, context.market))
+        self._evidence: Mapping[Subject, bytes] = {
+            (kind, key): pickle.dumps(evidence)
+            for kind, measured in (
+                ("deployment", context.deployments),
+                ("service", context.services),
+                ("device", context.devices),
+                ("host", gathered.hosts),
+            )
+            for key, evidence in measured.items()
+        }
+
+    def shared(self) -> Any:
+        """Return copies of the fleet and the market."""
+        return pickle.loads(self._shared)
+
+    def evidence(self, subject: Subject) -> Evidence:
+        """Return a copy of what was measured, nothing of it read."""
+        copy: Evidence = pickle.loads(self._evidence[subject]) if subject in self._evidence else Evidence({})
+        return copy
+
+    def of_fleet(self) -> FleetEvidence:
+        """Return a copy of all that was measured, target by target."""
+        return FleetEvidence({subject: self.evidence(subject) for subject in self._evidence})
 
 
-def _run(rule: Rule, now: Deployment | None, gathered: Gathered, market: Market, timeout_s: float) -> Ran:
-    fleet = _fresh(gathered.fleet)
-    seen = gathered.seen[now.deployment_id].fresh() if now else Evidence({})
-    given: dict[str, Any] = {"seen": seen, "now": now, "market": market, "fleet": fleet}
-    started = time.monotonic()
-    result: dict[str, Any] = {}
+def run_rule(
+    rule: Rule,
+    inputs: Inputs,
+    timeout_s: float,
+    then: Callable[[Deployment | Service | None, tuple[object, ...]], T],
+) -> Iterator[Ran[T]]:
+    """Run one rule once for each of its targets, and `then(target, yielded values)` under the same guard."""
+    fleet, market = inputs.shared()
+    there = inputs.gathered.fleet
+    targets: tuple[tuple[Any, Any], ...] = ((None, None),)
+    if rule.scope == "deployment":
+        targets = tuple(zip(there.deployments, fleet.deployments, strict=True))
+    elif rule.scope == "service":
+        targets = tuple(zip(there.services, fleet.services, strict=True))
+    for asked, copy in targets:
+        seen: Evidence | FleetEvidence
+        match asked:
+            case Deployment():
+                seen = inputs.evidence(("deployment", asked.deployment_id))
+            case Service():
+                seen = inputs.evidence(("service", asked.name))
+            case _:
+                seen = inputs.of_fleet()
+        given = {"seen": seen, "now": copy, "service": copy, "fleet": fleet, "market": market}
+        outcome = _guarded(rule, given, asked, timeout_s, then)
+        yield Ran(rule, asked, _read(seen), outcome)
+
+
+def _guarded(
+    rule: Rule,
+    given: Mapping[str, Any],
+    asked: Deployment | Service | None,
+    timeout_s: float,
+    then: Callable[[Deployment | Service | None, tuple[object, ...]], T],
+) -> T | Broken:
     try:
         with _deadline(timeout_s, rule.rule_id):
-            result = _sorted(rule, rule(**{name: given[name] for name in rule.needs}), now, fleet)
+            yielded = _collected(rule(**{name: given[name] for name in rule.needs}))
+        return then(asked, yielded)
     except NotMeasured as missing:
-        result = {"blocked": missing}
+        return Broken(blocked=missing)
     except BaseException as error:
         # A plugin may raise anything, SystemExit included; only the person at the keyboard stops the run.
         if isinstance(error, KeyboardInterrupt):
             raise
-        result = {"failed": "".join(traceback.format_exception(error)).strip()}
-    read = [(None, seen), *((device.device_id, device.seen) for device in fleet.devices)]
-    return Ran(
-        rule,
-        now,
-        tuple((owner, evidence) for owner, evidence in read if evidence.read),
-        took_s=time.monotonic() - started,
-        **result,
-    )
+        return Broken(failed=trace(error))
 
 
-def _fresh(fleet: Fleet) -> Fleet:
-    from dataclasses import replace
+def trace(error: BaseException) -> str:
+    """Return a traceback as text that can be stored."""
+    try:
+        text = "".join(traceback.format_exception(error)).strip()
+    except Exception:  # an error that cannot be shown, such as one whose own methods fail
+        text = f"{type(error).__name__} (its traceback cannot be formatted)"
+    return storable(text[-MAX_TRACE:])
 
-    return Fleet(fleet.deployments, tuple(replace(each, seen=each.seen.fresh()) for each in fleet.devices))
+
+def _collected(yielded: Any) -> tuple[object, ...]:
+    """Return what a rule yields. Raises ValueError for more than may be."""
+    values: list[object] = []
+    for each in () if yielded is None else yielded:
+        values.append(each)
+        if len(values) > MAX_YIELDS:
+            raise ValueError(f"it made more than {MAX_YIELDS} proposals")
+    return tuple(values)
 
 
-def _sorted(rule: Rule, yielded: Any, now: Deployment | None, fleet: Fleet) -> dict[str, Any]:
-    """Check what a rule yielded. Raises TypeError or ValueError for what the contract does not allow."""
-    proposals: list[Deployment | Fleet] = []
-    refusals: list[str] = []
-    if yielded is None:
-        yielded = ()
-    for each in yielded:
-        if isinstance(each, Skip):
-            refusals.append(each.reason)
-        elif isinstance(each, Deployment) and now is not None:
-            if each.deployment_id != now.deployment_id:
-                raise ValueError("it proposed another deployment than it was asked about; use now.but(...)")
-            if each == now:
-                raise ValueError("it proposed the present")
-            proposals.append(each)
-        elif isinstance(each, Fleet):
-            if each == fleet:
-                raise ValueError("it proposed the present")
-            proposals.append(each)
-        else:
-            raise TypeError(f"it yielded {each!r}; a rule yields a Deployment, a Fleet or skip(reason)")
-        if len(proposals) > MOST_PROPOSALS:
-            raise ValueError(f"it made more than {MOST_PROPOSALS} proposals")
-    if proposals:
-        return {"proposals": tuple(proposals)}
-    return {"refusals": tuple(refusals) or ("it had nothing to propose, and gave no reason",)}
+def _read(seen: Evidence | FleetEvidence) -> tuple[tuple[Subject | None, Evidence], ...]:
+    if isinstance(seen, FleetEvidence):
+        return seen.read
+    return ((None, seen),) if seen.read else ()
 
 
 @contextmanager

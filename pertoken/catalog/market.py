@@ -14,12 +14,17 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from pertoken.deployment import Model
+from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.units import NANO_USD
 
 MIB = 2**20
 ANYWHERE = "any"
 """Region of an offer that costs the same everywhere."""
+WEIGHTS_SHARE = 0.85
+"""Share of device memory that weights may take. A judgement: engines take 0.9 of it by default (vLLM 0.32
+`config/cache.py`, gpu_memory_utilization), and a KV cache and activations need the rest."""
+MAX_RANKS = 8
+"""Accelerators of one usual server (NVIDIA HGX, AMD OAM boards): tensor-parallel ranks across servers are rare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,31 @@ class Market:
             if key in _models():
                 return _models()[key][0]
         return None
+
+    def fewest_ranks(
+        self, model: Model, weight_dtype: str | None, accelerator: Accelerator, stages: int = 1
+    ) -> int | None:
+        """Return the fewest tensor-parallel ranks (1, 2, 4 or 8) whose memory holds the weights of a pipeline stage.
+
+        It leaves room for a KV cache; whether the engine starts is for the forecast to decide. None if the size of the
+        weights is not known, or no such number of ranks holds them.
+        """
+        if model.params_total is None or weight_dtype not in WEIGHT_BYTES:
+            return None
+        weights = model.params_total * WEIGHT_BYTES[weight_dtype] / stages
+        ranks = 1
+        while weights > WEIGHTS_SHARE * accelerator.memory_bytes * ranks:
+            ranks *= 2
+            if ranks > MAX_RANKS:
+                return None
+        return ranks
+
+    def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
+        """Return the accelerators of an instance type, whatever offers the market is limited to; None if not listed."""
+        sizes = {
+            offer.n_devices for offer in _offers() if (offer.provider, offer.instance_type) == (provider, instance_type)
+        }
+        return sizes.pop() if len(sizes) == 1 else None
 
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
         """Models of the same family with fewer active parameters, largest first; empty for an unknown one."""

@@ -54,7 +54,8 @@ def show(config_file: str | None, as_json: bool) -> None:
 
     settings = settings_of(config_file)
     values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}
-    values["agent.access"] = [{k: v for k, v in asdict(each).items() if v} for each in settings.agent_access]
+    for name in ("agent.access", "services", "hosts", "commitments"):
+        values[name] = [{k: v for k, v in asdict(each).items() if v not in (None, "")} for each in values[name]]
     for name in ("db", "ship.url"):
         values[name] = without_password(values[name]) if values[name] else None
     if as_json:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.deployment import Deployment
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, with_unpacked
 from pertoken.forecast.load import Arrivals
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.service import forecast_under
 from pertoken.forecast.serving import Z_80, Calibration, Range, concurrency_limit, kinds_of
+from pertoken.state.deployment import Deployment
 
 SHARES = (0.5, 0.95)
 MISSED = (0.15, 0.2, 0.15, 0.15)

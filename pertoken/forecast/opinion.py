@@ -19,8 +19,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from pertoken.deployment import Deployment
 from pertoken.forecast.served import Load, layout
+from pertoken.state.deployment import Deployment
 
 WORKER = Path(__file__).with_name("kernel_worker.py")
 

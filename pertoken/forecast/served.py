@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pertoken.catalog.market import Accelerator, Market
-from pertoken.deployment import Deployment, Model
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import tag_row
 from pertoken.forecast.formats import (
@@ -22,6 +21,8 @@ from pertoken.forecast.formats import (
     takes_share_of_free,
     weight_format,
 )
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
 
 PCIE_BYTES_PER_S = 32e9
 """Both directions of a fourth-generation x8 slot: a device without a listed interconnect talks through its host."""

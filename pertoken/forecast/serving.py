@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.deployment import Deployment
 from pertoken.forecast.calibration import Posterior, activity, first_token, per_token, posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences, free_bytes, kv_tokens, weight_bytes
@@ -30,6 +29,7 @@ from pertoken.forecast.opinion import Opinion, Ratio, Said, blend, operating_poi
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS
+from pertoken.state.deployment import Deployment
 from pertoken.units import format_bytes
 
 __all__ = [
@@ -260,7 +260,7 @@ def compare(
 
 _KINDS = {
     "model": "smaller_model",
-    "accelerator": "move_gpu",
+    "placement.accelerator": "move_gpu",
     "tp": "tp_change",
     "pp": "tp_change",
     "dp": "tp_change",
@@ -273,7 +273,6 @@ _KINDS = {
     "enable_prefix_caching": "prefix_cache",
     "num_speculative_tokens": "speculative",
 }
-_NO_EFFECT = frozenset({"purchase"})
 UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cache", "speculative"})
 """What kernel tables are not asked about, so that they would say that nothing changes."""
 _QUANTIZED = ("fp8", "int8", "int4", "fp4")
@@ -281,7 +280,7 @@ _QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
 def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
-    changes = now.changes_to(to)
+    changes = _changes(now, to)
     kinds = {_KINDS[knob] for knob in changes if knob in _KINDS}
     if "weight_dtype" in changes:
         narrow = to.weight_dtype if to.weight_dtype in _QUANTIZED else now.weight_dtype
@@ -289,8 +288,14 @@ def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(kinds)
 
 
+def _changes(now: Deployment, to: Deployment) -> frozenset[str]:
+    """Name the knobs that differ, and the accelerator; no other part of a placement changes the speed."""
+    moved = now.accelerator != to.accelerator
+    return frozenset(now.knob_changes(to)) | ({"placement.accelerator"} if moved else frozenset())
+
+
 def _known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
-    changes = now.changes_to(to)
+    changes = _changes(now, to)
     if "enable_prefix_caching" in changes and not now.enable_prefix_caching:
         raise Abstained(
             "which share of prompts repeats is not measured while the prefix cache is off: switch it on for some hours"
@@ -300,7 +305,7 @@ def _known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
             "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
             "metrics that count drafts"
         )
-    unknown = [knob for knob in changes if knob not in _KINDS and knob not in _NO_EFFECT and knob != "weight_dtype"]
+    unknown = [knob for knob in changes if knob not in _KINDS and knob != "weight_dtype"]
     if unknown:
         raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")
     if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):

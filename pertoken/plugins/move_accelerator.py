@@ -2,20 +2,15 @@
 
 from collections.abc import Iterator
 
-from pertoken.catalog.market import Market
-from pertoken.rule import WEIGHT_BYTES, Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import WEIGHT_BYTES, Evidence, Market, Placement, Service, Skip, rule, skip
 
 COMMITTED = ("owned", "reserved")
 NO_BF16 = ("Volta", "Turing")
 """Architectures without 16-bit brain floats, which today's checkpoints are stored in (Sources, 2)."""
-WEIGHTS_SHARE = 0.85
-"""Share of device memory that weights may take, to leave room for a KV cache."""
-MOST_RANKS = 8
-"""Devices of one usual server."""
 
 
 @rule("move-accelerator")
-def move_accelerator(seen: Evidence, now: Deployment, market: Market) -> Iterator[Deployment | Skip]:
+def move_accelerator(seen: Evidence, service: Service, market: Market) -> Iterator[Service | Skip]:
     """Serve from an accelerator whose memory or price suits the load better.
 
     ## Why it saves
@@ -33,31 +28,35 @@ def move_accelerator(seen: Evidence, now: Deployment, market: Market) -> Iterato
     4. The share of memory left for the KV cache is judgement; whether it starts is forecast for every candidate.
     """
     demand = seen.generated_tok_s.p95
+    now, *others = service.deployments
     here = market.accelerator(now.accelerator)
+    committed = {purchase for each in service.deployments if (purchase := each.placement.purchase) in COMMITTED}
+    alike = (now.model, now.accelerator, now.weight_dtype, now.tp, now.pp)
+    if any((each.model, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others):
+        yield skip("replicas-differ", "its replicas differ in model, accelerator, weights or ranks")
+        return
     if demand <= 0:
-        yield skip("it generated nothing in the window: releasing its devices saves more than moving them")
+        yield skip("no-load", "it generated nothing in the window: releasing its hosts saves more than moving them")
         return
     if here is None:
-        yield skip("its device is not in the catalog: there is nothing to compare with")
+        yield skip("device-unknown", "its device is not in the catalog: there is nothing to compare with")
         return
-    if now.purchase in COMMITTED:
-        yield skip(f"its devices are {now.purchase}: they are paid for whether used or not")
+    if committed:
+        paid = " and ".join(sorted(map(str, committed)))
+        yield skip("committed", f"its devices are {paid}: they are paid for whether used or not")
         return
     if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
-        yield skip("the size of its weights is not known")
+        yield skip("weights-unknown", "the size of its weights is not known")
         return
-    weights = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1)
-    found = False
+    proposed = False
     for there in market.accelerators:
         if there.name == here.name or there.arch in NO_BF16 or not market.offers(there.name):
             continue
         if now.weight_dtype == "fp4" and there.fp4_flops is None:
             continue
-        ranks = 1
-        while weights > WEIGHTS_SHARE * there.memory_bytes * ranks:
-            ranks *= 2
-        if ranks <= MOST_RANKS:
-            found = True
-            yield now.but(accelerator=there.name, tp=ranks)
-    if not found:
-        yield skip("no other accelerator with listed offers holds its weights in one server")
+        ranks = market.fewest_ranks(now.model, now.weight_dtype, there, now.pp or 1)
+        if ranks is not None:
+            proposed = True
+            yield service.on(Placement(accelerator=there.name)).but(tp=ranks).resized()
+    if not proposed:
+        yield skip("nothing-else-fits", "no other accelerator with listed offers holds its weights in one server")

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from pertoken.catalog.market import Accelerator, Market
-from pertoken.rule import WEIGHT_BYTES, Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import Accelerator, Evidence, Market, Service, Skip, rule, skip
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
 FEW_RUNNING = 16
@@ -11,12 +10,13 @@ FEW_RUNNING = 16
 
 
 @rule("quantize-weights")
-def quantize_weights(seen: Evidence, now: Deployment, market: Market) -> Iterator[Deployment | Skip]:
-    """Store weights in 8 or 4 bits, on fewer devices where they then fit.
+def quantize_weights(seen: Evidence, service: Service, market: Market) -> Iterator[Service | Skip]:
+    """Store weights in 8 or 4 bits, on fewer devices or replicas where these then suffice.
 
     ## Why it saves
     Every decode step reads all weights, so half the bytes is up to half the time of a small batch. Freed memory holds
-    more sequences, and a model that needed two devices may fit one: that device leaves the bill.
+    more sequences, and a model that needed two devices may fit one, or four replicas become two: whole hosts that
+    become free leave the bill.
     ## When it is wrong
     FP8 before Ada, and FP4 before Blackwell, only save memory. 4-bit weights with 16-bit activations are slower than
     8 bits under load. Small models, long reasoning and code lose the most quality: run your own evaluation.
@@ -28,27 +28,40 @@ def quantize_weights(seen: Evidence, now: Deployment, market: Market) -> Iterato
     3. vllm-project/vllm#44529: W4A16 slower than BF16 on an H100 under load.
     """
     running = seen.running.mean
+    now, *others = service.deployments
+    alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.tp, now.pp)
+    if any(
+        (each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others
+    ):
+        yield skip("replicas-differ", "its replicas differ in model, engine, accelerator, weights or ranks")
+        return
     if now.weight_dtype is None:
-        yield skip("the dtype of its weights is not known")
+        yield skip("dtype-unknown", "the dtype of its weights is not known")
         return
     if now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
-        yield skip(f"weights are quantized already ({now.weight_dtype})")
+        yield skip("already-quantized", f"weights are quantized already ({now.weight_dtype})")
         return
     device = market.accelerator(now.accelerator)
     if device is None:
-        yield skip("its device is not in the catalog: which formats it computes in is not known")
+        yield skip("device-unknown", "its device is not in the catalog: which formats it computes in is not known")
         return
-    formats = _formats(now.engine, device, running / (now.n_devices or 1))
+    formats = _formats(now.engine, device, running / sum(each.n_devices or 1 for each in service.deployments))
     if not formats:
-        yield skip(f"{device.name} computes in no 8-bit format, and {running:.0f} running requests are too many for 4")
+        yield skip(
+            "no-format",
+            f"{device.name} computes in no 8-bit format, and {running:.0f} running requests are too many for 4",
+        )
     for dtype in formats:
-        yield now.but(weight_dtype=dtype)
+        fewest = market.fewest_ranks(now.model, dtype, device, now.pp or 1) or now.tp or 1
+        layouts = [service.but(weight_dtype=dtype)]
         ranks = (now.tp or 1) // 2
-        weights = (now.model.params_total or 0) * WEIGHT_BYTES[dtype] / (now.pp or 1)
-        # At the least: scales come on top, so that only layouts that cannot hold the weights at all are left out.
-        while ranks >= 1 and 0 < weights < ranks * device.memory_bytes:
-            yield now.but(weight_dtype=dtype, tp=ranks)
+        while ranks >= fewest:
+            layouts.append(service.but(weight_dtype=dtype, tp=ranks))
             ranks //= 2
+        for layout in layouts:
+            yield layout
+            if others:
+                yield layout.resized()
 
 
 def _formats(engine: str, device: Accelerator, running: float) -> list[str]:

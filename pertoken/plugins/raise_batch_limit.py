@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from pertoken.rule import Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import Evidence, Service, Skip, rule, skip
 
 PINNED = 0.9
-"""Running requests (p95) over the limit from which the limit is what holds them."""
+"""Running requests (p95) over the limit from which the limit is what holds them back."""
 QUEUE = 1.0
 """Waiting requests (p95) from which there is something to batch."""
 KV_FULL = 0.9
@@ -14,7 +14,7 @@ FACTORS = (2, 4)
 
 
 @rule("raise-batch-limit")
-def raise_batch_limit(seen: Evidence, now: Deployment) -> Iterator[Deployment | Skip]:
+def raise_batch_limit(seen: Evidence, service: Service) -> Iterator[Service | Skip]:
     """Batch more requests where a limit makes them wait.
 
     ## Why it saves
@@ -32,17 +32,26 @@ def raise_batch_limit(seen: Evidence, now: Deployment) -> Iterator[Deployment | 
     4. The three limits are judgement: at the limit nearly always, and somebody waiting.
     """
     running, waiting = seen.running.p95, seen.waiting.p95
-    limit = now.max_num_seqs
+    limits = {each.max_num_seqs for each in service.deployments}
+    limit = limits.pop()
+    if limits:
+        yield skip("replicas-differ", "its replicas have different limits on batched requests")
+        return
     if limit is None:
-        yield skip("its limit on batched requests is not known")
-    elif running < PINNED * limit:
-        yield skip(f"p95 of {running:.0f} running requests is below its limit of {limit}: the limit holds nothing back")
+        yield skip("limit-unknown", "its limit on batched requests is not known")
+        return
+    together = limit * len(service.deployments)
+    if running < PINNED * together:
+        yield skip(
+            "below-limit",
+            f"p95 of {running:.0f} running requests is below its limit of {together}: the limit holds nothing back",
+        )
     elif waiting < QUEUE:
-        yield skip(f"it runs at its limit of {limit} but no requests wait: there is nothing to batch")
+        yield skip("no-queue", f"it runs at its limit of {together} but no requests wait: there is nothing to batch")
     elif seen.has("kv_use") and seen.kv_use.p95 >= KV_FULL:
-        yield skip(f"its KV cache is {seen.kv_use.p95:.0%} full: more requests would be preempted")
+        yield skip("kv-cache-full", f"its KV cache is {seen.kv_use.p95:.0%} full: more requests would be preempted")
     elif seen.has("preemptions") and seen.preemptions.mean > 0:
-        yield skip("requests are preempted for lack of KV cache already")
+        yield skip("preemptions", "requests are preempted because the KV cache is full already")
     else:
         for factor in FACTORS:
-            yield now.but(max_num_seqs=limit * factor)
+            yield service.but(max_num_seqs=limit * factor)

@@ -1,58 +1,69 @@
-"""Rule: give back devices that nothing holds."""
+"""Rule: release hosts whose devices nobody holds."""
 
 from collections.abc import Iterator
 
-from pertoken.rule import Fleet, FleetDevice, NotMeasured, Skip, rule, skip
+from pertoken.rule import Device, Fleet, FleetEvidence, Host, NotMeasured, Skip, rule, skip
 
 IDLE = 0.01
-"""Share of the observed time that some process may have held it."""
+"""Share of the observed time that some process may have held a device."""
 OBSERVED_H = 20.0
 """Hours that must have been observed: a day but for gaps, so that a daily job is not missed (Sources, 2)."""
 
 
 @rule("release-idle-device")
-def release_idle_device(fleet: Fleet) -> Iterator[Fleet | Skip]:
-    """Give back accelerators that no process holds.
+def release_idle_device(seen: FleetEvidence, fleet: Fleet) -> Iterator[Fleet | Skip]:
+    """Release hosts whose accelerators no process holds.
 
     ## Why it saves
     A device nobody holds costs as much per hour as a busy one. Idle power is a small part of it: only giving the
-    device, its instance or its reservation back lowers the bill.
+    instance or server back lowers the bill.
     ## When it is wrong
     It may be a warm spare, or held once a week. Clouds rent whole instances: a device in one that is otherwise used
     cannot be given back alone. Owned devices cost the same idle; move work to them instead.
     ## How to apply
-    Make sure that nobody keeps it as a spare, then end its instance or shrink to a smaller one.
+    Make sure that nobody keeps it as a spare, then end its instance. Where part of a host is idle, move what runs on
+    the rest first.
     ## Sources
     1. arXiv 2605.23918: idle power of loaded and empty GPUs; a released instance is the only large saving.
     2. The limits of 1 % and 20 h are judgement: a day of use must have been seen before a device is called idle.
     """
-    idle: dict[str, list[FleetDevice]] = {}
-    reasons: dict[str, None] = {}
-    for device in fleet.devices:
-        if device.device_id in fleet.released:
-            continue
-        if (reason := _why_keep(device)) is None:
-            idle.setdefault(device.host, []).append(device)
+    for host in fleet.hosts:
+        found = [fleet.device(each) for each in host.device_ids]
+        devices = [each for each in found if each.kind != "cpu"] or found
+        refusals = [refusal for each in devices if (refusal := _why_keep(each, host, seen, fleet)) is not None]
+        idle = len(devices) - len(refusals)
+        if devices and not refusals and not fleet.holders(host):
+            yield fleet.release(host)
+        elif idle and all(each.code == "held" for each in refusals):
+            yield skip("part-of-instance", _what_to_move(host, idle, len(devices), fleet), about=host)
         else:
-            reasons[reason] = None
-    for devices in idle.values():
-        candidate = fleet
-        for device in devices:
-            candidate = candidate.release(device)
-        yield candidate
-    if not idle:
-        yield skip("; ".join(reasons) or "no devices were seen")
+            yield from dict.fromkeys(refusals)
+    if not fleet.hosts:
+        yield skip("no-devices", "no devices were seen")
 
 
-def _why_keep(device: FleetDevice) -> str | None:
+def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet) -> Skip | None:
+    ids = {device.device_id, *(part.partition_id for part in device.partitions)}
+    held = skip("held", f"the devices of {host.name} are held")
+    if any(ids & set(each.device_ids) for each in fleet.deployments):
+        return held
     if device.accelerator is None:
-        return f"{device.name} is no accelerator of the catalog"
+        return skip("no-accelerator", f"{device.name} on {host.name} is no accelerator of the catalog")
     try:
-        held, observed_h = device.seen.held.mean, device.seen.observed_h.mean
+        share, observed_h = seen.of(device).held.mean, seen.of(device).observed_h.mean
     except NotMeasured as missing:
-        return f"who holds {device.name} is not known: {missing}"
-    if held > IDLE or device.deployment_ids:
-        return f"{device.name} on {device.host} is held"
+        return skip("holders-unknown", f"who holds {device.name} on {host.name} is not known: {missing}")
+    if share > IDLE:
+        return held
     if observed_h < OBSERVED_H:
-        return f"{device.name} on {device.host} was idle, but only {observed_h:.1f} of {OBSERVED_H:g} h were observed"
+        return skip(
+            "observed-briefly",
+            f"devices of {host.name} were idle, but only {observed_h:.1f} of {OBSERVED_H:g} h were observed",
+        )
     return None
+
+
+def _what_to_move(host: Host, idle: int, devices: int, fleet: Fleet) -> str:
+    holders = ", ".join(dict.fromkeys(each.name for each in fleet.holders(host)))
+    first = f"move {holders} to other devices first" if holders else "other processes hold the rest: end these first"
+    return f"{idle} of {devices} devices of {host.name} are idle, but it is released as a whole: {first}"

@@ -1,20 +1,20 @@
 """Rule: send the easy requests to a smaller model."""
 
 from collections.abc import Iterator
+from typing import Any
 
-from pertoken.catalog.market import Market
-from pertoken.rule import WEIGHT_BYTES, Deployment, Evidence, Skip, rule, skip
+from pertoken.rule import Evidence, Fleet, Market, Service, Skip, rule, skip
 
 WORTH_ROUTING = 0.5
-"""Active parameters of the smaller model over the present one's, at the most: beyond it a router hardly pays."""
+"""Active parameters of the smaller model over the present one's, at most: beyond it a router hardly pays."""
 HARDLY_BUSY = 0.05
 """Busy share below which there are too few requests to divide."""
-WEIGHTS_SHARE = 0.85
-"""Share of device memory that weights may take, to leave room for a KV cache."""
+EASY = 0.4
+"""Share of requests assumed easy, below what Sources, 2 found; only a labelled sample of your own can replace it."""
 
 
 @rule("route-to-smaller-model")
-def route_to_smaller_model(seen: Evidence, now: Deployment, market: Market) -> Iterator[Deployment | Skip]:
+def route_to_smaller_model(seen: Evidence, service: Service, fleet: Fleet, market: Market) -> Iterator[Fleet | Skip]:
     """Send requests that a smaller model answers as well to one.
 
     ## Why it saves
@@ -31,20 +31,28 @@ def route_to_smaller_model(seen: Evidence, now: Deployment, market: Market) -> I
     3. The limits on size and busy time are judgement.
     """
     busy = seen.busy.mean
+    now = service.deployments[0]
     if busy < HARDLY_BUSY:
-        yield skip(f"it is busy {busy:.0%} of the time: too few requests to divide between two models")
+        yield skip("hardly-busy", f"it is busy {busy:.0%} of the time: too few requests to divide between two models")
+        return
+    if any(each.model != now.model for each in service.deployments):
+        yield skip("already-routed", "its replicas serve different models already")
         return
     device = market.accelerator(now.accelerator)
-    if device is None or now.weight_dtype not in WEIGHT_BYTES:
-        yield skip("its device or the dtype of its weights is not known")
-        return
     active = now.model.params_active or 0
     smaller = [m for m in market.smaller_models(now.model) if (m.params_active or active) <= WORTH_ROUTING * active]
     if not smaller:
-        yield skip(f"the catalog has no model of half its size or less in the family of {now.model.name}")
+        yield skip(
+            "no-smaller-model",
+            f"the catalog has no model of half its size or less in the family of {now.model.name}",
+        )
         return
-    choice = smaller[0]
-    ranks, weights = 1, (choice.params_total or 0) * WEIGHT_BYTES[now.weight_dtype]
-    while weights > WEIGHTS_SHARE * device.memory_bytes * ranks:
-        ranks *= 2
-    yield now.but(model=choice, tp=ranks, pp=now.pp and 1, dp=now.dp and 1)
+    ranks = market.fewest_ranks(smaller[0], now.weight_dtype, device) if device else None
+    if ranks is None:
+        yield skip("layout-unknown", "its device or the dtype of its weights is not known")
+        return
+    layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) is not None}
+    small = now.but(model=smaller[0], tp=ranks, **layout)
+    # The others serve an even part of what these two leave: each of n ends with (1 - EASY) / n.
+    part = (1 - EASY) / len(service.deployments)
+    yield fleet.replace(now, now.serving_share(part, service.name), small.serving_share(EASY, service.name))

@@ -1,7 +1,7 @@
 """One engine at one endpoint, with its knobs, devices and placement."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from pertoken.state.errors import InvalidEdit
@@ -42,6 +42,7 @@ class Deployment:
     model: Model
     engine: str
     """`vllm`, `llama.cpp`, ..."""
+    _: KW_ONLY
     engine_version: str | None = None
     tp: int | None = None
     pp: int | None = None

@@ -31,6 +31,8 @@ class Device:
     host_id: int
     accelerator: str | None = None
     """Catalog name; None if the catalog does not know it."""
+    kind: str = "gpu"
+    """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
     partitions: tuple[Partition, ...] = ()
 
 

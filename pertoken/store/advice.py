@@ -42,7 +42,20 @@ recommendation = Table(
     _int("created_ts", required=True),
     _int("updated_ts", required=True),
     _int("version", required=True),  # optimistic: an update names the version it read
+    # With rule_id its identity:
+    _text("target_kind"),  # service | deployment | host | fleet | load
+    _text("target_key"),  # name of a service, id of a deployment or host
+    _int("life"),  # how often it was proposed anew after it had come to an end, from 1
 )
+refusal = Table(
+    "refusal",
+    metadata,
+    _int("recommendation_id", key=True),
+    Column("code", Text, primary_key=True),  # lower-case words joined by hyphens
+    _text("reason", required=True),
+    _int("since_ts", required=True),
+)
+"""Why a rule does not propose something for a target; it may stand beside an open recommendation."""
 recommendation_event = Table(
     "recommendation_event",
     metadata,

@@ -1,10 +1,10 @@
 """The advice side of the store: prices people set, and recommendations with every move they made."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
@@ -63,6 +63,29 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
 def recommendations(connection: Connection) -> Rows:
     """Every recommendation as it stands."""
     return connection.execute(select(a.recommendation)).all()
+
+
+def refusals(connection: Connection) -> Rows:
+    """Every refusal as it stands, by recommendation and code."""
+    return connection.execute(select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code)).all()
+
+
+def put_refusals(connection: Connection, recommendation_id: int, reasons: Mapping[str, str], ts: int) -> None:
+    """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
+    here = a.refusal.c.recommendation_id == recommendation_id
+    before = {row.code: row for row in connection.execute(select(a.refusal).where(here))}
+    connection.execute(delete(a.refusal).where(here))
+    rows = [
+        {
+            "recommendation_id": recommendation_id,
+            "code": code,
+            "reason": reason,
+            "since_ts": before[code].since_ts if code in before else ts,
+        }
+        for code, reason in reasons.items()
+    ]
+    if rows:
+        connection.execute(insert(a.refusal), rows)
 
 
 def put_recommendation(

@@ -19,7 +19,7 @@ from pertoken.store.trouble import trouble
 
 REVISIONS = {
     "telemetry": ("0001", "0002", "0003", "0004", "0005", "0006", "0007"),
-    "advice": ("0001", "0002"),
+    "advice": ("0001", "0002", "0003"),
     "fleet": ("0001",),
 }
 """Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""

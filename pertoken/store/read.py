@@ -85,6 +85,7 @@ def _devices(dialect: str) -> Select[Any]:
         select(
             *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
             *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
+            here.power_limit_mw,
             *(of.name.label("host_name"), of.cloud, of.instance_type, of.region, of.purchase),
             _newest(dialect, t.device, t.device_sample, "device_id"),
         )

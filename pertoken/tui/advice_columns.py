@@ -16,7 +16,7 @@ def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
     """What is proposed now: largest bankable first, then largest capacity, then the unpriced."""
 
     def worth(each: Recommendation) -> tuple[int, int]:
-        return (_likely(each.bankable) or 0, _likely(each.capacity) or 0)
+        return (_likely(bankable(each)) or 0, _likely(capacity(each)) or 0)
 
     return sorted((each for each in advice if each.state is State.OPEN), key=worth, reverse=True)
 
@@ -27,12 +27,29 @@ def not_evaluated(advice: Iterable[Recommendation]) -> list[Recommendation]:
     return sorted(found, key=lambda each: (NOT_EVALUATED.index(each.state), each.rule_id, each.target))
 
 
+def bankable(each: Recommendation) -> Money | None:
+    """Return what the best variant takes off the bill."""
+    return each.best.bankable if each.best else None
+
+
+def capacity(each: Recommendation) -> Money | None:
+    """Return what the best variant lets the same bill serve."""
+    return each.best.capacity if each.best else None
+
+
 def best_of_each_target(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """The first of what is open for each target: two changes of one target may exclude each other."""
-    best: dict[object, Recommendation] = {}
+    """Return what is open, best first, without what touches a service or host that a better one touches already.
+
+    Two changes of one target may exclude each other, so that only one of them counts in a total.
+    """
+    touched: set[object] = set()
+    kept = []
     for each in open_advice(advice):
-        best.setdefault(each.target if each.deployment_id is None else each.deployment_id, each)
-    return list(best.values())
+        here = set(each.best.touches if each.best and each.best.touches else (f"{each.target_kind}:{each.target_key}",))
+        if not here & touched:
+            touched |= here
+            kept.append(each)
+    return kept
 
 
 def total(monies: Iterable[Money | None]) -> Money | None:
@@ -51,24 +68,29 @@ def _reason(each: Recommendation) -> str:
 
 
 def _money(each: Recommendation, money: Money | None) -> str:
-    return _UNPRICED if money is None and each.unpriced else usd_range(money)
+    return _UNPRICED if money is None and each.best and each.best.unpriced else usd_range(money)
 
 
 def _likely(money: Money | None) -> int | None:
     return None if money is None else money[1]
 
 
+def _ratio(each: Recommendation) -> tuple[float, float, float] | None:
+    return each.best.throughput_ratio if each.best else None
+
+
 def _middle(each: Recommendation) -> float | None:
-    return None if each.throughput_ratio is None else each.throughput_ratio[1]
+    ratio = _ratio(each)
+    return None if ratio is None else ratio[1]
 
 
 OPEN_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("change", lambda each: literal(each.title), 0, least=16),
-    Column("bankable $/month", lambda each: _money(each, each.bankable), 1, lambda each: _likely(each.bankable)),
-    Column("capacity $/month", lambda each: _money(each, each.capacity), 2, lambda each: _likely(each.capacity)),
+    Column("bankable $/month", lambda each: _money(each, bankable(each)), 1, lambda each: _likely(bankable(each))),
+    Column("capacity $/month", lambda each: _money(each, capacity(each)), 2, lambda each: _likely(capacity(each))),
     Column("target", lambda each: literal(each.target), 3, least=10, keep_end=True),
-    Column("SLO", lambda each: slo_verdict(each.slo), 4),
-    Column("throughput", lambda each: ratio_range(each.throughput_ratio), 5, _middle),
+    Column("SLO", lambda each: slo_verdict(each.best.slo if each.best else "unknown"), 4),
+    Column("throughput", lambda each: ratio_range(_ratio(each)), 5, _middle),
 )
 NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("rule", lambda each: literal(each.rule_id), 1, least=16),

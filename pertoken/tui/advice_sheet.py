@@ -1,8 +1,16 @@
-"""Everything a rule said of one target, in words."""
+"""Everything a rule has for one target, in words."""
 
-from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
+from pertoken.advisor.recommendation import (
+    ChangeLine,
+    EvidenceLine,
+    LatencyLine,
+    Recommendation,
+    Refusal,
+    State,
+    Variant,
+)
 from pertoken.tui.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
+from pertoken.tui.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict, usd_range
 from pertoken.units import format_usd
 
 _WHY = {
@@ -16,7 +24,7 @@ _WHY = {
 
 def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
     """One piece of advice: why, how much, how to do and undo it, what speaks for and against it."""
-    proposed = each.state is State.OPEN
+    best = each.best or Variant("", "")
     return sheet(
         Section(
             literal(each.title),
@@ -29,36 +37,61 @@ def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
         ),
         Section(_WHY[each.state], literal_lines(each.reason) if each.reason else ()),
         Section("What to do about it", literal_lines(each.remedy) if each.remedy else ()),
-        Section("Worth, per month", _worth(each) if proposed else ()),
-        Section("Latency at the p95 demand, before → after", _latencies(each) if proposed else ()),
-        Section("Changes", tuple((literal(k), _change(*v)) for k, v in each.changes.items())),
-        Section("How to apply it (pertoken runs none of this)", _commands(each.commands)),
-        Section("How to undo it", _commands(each.undo)),
+        Section("Worth, per month", _worth(best) if each.best else ()),
+        Section("Latency at the p95 demand, before → after", _latencies(best)),
+        Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
+        Section("How to apply it (pertoken runs none of this)", _commands(best.commands)),
+        Section("How to undo it", _commands(best.undo)),
+        Section("Alternatives", tuple(_alternative(variant) for variant in each.variants[1:])),
         Section("Evidence the rule read", tuple(_evidence(line) for line in each.evidence)),
-        Section("Assumed", tuple(f"· {literal(line)}" for line in each.assumptions)),
-        Section("Against it", tuple(f"· {literal(line)}" for line in each.against)),
+        Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
+        Section("Against it", tuple(f"· {literal(line)}" for line in best.against)),
+        Section("Not proposed", tuple(_refusal(refusal) for refusal in each.refusals) if each.best else ()),
     )
 
 
-def _worth(each: Recommendation) -> tuple[Fact | str, ...]:
-    rows: tuple[Fact, ...] = (
-        ("bankable", _money(each.bankable, "the bill falls by this while demand stays as it is")),
-        ("capacity", _money(each.capacity, "what the same bill could serve more; never added to bankable")),
-        ("throughput", ratio_range(each.throughput_ratio)),
-        ("latency objective", "not known" if each.slo == "unknown" else slo_verdict(each.slo)),
-        ("least certain input", each.provenance or UNKNOWN),
+def _worth(best: Variant) -> tuple[Fact | str, ...]:
+    rows: list[Fact] = [
+        ("bankable", _money(best.bankable, "the bill falls by this while demand stays as it is")),
+        ("capacity", _money(best.capacity, "what the same bill could serve more; never added to bankable")),
+        ("throughput", ratio_range(best.throughput_ratio)),
+        ("latency objective", "not known" if best.slo == "unknown" else slo_verdict(best.slo)),
+        ("risk, effort", f"{best.risk}, {best.effort}"),
+        ("least certain input", best.provenance or UNKNOWN),
+    ]
+    if best.replicas is not None:
+        rows.append(("replicas", f"{best.replicas[0]} → {best.replicas[1]}"))
+    if best.released:
+        rows.append(("hosts given back", literal(", ".join(best.released))))
+    for label, rules in (("requires", best.requires), ("excludes", best.excludes)):
+        if rules:
+            rows.append((label, literal(", ".join(rules))))
+    notes = [f"Not priced: {literal(best.unpriced)}"] if best.unpriced else []
+    notes += [f"Break-even: {literal(best.break_even)}"] if best.break_even else []
+    return (*notes, *rows)
+
+
+def _alternative(variant: Variant) -> str:
+    money = ", ".join(
+        f"{name} {usd_range(each)}"
+        for name, each in (("bankable", variant.bankable), ("capacity", variant.capacity))
+        if each is not None
     )
-    return (*((f"Not priced: {literal(each.unpriced)}",) if each.unpriced else ()), *rows)
+    return f"· {literal(variant.title)}: {money or 'not priced'}"
 
 
-def _latencies(each: Recommendation) -> tuple[Fact | str, ...]:
-    rows: list[Fact | str] = [(line.figure, _latency(line)) for line in each.latency]
-    if each.latency_unknown:
-        rows.append(f"Not known: {literal(each.latency_unknown)}")
-    if each.replicas is not None:
-        before, after = ("more than were tried" if n is None else str(n) for n in each.replicas)
+def _refusal(refusal: Refusal) -> Fact:
+    return refusal.code, " ".join(literal_lines(refusal.reason))
+
+
+def _latencies(best: Variant) -> tuple[Fact | str, ...]:
+    rows: list[Fact | str] = [(line.figure, _latency(line)) for line in best.latency]
+    if best.latency_unknown:
+        rows.append(f"Not known: {literal(best.latency_unknown)}")
+    if best.replicas_needed is not None:
+        before, after = ("more than were tried" if n is None else str(n) for n in best.replicas_needed)
         rows.append(
-            ("replicas needed", f"{before} → {after}  (fewest that hold all of the model's requests and the SLO)")
+            ("replicas needed", f"{before} → {after}  (fewest that hold all requests of the service and the SLO)")
         )
     return tuple(rows)
 
@@ -80,8 +113,11 @@ def _money(money: tuple[int, int, int] | None, meaning: str) -> str:
     return f"{likely if low == high else f'{likely} likely, {low} to {high}'}  ({meaning})"
 
 
-def _change(before: str, after: str) -> str:
-    return f"{literal(before)} → {literal(after)}"
+def _change(line: ChangeLine, lines: tuple[ChangeLine, ...]) -> Fact:
+    """Return a changed field; what it is of only where several things change."""
+    several = len({each.where for each in lines}) > 1
+    name = f"{line.where}: {line.field}" if several else line.field
+    return literal(name), f"{literal(line.before)} → {literal(line.after)}"
 
 
 def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """Sentences beside the tables: what a mark means, why a list is empty, what the totals are."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.lines import EventLine, FleetReport, MissingMetric
-from pertoken.tui.advice_columns import best_of_each_target, not_evaluated, total
+from pertoken.tui.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
 from pertoken.tui.sheet import Section, Sheet, sheet
 from pertoken.tui.words import ago, literal, usd_range
 
@@ -41,11 +42,15 @@ def gap_reason(gap: MissingMetric) -> str:
 def totals(proposed: Sequence[Recommendation]) -> str:
     """Bankable and capacity dollars of what is proposed, apart: they are different things and are never added."""
     best = best_of_each_target(proposed)
+    assumed = Counter(line for each in best if each.best for line in each.best.assumptions)
+    most = [line for line, _ in assumed.most_common(1)]
+    more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
     return (
-        f"Bankable {usd_range(total(each.bankable for each in best))} a month: the bill falls by this.\n"
-        f"Capacity {usd_range(total(each.capacity for each in best))} a month: the same bill serves more. "
+        f"Bankable {usd_range(total(bankable(each) for each in best))} a month: the bill falls by this.\n"
+        f"Capacity {usd_range(total(capacity(each) for each in best))} a month: the same bill serves more. "
         "Not to be added.\n"
-        "Of each target only the best change counts."
+        "Of changes that touch the same service or host only the best counts."
+        + "".join(f"\nAssumed: {literal(line)}{more}" for line in most)
     )
 
 

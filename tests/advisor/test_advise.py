@@ -4,14 +4,18 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select
 
-from pertoken.advisor.advise import _words
+from pertoken.advisor.book import standing
 from pertoken.cli import main
+from pertoken.store import advice as tables
+from pertoken.store.open import open_store
 from tests.advisor.rules import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
@@ -33,12 +37,31 @@ def advise(folder: Path, *options: str) -> list[dict[str, Any]]:
     return found
 
 
+MONTH = 6.88 * 730
+"""Dollars a month of one device."""
+
+
+def variants(found: list[dict[str, Any]], rule_id: str) -> list[dict[str, Any]]:
+    """What a rule proposes, best first."""
+    return [each for row in found if row["rule_id"] == rule_id for each in row["variants"]]
+
+
+def fields_of(variant: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {line["field"]: (line["before"], line["after"]) for line in variant["changes"]}
+
+
 @pytest.fixture(scope="module")
 def low_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two H100s serve a 70B in BF16 to two requests at a time; their two twins are idle."""
+    """Two H100s serve a 70B in BF16 to two requests at a time; another host of two is idle."""
     folder = tmp_path_factory.mktemp("low-batch")
-    seed(folder, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=24 * 60, end_ts=NOW)
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=24 * 60, end_ts=NOW)
+    seed(folder, None, gpus=2, usd_per_hour=None, minutes=21 * 60, end_ts=NOW, host="gpu-2")
     return folder
+
+
+@pytest.fixture(scope="module")
+def advice(low_batch: Path) -> list[dict[str, Any]]:
+    return advise(low_batch)
 
 
 @pytest.fixture(scope="module")
@@ -48,83 +71,85 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_idle_twins_are_released_first_then_weights_quantized_to_fewer_devices(low_batch: Path) -> None:
-    found = [each for each in advise(low_batch) if each["state"] == "OPEN"]
-    likely = {(each["rule_id"], str(each["changes"])): (each["bankable"] or [0, 0, 0])[1] for each in found}
-    order = [rule for rule, _ in sorted(likely, key=lambda key: -likely[key])]
-    month = 6.88 * 730
-    released = next(each for each in found if each["rule_id"] == "release-idle-device")
-    assert released["bankable"][1] == pytest.approx(2 * month * 1e9, rel=1e-6)
-    fewer = next(each for each in found if each["rule_id"] == "quantize-weights" and each["changes"].get("tp"))
-    assert fewer["changes"] == {"tp": ["2", "1"], "weight_dtype": ["bf16", "fp8"]}
-    assert fewer["bankable"][1] == pytest.approx(month * 1e9, rel=1e-6)
-    assert order.index("release-idle-device") < order.index("quantize-weights")
-    assert {"release-idle-device", "quantize-weights", "move-accelerator"} <= set(order)
+def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(advice: list[dict[str, Any]]) -> None:
+    (released,) = variants(advice, "release-idle-device")
+    assert released["bankable"] == [round(2 * MONTH * 1e9)] * 3
+    assert released["title"] == "release gpu-2"
+    assert released["commands"] == ["Drain gpu-2 and give it back with its 2 device(s)."]
+    assert released["undo"] == ["Order gpu-2 again."]
+    quantized = variants(advice, "quantize-weights")
+    fewer = next(each for each in quantized if fields_of(each).get("weight_dtype") == ("bf16", "fp8"))
+    assert fields_of(fewer) == {"tp": ("2", "1"), "weight_dtype": ("bf16", "fp8")}
+    # One device of a host that stays: the bill does not fall, the device is free.
+    assert fewer["bankable"] == [0, 0, 0] and fewer["capacity"][1] >= round(MONTH * 1e9)
     assert any("--quantization fp8" in command for command in fewer["commands"])
     assert any("remove --quantization" in command for command in fewer["undo"])
+    assert (fewer["risk"], fewer["effort"]) == ("quality", "medium")
 
 
-def test_a_title_begins_with_what_changes_most_and_says_it_in_few_words(low_batch: Path) -> None:
-    titles = {each["rule_id"]: each["title"] for each in advise(low_batch) if each["state"] == "OPEN"}
+def test_a_title_begins_with_what_changes_most_and_says_it_in_few_words(advice: list[dict[str, Any]]) -> None:
+    titles = {each["rule_id"]: each["title"] for each in advice if each["state"] == "OPEN"}
     assert titles["quantize-weights"].startswith("weights bf16 → ")
     assert titles["move-accelerator"].startswith("H100 SXM5 → ")
-    assert titles["route-to-smaller-model"].startswith("Llama-3.3-70B → Llama-3.1-8B")
-    said = _words({"tp": ("2", "1"), "enforce_eager": ("True", "False"), "kv_dtype": ("bf16", "fp8")})
-    assert said == ["KV cache bf16 → fp8", "tp 2 → 1", "enforce_eager off"]
+    assert titles["route-to-smaller-model"] == "add Llama-3.1-8B"
 
 
-def test_a_faster_model_on_a_half_idle_fleet_banks_nothing(low_batch: Path) -> None:
-    same_devices = [
-        each
-        for each in advise(low_batch)
-        if each["rule_id"] == "quantize-weights" and each["state"] == "OPEN" and "tp" not in each["changes"]
-    ]
+def test_one_row_of_a_rule_and_target_holds_its_variants_best_first(advice: list[dict[str, Any]]) -> None:
+    identities = [(each["rule_id"], each["target_kind"], each["target_key"]) for each in advice]
+    assert len(set(identities)) == len(identities) == len({each["recommendation_id"] for each in advice})
+    moved = variants(advice, "move-accelerator")
+    assert 1 < len(moved) <= 3 and len({each["key"] for each in moved}) == len(moved)
+    likely = [each["bankable"][1] for each in moved]
+    assert likely == sorted(likely, reverse=True)
+    (row,) = [each for each in advice if each["rule_id"] == "move-accelerator"]
+    assert (row["target_kind"], row["target"], row["title"]) == ("service", LOW_BATCH_70B.model, moved[0]["title"])
+
+
+def test_a_faster_model_on_a_half_idle_fleet_banks_nothing(advice: list[dict[str, Any]]) -> None:
+    same_devices = [each for each in variants(advice, "quantize-weights") if "tp" not in fields_of(each)]
     assert same_devices
     for each in same_devices:
-        assert (each["bankable"] or [0, 0, 0]) == [0, 0, 0]
+        assert each["bankable"] == [0, 0, 0]
         assert each["capacity"][1] > 0
         assert each["throughput_ratio"][0] < each["throughput_ratio"][1] < each["throughput_ratio"][2]
 
 
-def test_a_change_shows_what_requests_would_see_before_and_after(low_batch: Path) -> None:
-    for each in advise(low_batch):
-        if each["rule_id"] != "quantize-weights" or each["state"] != "OPEN":
-            continue
+def test_a_change_shows_what_requests_would_see_before_and_after(advice: list[dict[str, Any]]) -> None:
+    for each in variants(advice, "quantize-weights"):
         assert [line["figure"] for line in each["latency"]] == ["TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"]
         for line in each["latency"]:
             assert line["before"][0] < line["before"][1] < line["before"][2]
             assert line["after"][0] < line["after"][1] < line["after"][2]
             assert line["provenance"] == "forecast" and line["measured_ms"] > 0
         assert each["latency_unknown"] is None
-        assert each["replicas"][1] <= each["replicas"][0]
+        assert each["replicas_needed"][1] <= each["replicas_needed"][0]
 
 
-def test_no_saving_exceeds_what_is_paid(low_batch: Path) -> None:
-    paid = 4 * 6.88 * 730 * 1e9
-    for each in advise(low_batch):
+def test_no_saving_exceeds_what_is_paid(advice: list[dict[str, Any]]) -> None:
+    for each in (variant for row in advice for variant in row["variants"]):
         for money in (each["bankable"], each["capacity"]):
-            assert money is None or max(money) <= paid
+            assert money is None or max(money) <= 4 * MONTH * 1e9
 
 
-def test_every_recommendation_carries_the_evidence_its_rule_read(low_batch: Path) -> None:
-    for each in advise(low_batch):
+def test_every_recommendation_carries_the_evidence_its_rule_read(advice: list[dict[str, Any]]) -> None:
+    for each in advice:
         if each["state"] == "OPEN":
             assert each["evidence"], each["rule_id"]
-            assert each["provenance"]
+            assert all(variant["provenance"] for variant in each["variants"])
 
 
 def test_a_healthy_host_gets_nothing_bankable_and_a_reason_for_each_rule(healthy: Path) -> None:
     found = advise(healthy)
     assert {each["rule_id"] for each in found} == BUILT_IN
-    bankable = [each for each in found if each["state"] == "OPEN" and each["bankable"] and each["bankable"][1] > 0]
-    assert bankable == []
+    monies = [variant["bankable"] for each in found for variant in each["variants"]]
+    assert not [money for money in monies if money and money[1] > 0]
     for each in found:
-        assert each["state"] == "OPEN" or each["reason"], each["rule_id"]
+        assert each["state"] == "OPEN" or (each["reason"] and each["refusals"]), each["rule_id"]
 
 
 def test_without_a_price_levers_are_shown_and_not_priced(tmp_path: Path) -> None:
-    seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=None, minutes=24 * 60, end_ts=NOW)
-    found = [each for each in advise(tmp_path) if each["state"] == "OPEN"]
+    seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=NOW)
+    found = [variant for each in advise(tmp_path) for variant in each["variants"]]
     assert found
     for each in found:
         assert (each["bankable"], each["capacity"]) == (None, None)
@@ -135,11 +160,12 @@ def test_without_a_price_levers_are_shown_and_not_priced(tmp_path: Path) -> None
     ("body", "before", "says"),
     [
         ("raise SystemExit(3)\nyield", "", "SystemExit: 3"),
-        ("yield 42", "", "a rule yields a Deployment, a Fleet or skip"),
-        ("yield now", "", "it proposed the present"),
+        ("yield 42", "", "a rule yields a Deployment, a Service, a Fleet or skip"),
+        ("yield now.but(tp=[1])", "", "tensor-parallel ranks must be a whole number"),
+        ("yield skip('no reason given')", "", "missing 1 required positional argument"),
         ("yield now.but(colour='red')", "", "'colour' is not a knob"),
         ("while True:\n    pass\nyield", "", "took longer than 0.3 s"),
-        ("yield skip('x')", "import no_such_module", "No module named 'no_such_module'"),
+        ("yield skip('x', 'y')", "import no_such_module", "No module named 'no_such_module'"),
         ("while True:\n    yield now.but(max_num_seqs=7)", "", "more than 1000 proposals"),
     ],
 )
@@ -169,13 +195,13 @@ def test_a_rule_of_ones_own_is_priced_like_any_other(low_batch: Path, tmp_path: 
     file.write_text(source("if seen.running.p95 < 8:\n    yield now.but(weight_dtype='fp8', tp=1)"))
     (own,) = [each for each in advise(low_batch, "--rule", str(file)) if each["rule_id"] == "own-rule"]
     assert own["state"] == "OPEN"
-    assert own["bankable"][1] > 0
+    assert own["variants"][0]["capacity"][1] > 0
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A stranger's distribution with a rule by entry point, on the path as pip would leave it."""
-    (tmp_path / "their_rules.py").write_text(source("yield skip('nothing here')", rule_id="their-rule"))
+    (tmp_path / "their_rules.py").write_text(source("yield skip('nothing', 'nothing here')", rule_id="their-rule"))
     info = tmp_path / "their_rules-2.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-rules\nVersion: 2.1\n")
@@ -191,12 +217,6 @@ def test_a_rule_enters_by_the_entry_point(low_batch: Path, installed: str) -> No
 
 
 def test_advice_no_longer_found_expires_and_its_moves_are_kept(tmp_path: Path) -> None:
-    from sqlalchemy import select
-
-    from pertoken.advisor.book import standing
-    from pertoken.store import advice
-    from pertoken.store.open import open_store
-
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
     file = tmp_path / "own.py"
     file.write_text(source("yield now.but(max_model_len=4096)"))
@@ -207,31 +227,74 @@ def test_advice_no_longer_found_expires_and_its_moves_are_kept(tmp_path: Path) -
     (gone,) = first - now
     with store.read("advice") as connection:
         moves = connection.execute(
-            select(advice.recommendation_event.c.to_state)
-            .where(advice.recommendation_event.c.recommendation_id == gone)
-            .order_by(advice.recommendation_event.c.version)
+            select(tables.recommendation_event.c.to_state)
+            .where(tables.recommendation_event.c.recommendation_id == gone)
+            .order_by(tables.recommendation_event.c.version)
         ).scalars()
         assert list(moves)[-1] == "EXPIRED"
 
 
+def test_one_row_goes_through_its_states_and_keeps_its_refusals_beside_it(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
+    file = tmp_path / "own.py"
+    bodies = [
+        "yield skip('too-early', 'not yet')",
+        "yield now.but(weight_dtype='fp8')\nyield skip('too-small', 'four bits are not enough')",
+        "raise ValueError('broken')",
+        "yield seen.e2e_s",
+    ]
+    ids, states, refusals = set(), [], []
+    for body in bodies:
+        file.write_text(source(body))
+        advise(tmp_path, "--rule", str(file))
+        (row,) = [each for each in standing(open_store(where)) if each.rule_id == "own-rule"]
+        ids.add(row.recommendation_id)
+        states.append(row.state.value)
+        refusals.append([(each.code, each.reason) for each in row.refusals])
+    assert len(ids) == 1 and states == ["REFUSED", "OPEN", "FAILED", "BLOCKED"]
+    assert refusals == [[("too-early", "not yet")], [("too-small", "four bits are not enough")], [], []]
+    with open_store(where).read("advice") as connection:
+        moves = connection.execute(
+            select(tables.recommendation_event.c.from_state, tables.recommendation_event.c.to_state)
+            .where(tables.recommendation_event.c.recommendation_id == ids.pop())
+            .order_by(tables.recommendation_event.c.version)
+        )
+        assert [tuple(move) for move in moves] == list(zip([None, *states], states, strict=False))
+
+
+def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
+    found = advise(tmp_path)
+    stored = {each.recommendation_id: each for each in standing(open_store(where))}
+    for each in found:
+        read = json.loads(json.dumps(asdict(stored[each["recommendation_id"]])))
+        assert {**read, "version": 0} == each
+
+
 def test_kernel_tables_are_heard_where_a_setting_names_them(
-    low_batch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    low_batch: Path, advice: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = tmp_path / "python"
-    tables.write_text(
+    python = tmp_path / "python"
+    python.write_text(
         f"#!{sys.executable}\nimport json, sys\nfor line in sys.stdin:\n"
         "    tok_s = 201 if 'h200' in json.loads(line)['system'] else 67\n"
         "    print(json.dumps({'tok_s': tok_s}), flush=True)\n"
     )
-    tables.chmod(0o700)
-    h200 = {"accelerator": ["H100 SXM5", "H200 SXM"]}
-    alone = next(each for each in advise(low_batch) if each["changes"] == h200)
-    monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tables))
+    python.chmod(0o700)
+    h200 = ("H100 SXM5", "H200 SXM")
+
+    def moved(found: list[dict[str, Any]]) -> dict[str, Any]:
+        return next(
+            each for each in variants(found, "move-accelerator") if fields_of(each)["placement.accelerator"] == h200
+        )
+
+    monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(python))
     found = advise(low_batch)
-    heard = next(each for each in found if each["changes"] == h200)
-    assert any("kernel tables say 3×" in each for each in heard["assumptions"])
+    alone, heard = moved(advice), moved(found)
+    assert any("kernel tables" in each for each in heard["assumptions"])
     assert alone["throughput_ratio"][1] < heard["throughput_ratio"][1] < 3
-    assert any("no second opinion" in line for each in found for line in each["assumptions"])
+    assumed = [line for each in found for variant in each["variants"] for line in variant["assumptions"]]
+    assert any("no second opinion" in line for line in assumed)
     monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tmp_path / "nowhere"))
     done = CliRunner().invoke(main, ["advise", "--db", str(low_batch)])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "there is no such file" in done.stderr

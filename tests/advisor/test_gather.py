@@ -1,30 +1,30 @@
 """What was measured on devices and host reaches the rules."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pertoken.advisor.demand import hour_of_week
 from pertoken.advisor.gather import Gathered, gather
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
 from pertoken.catalog.market import load_market
-from pertoken.evidence import Evidence, NotMeasured
+from pertoken.config import Settings, load
+from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
+from pertoken.savings.context import EnergyPrice
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.service import Slo
 from pertoken.store.open import open_store
-from pertoken.store.rows import (
-    DeploymentRow,
-    DeploymentSample,
-    DeviceRow,
-    DeviceSample,
-    DeviceShare,
-    EngineRow,
-    EpochRow,
-)
+from pertoken.store.place import Place
 from pertoken.store.write import Writer
 from tests.agent.values import CPU, START_MS, engine, gpu, memory, moment, probe
-from tests.values import HOST, laid, tick
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import laid
 
 NOW = START_MS // 1000 + 120
 
@@ -42,7 +42,7 @@ def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measure
             writer.commit(tick)
         writer.roll_up()
     found = gather(open_store(where), load_market(), 3600, NOW)
-    (seen,) = found.seen.values()
+    (seen,) = found.context.deployments.values()
     assert seen.sm_occupancy.mean == pytest.approx(0.2)
     assert seen.nvlink_bytes_s.mean == 400 * 2**20
     assert seen.memory_traffic_bytes_s.mean == pytest.approx(2**30)
@@ -60,86 +60,166 @@ def test_an_engine_on_cpus_is_told_what_would_count_its_memory_traffic(tmp_path:
             )
             writer.commit(tick)
         writer.roll_up()
-    (seen,) = gather(open_store(where), load_market(), 3600, NOW).seen.values()
+    (seen,) = gather(open_store(where), load_market(), 3600, NOW).context.deployments.values()
     with pytest.raises(NotMeasured, match=r"not mounted\. mount -t resctrl"):
         _ = seen.memory_traffic_bytes_s
 
 
-ENGINE = EngineRow(7, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process")
-DEPLOYMENT = DeploymentRow(8, 7, HOST, "tiny", None, None)
-EPOCH = EpochRow(9, 8, NOW - 3600, None, "1", "{}", (5,))
-GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3", 0)
+END = 1_790_000_400 // 3600 * 3600
+P5 = ("aws", "p5.48xlarge", "us-east-1", "on_demand")
 
 
-def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | DeviceShare]) -> Gathered:
-    """What rules see of an engine on one GPU after minutes with these samples."""
-    where = laid(folder)
-    with Writer(where) as writer:
-        for n, samples in enumerate(ticks):
-            ts = NOW - 60 * (len(ticks) - n)
-            at = [each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in samples]
-            known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (EPOCH,), "devices": (GPU,)}
-            writer.commit(tick(ts, *at, **known))
-        writer.roll_up()
-    return gather(open_store(where), load_market(), 60 * 35, NOW)
+def serving(folder: Path, *hosts: str, **more: Any) -> Place:
+    """A 70B on each of these hosts for an hour."""
+    for host in hosts:
+        rate = more.get("rates", {}).get(host, LOW_BATCH_70B.generated_tok_s)
+        where = seed(
+            folder,
+            replace(LOW_BATCH_70B, generated_tok_s=rate),
+            gpus=2,
+            usd_per_hour=None,
+            minutes=60,
+            end_ts=END,
+            host=host,
+            instance=more.get("instance"),
+        )
+    return where
 
 
-def recorded(folder: Path, *minutes: DeploymentSample) -> Evidence:
-    """What rules see of the deployment."""
-    (seen,) = stored(folder, *((each,) for each in minutes)).seen.values()
-    return seen
+def gathered(where: Place, text: str = "", folder: Path | None = None) -> Gathered:
+    settings = Settings()
+    if folder is not None:
+        file = folder / "pertoken.toml"
+        file.write_text(text)
+        settings = load(file, {})
+    return gather(open_store(where), load_market(), 3600, END, settings)
 
 
-def minute(busy_ms: int | None, **more: int) -> DeploymentSample:
-    known = {"busy_provenance": int(Provenance.COUNTER), **more}
-    return DeploymentSample(9, 0, 60_000, 60_000, True, busy_ms, **known)
+def test_a_placement_is_what_the_host_and_the_catalog_know(tmp_path: Path) -> None:
+    found = gathered(serving(tmp_path, "gpu-a", instance=P5)).fleet
+    expected = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 8, "on_demand")
+    assert [each.placement for each in found.hosts] == [expected]
+    assert [each.placement for each in found.deployments] == [expected]
+    (deployment,) = found.deployments
+    assert (deployment.weight_dtype, deployment.tp, deployment.power_cap_w) == ("bf16", 2, 700)
 
 
-def test_what_runs_while_busy_is_not_thinned_by_the_time_in_which_nothing_did(tmp_path: Path) -> None:
-    # Two requests at a time, half of each minute busy: 1.0 on average over the minute.
-    seen = recorded(
-        tmp_path, *[minute(30_000, generated_tokens=3_000, running_1e2=100, kv_use_1e4=1_000)] * 10, *[minute(0)] * 10
+def test_settings_say_how_a_host_is_paid_and_what_is_committed(tmp_path: Path) -> None:
+    text = f"""
+[hosts."gpu-a"]
+purchase = "reserved"
+paid_until = 2027-01-31
+[[commitments]]
+provider = "aws"
+instance_type = "p5.48xlarge"
+count = 2
+usd_per_instance_hour = 30.5
+end = 2027-01-31
+[[commitments]]
+provider = "aws"
+instance_type = "p4d.24xlarge"
+count = 1
+usd_per_instance_hour = 10
+end = 2020-01-31
+[energy]
+usd_per_kwh = 0.12
+pue = 1.3
+[slo]
+tpot_ms = {50}
+"""
+    found = gathered(serving(tmp_path, "gpu-a", instance=P5), text, tmp_path)
+    (host,) = found.fleet.hosts
+    assert (host.placement.purchase, host.placement.instance_type, host.paid_until) == (
+        "reserved",
+        "p5.48xlarge",
+        1_801_440_000,
     )
-    assert seen.busy.mean == pytest.approx(0.25)
-    assert seen.busy_generated_tok_s.mean == pytest.approx(100)
-    assert seen.running.mean == pytest.approx(2.0)
-    assert seen.kv_use.mean == pytest.approx(0.2)
-    assert (seen.busy.provenance, seen.busy_generated_tok_s.provenance) == (Provenance.COUNTER, Provenance.COUNTER)
+    assert found.fleet.deployments[0].placement.purchase == "reserved"
+    assert found.fleet.commitments == (Commitment("aws", None, "p5.48xlarge", 2, 30_500_000_000, 1_801_440_000),)
+    assert found.context.energy == EnergyPrice(120_000_000, 1.3)
+    assert found.context.slo == Slo(tpot_p95_ms=50)
 
 
-def test_what_ran_in_a_minute_counts_though_its_time_was_counted_in_the_next(tmp_path: Path) -> None:
-    running, counted = minute(0, running_1e2=100), minute(60_000, generated_tokens=600, running_1e2=0)
-    seen = recorded(tmp_path, *[running, counted] * 5)
-    assert seen.running.mean == pytest.approx(1.0)
+def test_deployments_of_one_name_are_a_service_and_settings_join_names(tmp_path: Path) -> None:
+    where = serving(tmp_path, "gpu-a", "gpu-b")
+    (service,) = gathered(where).fleet.services
+    assert (service.name, len(service.deployments)) == (LOW_BATCH_70B.model, 2)
+    text = f"""
+[services."chat"]
+models = ["{LOW_BATCH_70B.model}"]
+min_replicas = 2
+spare_replicas = 1
+isolation = "tenant"
+ttft_p95_ms = 800
+"""
+    (service,) = gathered(where, text, tmp_path).fleet.services
+    assert (service.name, service.min_replicas, service.spare_replicas, service.isolation) == ("chat", 2, 1, "tenant")
+    assert service.slo == Slo(ttft_p95_ms=800)
+    assert {each.serves for each in service.deployments} == {(("chat", None),)}
 
 
-def test_evidence_from_busy_time_that_is_an_upper_bound_is_marked_as_one(tmp_path: Path) -> None:
-    bound = int(Provenance.BOUND)
-    seen = recorded(tmp_path, minute(30_000, generated_tokens=300), minute(6_000, busy_provenance=bound))
-    assert (seen.busy.provenance, seen.busy_generated_tok_s.provenance) == (Provenance.BOUND, Provenance.BOUND)
+def test_evidence_of_a_service_is_the_sum_of_its_deployments_minute_by_minute(tmp_path: Path) -> None:
+    found = gathered(serving(tmp_path, "gpu-a", "gpu-b", rates={"gpu-a": 40.0, "gpu-b": 80.0}))
+    one, two = found.context.deployments.values()
+    (both,) = found.context.services.values()
+    assert both.generated_tok_s.p95 == pytest.approx(one.generated_tok_s.p95 + two.generated_tok_s.p95)
+    assert both.running.mean == pytest.approx(one.running.mean + two.running.mean)
+    assert both.busy.mean == pytest.approx(one.busy.mean)
+    assert both.power_w.mean == pytest.approx(one.power_w.mean + two.power_w.mean)
+    assert both.device_util.mean == pytest.approx(one.device_util.mean)
+    assert both.prompt_len.n == one.prompt_len.n + two.prompt_len.n
+    assert both.observed_h.mean == pytest.approx(1)
+    (service,) = found.fleet.services
+    requests = service.demand.requests_per_s
+    assert requests is not None and requests.value == pytest.approx(both.requests_s.p95)
+    assert requests.provenance is Provenance.COUNTER and "60 minutes" in requests.source
+    known = [hour for hour, each in enumerate(service.demand.requests_by_hour_of_week) if each is not None]
+    assert known == [hour_of_week(END - 3600)]
+    assert service.demand.output_len is not None and service.demand.prompt_len is not None
 
 
-def test_a_minute_in_which_an_engine_worked_but_exposed_no_time_may_have_been_busy_throughout(tmp_path: Path) -> None:
-    unknown = minute(None, busy_provenance=int(Provenance.BOUND))
-    seen = recorded(tmp_path / "some", minute(0), unknown)
-    assert (seen.busy.mean, seen.busy.provenance) == (0.5, Provenance.BOUND)
-    with pytest.raises(NotMeasured):
-        _ = recorded(tmp_path / "all", unknown, unknown).busy
+def test_the_95th_percentile_is_of_the_sum_not_the_sum_of_percentiles(tmp_path: Path) -> None:
+    from pertoken.advisor import series
+
+    def row(ts: int, tokens: int) -> Any:
+        return SimpleNamespace(ts=ts, duration_ms=60_000, observed_ms=60_000, generated_tokens=tokens)
+
+    # They peak in different minutes, so that their peaks never meet.
+    first = [row(60 * n, 6000 if n % 10 == 0 else 600) for n in range(100)]
+    second = [row(60 * n, 6000 if n % 10 == 5 else 600) for n in range(100)]
+    alone = [series.rate(series.together([each]), "generated_tokens") for each in (first, second)]
+    both = series.rate(series.together([first, second]), "generated_tokens")
+    assert both is not None and [each and each.p95 for each in alone] == [100, 100]
+    assert both.p95 == 110
 
 
-def test_a_device_that_two_hold_is_held_for_what_both_hold_of_it(tmp_path: Path) -> None:
-    shares = (
-        DeviceShare(5, epoch, 0, 60_000, share, 0, Provenance.REPORTED)
-        for epoch, share in ((9, 500_000), (10, 250_000))
-    )
-    samples: list[DeviceSample | DeviceShare] = [DeviceSample(5, 0, 60_000, 60_000), *shares]
-    (device,) = stored(tmp_path, *[samples] * 10).fleet.devices
-    assert device.seen.held.mean == pytest.approx(0.75)
-    assert device.seen.held.p50 == pytest.approx(0.75)
+def test_a_minute_in_which_one_replica_was_not_observed_is_left_out_of_the_sum() -> None:
+    from pertoken.advisor import series
+
+    def row(ts: int, observed_ms: int = 60_000) -> Any:
+        return SimpleNamespace(ts=ts, duration_ms=60_000, observed_ms=observed_ms, generated_tokens=600)
+
+    first = [row(60 * n) for n in range(10)]
+    second = [row(60 * n, 0 if n == 3 else 60_000) for n in range(10) if n != 5]
+    late = [row(60 * n) for n in range(8, 10)]
+    minutes = series.together([first, second, late])
+    assert [minute[0].ts // 60 for minute in minutes] == [0, 1, 2, 4, 6, 7, 8, 9]
+    assert [len(minute) for minute in minutes] == [2, 2, 2, 2, 2, 2, 3, 3]
 
 
-def test_a_quantile_is_the_first_value_that_reaches_its_share_of_the_time(tmp_path: Path) -> None:
-    # Of 20 minutes 10 reach a half exactly, 19 reach 95 %.
-    waiting = [*[100] * 10, *[200] * 9, 900]
-    seen = recorded(tmp_path, *(minute(60_000, waiting_1e2=each) for each in waiting))
-    assert (seen.waiting.p50, seen.waiting.p95, seen.waiting.max) == (1.0, 2.0, 9.0)
+def test_a_deployment_that_stopped_is_not_of_the_fleet_but_what_it_served_was_demand(tmp_path: Path) -> None:
+    where = serving(tmp_path, "gpu-a")
+    # Another engine of the same model on the host, which stopped half an hour ago.
+    seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=20, end_ts=END - 1800, host="gpu-b")
+    seed(tmp_path, None, gpus=2, usd_per_hour=None, minutes=5, end_ts=END, host="gpu-b")
+    found = gathered(where)
+    assert len(found.fleet.deployments) == 1
+    (service,) = found.fleet.services
+    (seen,) = found.context.services.values()
+    requests = service.demand.requests_per_s
+    assert requests is not None and requests.value == pytest.approx(2 * seen.requests_s.p95)
+
+
+def test_hour_of_week_begins_on_monday_in_utc() -> None:
+    monday = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp())
+    assert [hour_of_week(monday + 3600 * hour) for hour in (0, 1, 167, 168)] == [0, 1, 167, 0]

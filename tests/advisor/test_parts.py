@@ -9,9 +9,11 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
 from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
-from pertoken.costs.savings import Estimate, estimate
-from pertoken.deployment import Fleet
 from pertoken.evidence import NotMeasured
+from pertoken.savings.estimate import Estimate, estimate
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
 from pertoken.store import book
 from pertoken.store.book import Book
 from pertoken.store.open import open_store
@@ -46,26 +48,25 @@ def recorded(folder: Path, rows: list[Tick]) -> Place:
 
 
 def estimated(found: Gathered, candidate: Fleet) -> Estimate:
-    return estimate(
-        found.fleet,
-        candidate,
-        seen=found.seen,
-        price_nano_usd_per_hour=found.price_nano_usd_per_hour.get,
-        market=load_market(),
-    )
+    return estimate(found.fleet, candidate, found.context)
 
 
 def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_is_priced(tmp_path: Path) -> None:
     found = gather(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
-    (now,), (whole, _) = found.fleet.deployments, found.fleet.devices
-    assert [(part.whole, part.share_1e6) for part in found.fleet.parts] == [(whole, 428_571), (whole, 142_857)]
-    assert now.usd_per_hour_nano == 7 * NANO_USD * 428_571 // 1_000_000
-    assert whole.deployment_ids == (now.deployment_id,)
-    quantized = estimated(found, found.fleet.replace(now, now.but(weight_dtype="fp8")))
-    assert quantized.bankable is None and quantized.unpriced is not None
-    assert "MIG (1)" in quantized.unpriced and "42.9% of NVIDIA H100 80GB HBM3 #0, $3.00" in quantized.unpriced
-    assert "only whole devices" in quantized.unpriced
-    assert "held by tiny" in (estimated(found, found.fleet.release(whole)).infeasible or "")
+    (now,) = found.fleet.deployments
+    whole = next(each for each in found.fleet.devices if each.kind == "gpu")
+    assert [part.share for part in whole.partitions] == [0.428571, 0.142857]
+    assert now.device_ids == (whole.partitions[0].partition_id,)
+    assert found.context.nano_usd_per_hour[now.device_ids[0]] == 7 * NANO_USD * 428_571 // 1_000_000
+    assert found.context.nano_usd_per_hour[whole.device_id] == 7 * NANO_USD
+    host = found.fleet.host(whole.host_id)
+    assert found.fleet.holders(host) == (now,)
+    for changed in (now.but(weight_dtype="fp8"), now.on(Placement(purchase="spot"))):
+        priced = estimated(found, found.fleet.edit(changed))
+        assert priced.bankable is None and priced.unpriced is not None
+    assert "MIG (1)" in (priced.unpriced or "") and "only whole devices" in (priced.unpriced or "")
+    with pytest.raises(InvalidEdit, match="held by tiny"):
+        found.fleet.release(host)
 
 
 @pytest.mark.parametrize("hidden", [True, False])
@@ -79,13 +80,15 @@ def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, h
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
     line = next(each for each in fleet_report(store, 3600, NOW).devices if each.kind == "gpu")
-    device = next(each for each in gather(store, load_market(), 3600, NOW).fleet.devices if each.accelerator)
+    found = gather(store, load_market(), 3600, NOW)
+    device = next(each for each in found.fleet.devices if each.accelerator)
+    seen = found.context.devices[device.device_id]
     if hidden:
         assert line.held_by is None
         with pytest.raises(NotMeasured, match="hostPID"):
-            _ = device.seen.held
+            _ = seen.held
     else:
-        assert line.held_by == () and device.seen.held.mean == 0
+        assert line.held_by == () and seen.held.mean == 0
 
 
 def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path) -> None:
@@ -97,9 +100,10 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), Cost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
-    device = next(each for each in gather(store, load_market(), 3600, NOW + 120).fleet.devices if each.accelerator)
-    assert (device.seen.held.mean, device.seen.held.n) == (0, 2)
-    assert device.seen.observed_h.mean < 100 / 3600
+    found = gather(store, load_market(), 3600, NOW + 120)
+    seen = found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
+    assert (seen.held.mean, seen.held.n) == (0, 2)
+    assert seen.observed_h.mean < 100 / 3600
 
 
 def test_the_screens_say_that_the_cost_of_unknown_holders_is_shown_as_unallocated(tmp_path: Path) -> None:

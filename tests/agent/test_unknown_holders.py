@@ -56,14 +56,15 @@ def shown(recorded: Recording) -> tuple[Any, Any]:
     recorded.writer.roll_up()
     store, now = open_store(recorded.where), START_MS // 1000 + 120
     line = next(each for each in fleet_report(store, 3600, now).devices if each.kind == "gpu")
-    return line, next(each for each in gather(store, load_market(), 3600, now).fleet.devices if each.accelerator)
+    found = gather(store, load_market(), 3600, now)
+    return line, found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
 
 
 def assert_not_called_free(recorded: Recording) -> None:
     line, device = shown(recorded)
     assert line.held_by != ()
     with pytest.raises(NotMeasured):
-        _ = device.seen.held
+        _ = device.held
     assert "processes" in recorded.reasons("GPU-1")
 
 

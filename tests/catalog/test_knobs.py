@@ -13,15 +13,16 @@ from pertoken.catalog.knobs import (
     split_arguments,
     table,
 )
-from pertoken.deployment import KNOBS, Model
+from pertoken.state.knobs import knobs
+from pertoken.state.model import Model
 
 VLLM = ("python", "/opt/venv/bin/vllm", "serve", "meta-llama/Llama-3.1-70B-Instruct")
 LLAMA = ("/usr/bin/llama-server", "-m", "/models/tiny.gguf")
 
 
 def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
-    assert {row.knob for row in table().knobs} <= set(KNOBS)
-    assert set(table().manual) <= set(KNOBS)
+    assert {row.knob for row in table().knobs} <= set(knobs())
+    assert {name for name in table().manual if "." not in name} <= set(knobs())
     assert all(row.source and row.as_of for row in table().knobs)
     assert all(row.source and row.as_of for row in table().arguments)
     for knob in table().knobs:
@@ -260,8 +261,8 @@ def test_more_slots_of_llama_cpp_need_more_context() -> None:
 
 def test_what_no_flag_expresses_becomes_a_sentence() -> None:
     changes = {
-        "accelerator": ("H100-SXM", "H200-SXM"),
-        "purchase": (None, "spot"),
+        "placement.accelerator": ("H100-SXM", "H200-SXM"),
+        "placement.purchase": (None, "spot"),
         "model": (Model("big"), Model("small")),
         "weight_dtype": ("bf16", "int4"),
         "tp": (1, 2),

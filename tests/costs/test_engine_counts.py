@@ -67,7 +67,7 @@ def test_a_line_tells_what_its_engine_counts(tmp_path: Path) -> None:
 
 def test_a_rule_reads_it_by_the_minute(tmp_path: Path) -> None:
     gathered = gather(open_store(counting(tmp_path, A_MINUTE)), load_market(), 3600, END)
-    (seen,) = gathered.seen.values()
+    (seen,) = gathered.context.deployments.values()
     assert (seen.prefix_hit_rate.mean, seen.prefix_hit_rate.n) == (0.75, MINUTES)
     assert (seen.spec_acceptance_rate.p50, seen.spec_acceptance_length.p95) == (0.5, 2.5)
     assert seen.prefix_hit_rate.provenance == Provenance.COUNTER
@@ -78,7 +78,7 @@ def test_a_rule_reads_it_by_the_minute(tmp_path: Path) -> None:
 def test_what_its_engine_does_not_count_is_unknown_and_says_what_would_tell(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END))
     assert fleet_report(store, 3600, END).deployments[0].counts == EngineCounts(preemptions=0)
-    (seen,) = gather(store, load_market(), 3600, END).seen.values()
+    (seen,) = gather(store, load_market(), 3600, END).context.deployments.values()
     with pytest.raises(NotMeasured, match="--enable-mfu-metrics"):
         _ = seen.mfu
     with pytest.raises(NotMeasured, match="speculative"):
@@ -116,6 +116,6 @@ def test_tokens_that_are_counted_late_are_not_missing_but_less_certain(tmp_path:
     report = fleet_report(open_store(where), 3600, END)
     assert report.deployments[0].late == ("generated_tokens",)
     assert not [gap for gap in report.missing if gap.metric == "generated_tokens"]
-    (seen,) = gather(open_store(where), load_market(), 3600, END).seen.values()
+    (seen,) = gather(open_store(where), load_market(), 3600, END).context.deployments.values()
     origins = [seen.generated_tok_s.provenance, seen.busy_generated_tok_s.provenance, seen.prompt_tok_s.provenance]
     assert origins == [Provenance.REPORTED, Provenance.REPORTED, Provenance.COUNTER]

@@ -143,8 +143,9 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     assert {device.held_by for device in report.devices if device.kind == "gpu"} == {("llama",)}
     gathered = gather(open_store(where), load_market(), 3600, END)
     (now,) = gathered.fleet.deployments
-    assert (now.replicas, len(now.device_ids), now.n_devices) == (1, 4, 4)
-    assert all(each.deployment_ids == (now.deployment_id,) for each in gathered.fleet.devices if "H100" in each.name)
+    assert (len(now.device_ids), now.n_devices) == (4, 4)
+    assert {each.device_id for each in gathered.fleet.devices if each.kind == "gpu"} == set(now.device_ids)
+    assert all(gathered.fleet.holders(each) == (now,) for each in gathered.fleet.hosts)
 
 
 def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: Place) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pertoken.catalog.market import Market, load_market
-from pertoken.deployment import Deployment, Model
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
@@ -18,6 +17,9 @@ from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
 
 MARKET: Market = load_market()
 H100_USD, H200_USD, L4_USD = 6.88, 7.91, 0.8048
@@ -31,7 +33,7 @@ def model(name: str) -> Model:
 
 
 def deployment(name: str, accelerator: str = "H100 SXM5", tp: int = 1, weights: str = "bf16") -> Deployment:
-    return Deployment(model(name), "vllm", accelerator=accelerator, tp=tp, weight_dtype=weights)
+    return Deployment(model(name), "vllm", placement=Placement(accelerator=accelerator), tp=tp, weight_dtype=weights)
 
 
 def candidate(where: Deployment, prompt_len: float = 1000, generated_len: float = 250) -> Candidates:

@@ -1,26 +1,26 @@
 """Speculative decoding, the prefix cache and chunked prefill as knobs that the forecast answers to."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment
 from pertoken.forecast.opinion import OperatingPoint, Said
 from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
 from pertoken.forecast.serving import Change, compare
+from pertoken.state.deployment import Deployment
+from tests import deployments
 
 MARKET = load_market()
 CHAT = Load(generated_tok_s=40, prompt_len=1000, generated_len=250, running=2, cached_share=0.5, acceptance=0.7)
 
 
-def deployment(**knobs: object) -> Deployment:
-    model = MARKET.model("Llama-3.1-8B")
-    assert model is not None
-    known = {"enable_prefix_caching": True, "num_speculative_tokens": 4, "max_num_batched_tokens": 8192}
-    return Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype="bf16").but(**{**known, **knobs})
+def deployment(**knobs: Any) -> Deployment:
+    known: dict[str, Any] = {"enable_prefix_caching": True, "num_speculative_tokens": 4, "max_num_batched_tokens": 8192}
+    return deployments.deployment(**{**known, **knobs})
 
 
 def ratio(change: dict[str, object], load: Load = CHAT, now: Deployment | None = None) -> float:

@@ -8,20 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment
 from pertoken.forecast.latency import Latency, fewest_replicas, latency
 from pertoken.forecast.load import Arrivals, typical
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
+from pertoken.state.deployment import Deployment
+from tests import deployments
 
 MARKET = load_market()
 CHAT = Load(generated_tok_s=400, prompt_len=1155, generated_len=211, running=8)
 PROMPT, ANSWER = typical("conversation")
 
 
-def deployment(**knobs: object) -> Deployment:
-    model = MARKET.model("Llama-3.1-8B")
-    assert model is not None
-    return Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype="bf16", max_num_batched_tokens=8192).but(**knobs)
+def deployment(**knobs: Any) -> Deployment:
+    return deployments.deployment(**{"max_num_batched_tokens": 8192, **knobs})
 
 
 def under(rate: float, known: Calibration | None = None, **knobs: object) -> Latency:

@@ -9,10 +9,11 @@ import pytest
 from benchmarks.blend import Pair, blended, learn, left_out, macro, per_kind
 from benchmarks.second_opinion import log_ratio, point
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment
 from pertoken.forecast.opinion import KernelTables, OperatingPoint, Ratio, Said, ask, blend, log_sd_of, weight
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import Change, compare
+from pertoken.state.deployment import Deployment
+from pertoken.state.placement import Placement
 
 LLAMA = OperatingPoint("meta-llama/Llama-3.1-70B-Instruct", "H100 SXM5", "vllm", "bf16", 1024, 512, 32, tp=4)
 
@@ -142,7 +143,7 @@ def test_a_comparison_takes_a_second_opinion_into_account() -> None:
     market = load_market()
     model = market.model("Llama-3.1-8B")
     assert model is not None
-    now = Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype="bf16")
+    now = Deployment(model, "vllm", placement=Placement(accelerator="H100 SXM5"), tp=1, weight_dtype="bf16")
     to = now.but(weight_dtype="fp8")
     load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
     high, silent = Fixed(Said(log_ratio=math.log(3))), Fixed(Said(reason="not covered"))

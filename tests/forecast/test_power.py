@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from benchmarks.performance import read
 from benchmarks.power import Watts, by_kind, log_ratios
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.power import (
@@ -25,6 +24,8 @@ from pertoken.forecast.power import (
 )
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.steady import steady
+from pertoken.state.deployment import Deployment
+from pertoken.state.placement import Placement
 
 MARKET = load_market()
 H100 = Device(np.array([70.0]), np.array([700.0]))
@@ -41,7 +42,7 @@ def test_watts_stay_between_idle_and_the_limit() -> None:
 def test_a_batch_spends_fewer_joules_on_a_token() -> None:
     model = MARKET.model("Llama-3.1-8B")
     assert model is not None
-    deployment = Deployment(model, "vllm", accelerator="H100 SXM5", tp=1, weight_dtype="bf16")
+    deployment = Deployment(model, "vllm", placement=Placement(accelerator="H100 SXM5"), tp=1, weight_dtype="bf16")
     load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
     candidates = resolve([deployment] * 2, [load] * 2, MARKET)
     device = Device(np.repeat(H100.idle_w, 2), np.repeat(H100.limit_w, 2))
@@ -102,7 +103,10 @@ def test_weights_unpacked_before_each_product_wait_for_the_clock_more_than_other
     model = MARKET.model("Llama-3.1-8B")
     assert model is not None
     load = Load(generated_tok_s=50, prompt_len=200, generated_len=250, running=1)
-    kinds = [Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype=dtype) for dtype in ("bf16", "int4")]
+    kinds = [
+        Deployment(model, "vllm", placement=Placement(accelerator="H100 SXM5"), tp=1, weight_dtype=dtype)
+        for dtype in ("bf16", "int4")
+    ]
     candidates = resolve(kinds, [load, load], MARKET)
     bound = clock_bound(candidates, steady(candidates, efficiency(), np.ones(2)))
     assert 0 < bound[0] < bound[1] < 1
@@ -155,6 +159,9 @@ def test_a_device_that_computes_the_same_tokens_in_fp8_draws_no_less() -> None:
     model = MARKET.model("Llama-3.1-8B")
     assert model is not None
     load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=32)
-    kinds = [Deployment(model, "vllm", "H100 SXM5", tp=1, weight_dtype=dtype) for dtype in ("bf16", "fp8")]
+    kinds = [
+        Deployment(model, "vllm", placement=Placement(accelerator="H100 SXM5"), tp=1, weight_dtype=dtype)
+        for dtype in ("bf16", "fp8")
+    ]
     wide, narrow = products_share(resolve(kinds, [load] * 2, MARKET), np.full(2, 32.0), np.full(2, 0.01))
     assert wide == pytest.approx(narrow)

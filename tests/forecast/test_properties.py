@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment, Model
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
@@ -19,6 +18,9 @@ from pertoken.forecast.service import forecast_under
 from pertoken.forecast.serving import Change, calibrate, compare, forecast
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS, seconds
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
 
 MARKET = load_market()
 ACCELERATORS = [each.name for each in MARKET.accelerators]
@@ -51,7 +53,7 @@ def deployments(draw: st.DrawFn) -> Deployment:
     return Deployment(
         draw(models()),
         draw(st.sampled_from(["vllm", "sglang", "trtllm"])),
-        accelerator=draw(st.sampled_from(ACCELERATORS)),
+        placement=Placement(accelerator=draw(st.sampled_from(ACCELERATORS))),
         tp=draw(st.sampled_from([1, 2, 4, 8, 16])),
         pp=draw(st.sampled_from([1, 2, 4])),
         dp=draw(st.sampled_from([1, 2, 8])),
@@ -131,7 +133,9 @@ def test_a_smaller_dtype_never_raises_bytes(model: Model, accelerator: str, load
     read = []
     for weights in sorted(WEIGHTS, key=lambda each: -(weight_format(each).bits if weight_format(each) else 0)):  # type: ignore[union-attr]
         for kv in ("bf16", "fp8"):
-            where = Deployment(model, "vllm", accelerator, tp=1, weight_dtype=weights, kv_dtype=kv)
+            where = Deployment(
+                model, "vllm", placement=Placement(accelerator=accelerator), tp=1, weight_dtype=weights, kv_dtype=kv
+            )
             c = resolved(where, load)
             if c is not None:
                 term_s = seconds(c, np.array([max(1.0, load.running)]))[0, memory] * c.memory_bytes_per_s[0]
@@ -162,8 +166,8 @@ def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(
     model = MARKET.model("Llama-3.1-8B")
     assert model is not None
     load = Load(generated_tok_s=100, prompt_len=500, generated_len=200, running=running)
-    now = Deployment(model, "vllm", here, tp=1, weight_dtype="bf16")
-    to = now.but(accelerator=there, weight_dtype=weights)
+    now = Deployment(model, "vllm", placement=Placement(accelerator=here), tp=1, weight_dtype="bf16")
+    to = now.but(weight_dtype=weights).on(Placement(accelerator=there))
     try:
         known = calibrate(now, load, MARKET, busy_tok_s=60 * running, tpot_ms=15)
         forth, back = compare(now, to, load, MARKET, known), compare(to, now, load, MARKET, known)

@@ -2,22 +2,16 @@ import numpy as np
 import pytest
 
 from pertoken.catalog.market import load_market
-from pertoken.deployment import Deployment
 from pertoken.forecast.capacity import fitting_sequences
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.load import Arrivals, fixed, typical
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.service import forecast_under, service
 from pertoken.forecast.steady import steady
+from tests.deployments import deployment
 
 MARKET = load_market()
 CHAT = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
-
-
-def deployment(name: str = "Llama-3.1-8B", **knobs: object) -> Deployment:
-    model = MARKET.model(name)
-    assert model is not None
-    return Deployment(model, "vllm", accelerator="H100 SXM5", tp=1, weight_dtype="bf16").but(**knobs)
 
 
 def test_a_full_batch_finishes_as_many_requests_as_the_steady_state_says() -> None:

@@ -6,10 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import Accelerator, load_market
-from pertoken.deployment import Deployment, Model
 from pertoken.forecast.formats import hardware_tag
 from pertoken.forecast.served import Abstained, Load, kernels
 from pertoken.forecast.serving import Change, Forecast, calibrate, compare, forecast
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
 
 MARKET = load_market()
 
@@ -26,9 +28,10 @@ def accelerator(name: str) -> Accelerator:
     return found
 
 
-LLAMA_8B = Deployment(model("Llama-3.1-8B"), "vllm", accelerator="H100 SXM5", tp=1, weight_dtype="bf16")
-LLAMA_70B = Deployment(model("Llama-3.3-70B"), "vllm", accelerator="H100 SXM5", tp=2, weight_dtype="bf16")
-MOE = Deployment(model("Qwen3-30B-A3B"), "vllm", accelerator="H100 SXM5", tp=1, weight_dtype="bf16")
+H100 = Placement(accelerator="H100 SXM5")
+LLAMA_8B = Deployment(model("Llama-3.1-8B"), "vllm", placement=H100, tp=1, weight_dtype="bf16")
+LLAMA_70B = Deployment(model("Llama-3.3-70B"), "vllm", placement=H100, tp=2, weight_dtype="bf16")
+MOE = Deployment(model("Qwen3-30B-A3B"), "vllm", placement=H100, tp=1, weight_dtype="bf16")
 CHAT = Load(generated_tok_s=40, prompt_len=1000, generated_len=250, running=2)
 
 
@@ -52,7 +55,7 @@ def test_a_batch_of_32_generates_far_more_than_a_batch_of_one_for_little_latency
 
 
 def test_a_70b_in_bf16_does_not_start_on_one_h200_at_defaults_and_says_why() -> None:
-    refused = forecast(LLAMA_70B.but(accelerator="H200 SXM", tp=1), CHAT, MARKET)
+    refused = forecast(LLAMA_70B.but(tp=1).on(Placement(accelerator="H200 SXM")), CHAT, MARKET)
     assert refused.refusal is not None and "132 GiB" in refused.refusal
     assert refused.running is None and refused.max_concurrency == 0
     assert 143_771 * 2**20 * 0.9 < 141.2e9
@@ -60,7 +63,7 @@ def test_a_70b_in_bf16_does_not_start_on_one_h200_at_defaults_and_says_why() -> 
 
 def test_a_70b_in_fp8_starts_on_one_h200_and_just_on_one_h100() -> None:
     fp8 = LLAMA_70B.but(weight_dtype="fp8", tp=1)
-    assert at(fp8.but(accelerator="H200 SXM"), CHAT).max_concurrency > 100
+    assert at(fp8.on(Placement(accelerator="H200 SXM")), CHAT).max_concurrency > 100
     assert 4 < at(fp8, CHAT).max_concurrency < 12
 
 
@@ -132,9 +135,10 @@ def test_a_host_slower_than_expected_at_batch_one_gains_less_from_fewer_bytes_if
     assert isinstance(change, Change) and change.ratio[1] != pytest.approx(ratio(LLAMA_8B, fp8, alone)[1], rel=0.01)
 
 
-@pytest.mark.parametrize("changes", [{"weight_dtype": "fp8"}, {"tp": 4}, {"accelerator": "H200 SXM"}])
-def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(changes: dict[str, object]) -> None:
-    to = LLAMA_70B.but(**changes)
+@pytest.mark.parametrize(
+    "to", [LLAMA_70B.but(weight_dtype="fp8"), LLAMA_70B.but(tp=4), LLAMA_70B.on(Placement(accelerator="H200 SXM"))]
+)
+def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(to: Deployment) -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
     there, back = compare(LLAMA_70B, to, CHAT, MARKET, calibration), compare(to, LLAMA_70B, CHAT, MARKET, calibration)
     assert isinstance(there, Change) and isinstance(back, Change)
@@ -157,13 +161,13 @@ def test_calibration_refuses_what_cannot_be_measured() -> None:
     ("deployment", "missing"),
     [
         (replace(LLAMA_8B, model=Model("secret")), "shape"),
-        (replace(LLAMA_8B, accelerator=None), "catalog does not know"),
-        (LLAMA_8B.but(weight_dtype=None), "weight dtype"),
+        (replace(LLAMA_8B, placement=Placement(accelerator=None)), "catalog does not know"),
+        (replace(LLAMA_8B, weight_dtype=None), "weight dtype"),
         (LLAMA_8B.but(weight_dtype="int3"), "int3"),
-        (LLAMA_8B.but(kv_dtype="turboquant"), "turboquant"),
+        (replace(LLAMA_8B, kv_dtype="turboquant"), "turboquant"),
         (replace(MOE, model=replace(MOE.model, n_experts=None)), "experts"),
         (replace(LLAMA_8B, engine="lmdeploy"), "engine lmdeploy"),
-        (LLAMA_8B.but(accelerator="Gaudi 3 OAM"), "architecture Gaudi3"),
+        (LLAMA_8B.on(Placement(accelerator="Gaudi 3 OAM")), "architecture Gaudi3"),
     ],
 )
 def test_what_is_not_known_is_no_number(deployment: Deployment, missing: str) -> None:
@@ -177,7 +181,7 @@ def test_a_knob_the_model_does_not_know_is_not_priced() -> None:
 
 
 def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_engine_is_known_to_be_new() -> None:
-    a100 = LLAMA_8B.but(accelerator="A100 80GB SXM4")
+    a100 = LLAMA_8B.on(Placement(accelerator="A100 80GB SXM4"))
     busy = replace(CHAT, running=64)
     for slow in (a100, replace(a100, engine_version="0.6.3")):
         found = compare(slow, slow.but(kv_dtype="fp8"), busy, MARKET)
@@ -226,8 +230,8 @@ LOADS = st.builds(
     cached_share=st.floats(0, 1),
 )
 DEPLOYMENTS = st.builds(
-    lambda base, device, dtype, tp, chunked: base.but(
-        accelerator=device, weight_dtype=dtype, tp=tp, enable_chunked_prefill=chunked
+    lambda base, device, dtype, tp, chunked: replace(
+        base, placement=Placement(accelerator=device), weight_dtype=dtype, tp=tp, enable_chunked_prefill=chunked
     ),
     st.sampled_from([LLAMA_8B, LLAMA_70B, MOE]),
     st.sampled_from([each.name for each in MARKET.accelerators if hardware_tag(each.arch) is not None]),

@@ -37,7 +37,7 @@ def test_ranks_share_weights_and_pay_for_talking() -> None:
 
 def test_a_70b_keeps_327680_bytes_of_16_bit_cache_for_each_token() -> None:
     for kv_dtype, expected in ((None, 327_680), ("fp8", 163_840)):
-        assert kv_bytes_per_token(resolve([LLAMA_70B.but(tp=1, kv_dtype=kv_dtype)], [SHORT], MARKET)) == expected
+        assert kv_bytes_per_token(resolve([replace(LLAMA_70B, tp=1, kv_dtype=kv_dtype)], [SHORT], MARKET)) == expected
 
 
 def test_heads_are_copied_once_ranks_outnumber_them() -> None:
@@ -70,7 +70,7 @@ def test_a_prompt_computed_whole_takes_a_step_that_reads_all_weights_once_more()
     alone = 1 - math.exp(-1)
     for deployment in (LLAMA_70B, MOE):
         load = replace(SHORT, generated_len=4.0, running=4.0)
-        whole, chunked = (deployment.but(tp=4, enable_chunked_prefill=each) for each in (False, None))
+        whole, chunked = (replace(deployment, tp=4, enable_chunked_prefill=each) for each in (False, None))
         own, along = (seconds(resolve([each], [load], MARKET), np.array([4.0])) for each in (whole, chunked))
         for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
             assert term(name, own) == pytest.approx(term(name, along) * (1 + alone))

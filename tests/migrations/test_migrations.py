@@ -66,7 +66,7 @@ def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: Plac
         store = open_store(seeded)
         reports.append(replace(fleet_report(store, 3600, end), source=""))
         gathered = gather(store, load_market(), 3600, end)
-        evidence.append({key: dict(seen.items()) for key, seen in gathered.seen.items()})
+        evidence.append({key: dict(seen.items()) for key, seen in gathered.context.deployments.items()})
     assert reports[0].deployments[0].nano_usd_per_mtok
     # At a server, *now* is the newest minutes that several hosts have shipped: a mean over more of them.
     lines = [[replace(each, running_now=None) for each in report.deployments] for report in reports]

@@ -1,5 +1,6 @@
 """Databases that were stored with older schemas: they come up to date whole, or stay as they were."""
 
+import json
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,8 @@ from click.testing import CliRunner
 from sqlalchemy import MetaData, Table, insert, select, text
 
 from pertoken import migrations
+from pertoken.advisor.advise import Advice
+from pertoken.advisor.book import keep, standing
 from pertoken.cli import main
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
@@ -82,6 +85,26 @@ def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: P
     # Its busy time is that of whole ticks.
     assert report.deployments[0].busy and report.deployments[0].busy_is_bound
     assert report.bill is not None and report.bill.busy_is_bound
+
+
+def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: Place) -> None:
+    body = {"changes": {"tp": ["2", "1"]}, "commands": ["set -tp 1"], "bankable": [1, 2, 3], "target": "llama on gpu-1"}
+    with closing(sqlite3.connect(old.file("advice"))) as connection:
+        for key, deployment in ((1, 7), (2, None)):
+            values = (key, "own-rule", deployment, "OPEN", "tp 2 → 1", None, json.dumps(body), 2, None, 1, 1, 1)
+            connection.execute(f"INSERT INTO recommendation VALUES ({', '.join('?' * 12)})", values)
+        connection.commit()
+    for group in GROUPS:
+        upgrade(old, group)
+    assert drift(old, "advice") is None
+    found = standing(open_store(old))
+    assert [(each.target_kind, each.target_key, each.life, each.variants) for each in found] == [
+        ("deployment", "7", 1, ()),
+        ("fleet", "", 1, ()),
+    ]
+    assert "tp 2 → 1" in CliRunner().invoke(main, ["top", "--db", str(old)]).output
+    keep(Book(old), Advice(END, 3600, ()), who="me")
+    assert standing(open_store(old)) == ()
 
 
 def test_seals_of_each_owner_become_one_that_still_knows_what_was_damaged_before(tmp_path: Path) -> None:

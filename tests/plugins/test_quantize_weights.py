@@ -1,50 +1,67 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pertoken.plugins.quantize_weights import quantize_weights
-from tests.fleets import LLAMA_70B, low_batch
-from tests.plugins.proposals import proposals, refusal
+from pertoken.rule import FEWEST, Placement
+from tests.plugins.proposals import chat, proposals, refusal
+from tests.savings.fleets import low_batch
 
 
-def tried(**arguments: object) -> set[tuple[str, int]]:
-    return {(each.weight_dtype, each.tp) for each in proposals(quantize_weights, **arguments)}
+def tried(count: int = 1, running: float = 2, **fields: Any) -> set[tuple[str, int]]:
+    yielded = proposals(quantize_weights, chat(count, **fields), low_batch(running=running))
+    return {(each.deployments[0].weight_dtype, each.deployments[0].tp) for each in yielded}
 
 
 def test_a_16_bit_model_on_an_h100_may_go_to_fp8_and_to_fewer_devices() -> None:
     assert tried() == {("fp8", 2), ("fp8", 1), ("int4", 2), ("int4", 1)}
 
 
+def test_several_replicas_may_also_become_fewer() -> None:
+    yielded = proposals(quantize_weights, chat(4))
+    assert {each.replicas for each in yielded} == {None, FEWEST}
+    assert all(len({deployment.weight_dtype for deployment in each.deployments}) == 1 for each in yielded)
+    assert {each.replicas for each in proposals(quantize_weights, chat(1))} == {None}
+
+
 def test_under_load_four_bit_weights_are_left_out() -> None:
-    assert tried(seen=low_batch(running=60)) == {("fp8", 2), ("fp8", 1)}
+    assert tried(running=60) == {("fp8", 2), ("fp8", 1)}
+    assert ("int4", 2) in tried(count=4, running=60)
 
 
 def test_an_a100_gets_int8_since_it_has_no_fp8() -> None:
-    a100 = replace(LLAMA_70B, accelerator="A100 80GB SXM4")
-    assert tried(now=a100, seen=low_batch(running=60)) == {("int8", 2), ("int8", 1)}
+    a100 = Placement(accelerator="A100 80GB SXM4")
+    assert tried(running=60, placement=a100) == {("int8", 2), ("int8", 1)}
 
 
 def test_a_blackwell_may_go_to_four_bit_floats_and_never_to_its_slow_int8() -> None:
-    b300 = replace(LLAMA_70B, accelerator="B300 SXM", tp=1)
-    assert tried(now=b300, seen=low_batch(running=60)) == {("fp8", 1), ("fp4", 1)}
+    assert tried(running=60, placement=Placement(accelerator="B300 SXM"), tp=1) == {("fp8", 1), ("fp4", 1)}
 
 
 def test_llama_cpp_gets_the_formats_of_its_files() -> None:
-    assert {dtype for dtype, _ in tried(now=replace(LLAMA_70B, engine="llama.cpp"))} == {"int8", "int4"}
+    assert {dtype for dtype, _ in tried(engine="llama.cpp")} == {"int8", "int4"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("fields", "code"),
     [
-        ({"weight_dtype": "fp8"}, "quantized already (fp8)"),
-        ({"weight_dtype": None}, "dtype of its weights is not known"),
-        ({"accelerator": None}, "not in the catalog"),
+        ({"weight_dtype": "fp8"}, "already-quantized"),
+        ({"weight_dtype": None}, "dtype-unknown"),
+        ({"placement": Placement()}, "device-unknown"),
     ],
 )
-def test_it_refuses_what_is_quantized_or_unknown(changes: dict[str, object], reason: str) -> None:
-    assert reason in refusal(quantize_weights, now=LLAMA_70B.but(**changes))
+def test_it_refuses_what_is_quantized_or_unknown(fields: dict[str, Any], code: str) -> None:
+    assert refusal(quantize_weights, chat(2, **fields))[0] == code
 
 
 def test_it_refuses_hardware_without_eight_bit_products_under_load() -> None:
-    v100 = replace(LLAMA_70B, accelerator="V100 SXM2 32GB")
-    assert "no 8-bit format" in refusal(quantize_weights, now=v100, seen=low_batch(running=60))
+    v100 = chat(placement=Placement(accelerator="V100 SXM2 32GB"))
+    assert refusal(quantize_weights, v100, low_batch(running=60))[0] == "no-format"
+
+
+def test_it_refuses_replicas_that_differ() -> None:
+    fleet = chat(2)
+    first, second = fleet.services[0].deployments
+    mixed = replace(fleet.services[0], deployments=(first, second.but(weight_dtype="fp8")))
+    assert refusal(quantize_weights, replace(fleet, services=(mixed,)))[0] == "replicas-differ"

@@ -1,30 +1,37 @@
 import pytest
 
 from pertoken.plugins.raise_batch_limit import raise_batch_limit
-from tests.fleets import LLAMA_70B, low_batch
-from tests.plugins.proposals import proposals, refusal
+from tests.plugins.proposals import chat, proposals, refusal
+from tests.savings.fleets import low_batch
 
-LIMITED = LLAMA_70B.but(max_num_seqs=8)
+LIMITED = chat(max_num_seqs=8)
 PINNED = {"running": 8, "waiting": 12, "kv_use": 0.3}
 
 
 def test_requests_that_wait_behind_a_low_limit_are_let_in() -> None:
-    found = proposals(raise_batch_limit, now=LIMITED, seen=low_batch(**PINNED))
-    assert [each.max_num_seqs for each in found] == [16, 32]
+    yielded = proposals(raise_batch_limit, LIMITED, low_batch(**PINNED))
+    assert [each.deployments[0].max_num_seqs for each in yielded] == [16, 32]
+
+
+def test_the_limit_of_a_service_is_that_of_its_replicas_together() -> None:
+    four = chat(4, max_num_seqs=8)
+    assert refusal(raise_batch_limit, four, low_batch(**PINNED))[0] == "below-limit"
+    yielded = proposals(raise_batch_limit, four, low_batch(**(PINNED | {"running": 31})))
+    assert [[replica.max_num_seqs for replica in each.deployments] for each in yielded] == [[16] * 4, [32] * 4]
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("seen", "code"),
     [
-        ({"running": 2, "waiting": 0}, "below its limit of 8"),
-        ({"running": 8, "waiting": 0}, "nothing to batch"),
-        ({"kv_use": 0.95}, "95% full"),
-        ({"preemptions": 3}, "preempted"),
+        ({"running": 2, "waiting": 0}, "below-limit"),
+        ({"running": 8, "waiting": 0}, "no-queue"),
+        ({"kv_use": 0.95}, "kv-cache-full"),
+        ({"preemptions": 3}, "preemptions"),
     ],
 )
-def test_it_refuses_where_the_limit_is_not_what_holds_requests_back(seen: dict[str, float], reason: str) -> None:
-    assert reason in refusal(raise_batch_limit, now=LIMITED, seen=low_batch(**(PINNED | seen)))
+def test_it_refuses_where_the_limit_is_not_what_holds_requests_back(seen: dict[str, float], code: str) -> None:
+    assert refusal(raise_batch_limit, LIMITED, low_batch(**(PINNED | seen)))[0] == code
 
 
 def test_it_refuses_a_limit_nobody_could_see() -> None:
-    assert "not known" in refusal(raise_batch_limit, now=LIMITED.but(max_num_seqs=None), seen=low_batch(**PINNED))
+    assert refusal(raise_batch_limit, chat(max_num_seqs=None), low_batch(**PINNED))[0] == "limit-unknown"

@@ -2,34 +2,70 @@ from dataclasses import replace
 
 from pertoken.evidence import Evidence
 from pertoken.plugins.release_idle_device import release_idle_device
-from pertoken.rule import Fleet
-from tests.fleets import LLAMA_70B, device, fleet_of
+from pertoken.rule import Fleet, FleetEvidence
 from tests.plugins.proposals import proposals, refusal
+from tests.savings.fleets import evidence, fleet_of, host, replicas
 
 
-def test_the_idle_devices_of_a_host_are_given_back_together() -> None:
-    (found,) = proposals(release_idle_device, fleet=fleet_of(LLAMA_70B, idle=2))
-    assert found.released == (3, 4)
+def seen(fleet: Fleet, held: frozenset[int] = frozenset(), observed_h: float = 24) -> FleetEvidence:
+    """Devices that nobody held but those of `held`."""
+    return FleetEvidence(
+        {
+            ("device", each.device_id): evidence(held=float(each.device_id in held), observed_h=observed_h)
+            for each in fleet.devices
+        }
+    )
 
 
-def test_each_host_is_a_proposal_of_its_own() -> None:
-    here, there = device(1, held=0), replace(device(2, held=0), host="gpu-2")
-    found = proposals(release_idle_device, fleet=Fleet((), (here, there)))
-    assert [each.released for each in found] == [(1,), (2,)]
+def test_each_idle_host_is_a_proposal_of_its_own() -> None:
+    fleet = fleet_of([], [host(each) for each in range(1, 6)])
+    found = proposals(release_idle_device, fleet, seen(fleet))
+    assert [{each.host_id for each in fleet.hosts} - {each.host_id for each in after.hosts} for after in found] == [
+        {1},
+        {2},
+        {3},
+        {4},
+        {5},
+    ]
 
 
-def test_it_refuses_a_device_that_is_held_or_was_not_seen_for_long() -> None:
-    assert "is held" in refusal(release_idle_device, fleet=fleet_of(LLAMA_70B))
-    short = Fleet((), (device(1, held=0, observed_h=3),))
-    assert "only 3.0 of 20 h" in refusal(release_idle_device, fleet=short)
+def test_a_host_that_is_idle_in_part_names_what_would_have_to_move() -> None:
+    fleet = replicas(1)
+    large = replace(fleet, hosts=(host(1, 8),), devices=fleet_of([], [host(1, 8)]).devices)
+    (said,) = proposals(release_idle_device, large, seen(large, frozenset({10, 11})))
+    assert (said.code, said.about) == ("part-of-instance", large.hosts[0])
+    assert said.reason == (
+        "6 of 8 devices of gpu-1 are idle, but it is released as a whole: move Llama-3.3-70B to other devices first"
+    )
+
+
+def test_it_refuses_a_host_that_is_held_or_was_not_seen_for_long() -> None:
+    fleet = replicas(1)
+    assert refusal(release_idle_device, fleet, seen(fleet))[0] == "held"
+    idle = fleet_of([], [host(1)])
+    assert refusal(release_idle_device, idle, seen(idle, frozenset({10, 11})))[0] == "held"
+    code, reason = refusal(release_idle_device, idle, seen(idle, observed_h=3))
+    assert code == "observed-briefly" and "only 3.0 of 20 h" in reason
 
 
 def test_it_refuses_a_device_of_which_nobody_knows_who_holds_it() -> None:
-    unknown = Fleet((), (replace(device(1), seen=Evidence({})),))
-    assert "held was not measured" in refusal(release_idle_device, fleet=unknown)
+    idle = fleet_of([], [host(1)])
+    unknown = FleetEvidence({("device", each.device_id): Evidence({}) for each in idle.devices})
+    found = proposals(release_idle_device, idle, unknown)
+    assert {each.code for each in found} == {"holders-unknown"}
+    assert "held was not measured" in found[0].reason
 
 
-def test_it_refuses_a_host_s_cpus_and_an_empty_fleet() -> None:
-    cpu = Fleet((), (replace(device(1, held=0), name="AMD EPYC", accelerator=None),))
-    assert "AMD EPYC is no accelerator" in refusal(release_idle_device, fleet=cpu)
-    assert refusal(release_idle_device, fleet=Fleet()) == "no devices were seen"
+def test_it_refuses_a_host_of_cpus_and_an_empty_fleet() -> None:
+    idle = fleet_of([], [host(1)])
+    cpus = replace(idle, devices=tuple(replace(each, accelerator=None, kind="cpu") for each in idle.devices))
+    assert {each.code for each in proposals(release_idle_device, cpus, seen(cpus))} == {"no-accelerator"}
+    assert refusal(release_idle_device, Fleet(), seen(Fleet()))[0] == "no-devices"
+
+
+def test_a_cpu_beside_idle_accelerators_does_not_keep_the_host() -> None:
+    idle = fleet_of([], [host(1, 3)])
+    *gpus, last = idle.devices
+    mixed = replace(idle, devices=(*gpus, replace(last, accelerator=None, kind="cpu")))
+    (after,) = proposals(release_idle_device, mixed, seen(mixed))
+    assert after.hosts == ()

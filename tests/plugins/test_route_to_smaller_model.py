@@ -1,29 +1,45 @@
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pertoken.plugins.route_to_smaller_model import route_to_smaller_model
+from pertoken.plugins.route_to_smaller_model import EASY, route_to_smaller_model
 from pertoken.rule import Model
-from tests.fleets import LLAMA_70B, low_batch, model
-from tests.plugins.proposals import proposals, refusal
+from tests.deployments import model
+from tests.plugins.proposals import chat, proposals, refusal
+from tests.savings.fleets import low_batch
 
 
 def test_a_70b_may_leave_part_of_its_load_to_the_8b_of_its_family() -> None:
-    (found,) = proposals(route_to_smaller_model)
-    assert (found.model.name, found.tp) == ("meta-llama/Llama-3.1-8B", 1)
+    (fleet,) = proposals(route_to_smaller_model)
+    large, small = fleet.service("chat").deployments
+    assert (small.model.name, small.tp, small.device_ids) == ("meta-llama/Llama-3.1-8B", 1, ())
+    assert (large.model.name, dict(large.serves), dict(small.serves)) == (
+        "meta-llama/Llama-3.3-70B",
+        {"chat": 1 - EASY},
+        {"chat": EASY},
+    )
+
+
+def test_of_several_replicas_each_keeps_an_even_part_of_what_is_left() -> None:
+    (fleet,) = proposals(route_to_smaller_model, chat(4))
+    first, *others, small = fleet.service("chat").deployments
+    left = 1 - EASY - dict(first.serves)["chat"]
+    assert dict(small.serves) == {"chat": EASY}
+    assert all(dict(each.serves) == {"chat": None} for each in others)
+    assert dict(first.serves)["chat"] == pytest.approx(left / len(others))
 
 
 @pytest.mark.parametrize(
-    ("now", "reason"),
+    ("fields", "code"),
     [
-        (replace(LLAMA_70B, model=model("Qwen3-0.6B")), "no model of half its size"),
-        (replace(LLAMA_70B, model=Model("secret", params_active=10**9)), "no model of half its size"),
-        (LLAMA_70B.but(weight_dtype=None), "not known"),
+        ({"model": model("Qwen3-0.6B")}, "no-smaller-model"),
+        ({"model": Model("secret", params_active=10**9)}, "no-smaller-model"),
+        ({"weight_dtype": None}, "layout-unknown"),
     ],
 )
-def test_it_refuses_without_a_smaller_model_it_can_place(now: object, reason: str) -> None:
-    assert reason in refusal(route_to_smaller_model, now=now)
+def test_it_refuses_without_a_smaller_model_it_can_place(fields: dict[str, Any], code: str) -> None:
+    assert refusal(route_to_smaller_model, chat(**fields))[0] == code
 
 
-def test_it_refuses_a_deployment_with_hardly_any_requests() -> None:
-    assert "too few requests" in refusal(route_to_smaller_model, seen=low_batch(busy=0.01))
+def test_it_refuses_a_service_with_hardly_any_requests() -> None:
+    assert refusal(route_to_smaller_model, chat(), low_batch(busy=0.01))[0] == "hardly-busy"

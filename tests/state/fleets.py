@@ -20,7 +20,14 @@ def measured(value: float) -> Quantity:
 
 
 CHAT = Deployment(
-    LARGE, "vllm", "0.11.0", tp=1, weight_dtype="bf16", max_num_seqs=64, serves=(("chat", None),), placement=RENTED
+    LARGE,
+    "vllm",
+    engine_version="0.11.0",
+    tp=1,
+    weight_dtype="bf16",
+    max_num_seqs=64,
+    serves=(("chat", None),),
+    placement=RENTED,
 )
 
 

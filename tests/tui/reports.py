@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Event
 
-from pertoken.advisor.recommendation import EvidenceLine, LatencyLine, Recommendation, State
+from pertoken.advisor.recommendation import (
+    ChangeLine,
+    EvidenceLine,
+    LatencyLine,
+    Recommendation,
+    Refusal,
+    State,
+    Variant,
+)
 from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.hourly import ModelHour, ModelHours
 from pertoken.costs.lines import Bill, DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
@@ -233,15 +241,13 @@ def _month(low: int, likely: int, high: int) -> tuple[int, int, int]:
     return low * USD, likely * USD, high * USD
 
 
-QUANTIZE = Recommendation(
-    recommendation_id=101,
-    rule_id="quantize-weights",
-    state=State.OPEN,
+FP8 = Variant(
+    key="0123456789abcdef",
     title="Serve FP8 weights",
-    target="meta-llama/Llama-3.1-70B-Instruct on gpu-a",
-    deployment_id=11,
-    reason="Decode waits on memory at a mean batch of 14: half the weight bytes are read twice as fast.",
-    changes={"weight_dtype": ("bf16", "fp8"), "tp": ("2", "1")},
+    changes=(
+        ChangeLine("meta-llama/Llama-3.1-70B-Instruct", "weight_dtype", "bf16", "fp8"),
+        ChangeLine("meta-llama/Llama-3.1-70B-Instruct", "tp", "2", "1"),
+    ),
     commands=("vllm serve meta-llama/Llama-3.1-70B-Instruct --quantization fp8 --tensor-parallel-size 1",),
     undo=("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 2",),
     bankable=_month(1200, 1640, 1818),
@@ -252,10 +258,27 @@ QUANTIZE = Recommendation(
         LatencyLine("TTFT p95", (410.2, 812.4, 1204.0), (300.0, 561.0, 990.0), 790.0, 800.0, "forecast"),
         LatencyLine("TPOT p95", (38.0, 44.6, 52.0), (24.0, 31.3, 44.8), None, None, "forecast"),
     ),
-    replicas=(4, 2),
+    replicas_needed=(4, 2),
+    risk="quality",
+    effort="medium",
+    touches=("service:chat",),
     provenance="forecast",
     assumptions=("Quality at FP8 is acceptable: not measured here.",),
     against=("Compute-bound at peak hours (batch 64): the gain shrinks there.",),
+)
+INT4 = replace(FP8, key="1123456789abcdef", title="Serve INT4 weights", bankable=_month(900, 1500, 1700), capacity=None)
+QUANTIZE = Recommendation(
+    recommendation_id=101,
+    rule_id="quantize-weights",
+    state=State.OPEN,
+    title=FP8.title,
+    target="meta-llama/Llama-3.1-70B-Instruct on gpu-a",
+    target_kind="deployment",
+    target_key="11",
+    deployment_id=11,
+    reason="Decode waits on memory at a mean batch of 14: half the weight bytes are read twice as fast.",
+    variants=(FP8, INT4),
+    refusals=(Refusal("infeasible", "tp 2 → 1: it would not start: weights of 140 GB leave no KV cache"),),
     evidence=(
         EvidenceLine("running", "requests", 14.2, 14.0, 63.5, 360, "reported"),
         EvidenceLine("dram_active", "ratio", None, None, None, 0, None, "needs GPM: Hopper and `nvidia-smi` 535+"),
@@ -263,15 +286,21 @@ QUANTIZE = Recommendation(
     created_ts=NOW - 7200,
     updated_ts=NOW - 600,
 )
-MOVE = replace(
-    QUANTIZE,
-    recommendation_id=102,
-    rule_id="move-accelerator",
+H200 = replace(
+    FP8,
     title="Move to H200",
     bankable=_month(-120, 900, 1500),
     capacity=_month(2000, 2600, 3100),
     throughput_ratio=(1.4, 1.7, 1.9),
     slo="pass",
+)
+MOVE = replace(
+    QUANTIZE,
+    recommendation_id=102,
+    rule_id="move-accelerator",
+    title=H200.title,
+    variants=(H200,),
+    refusals=(),
     evidence=(),
 )
 RELEASE = replace(
@@ -280,15 +309,16 @@ RELEASE = replace(
     rule_id="release-idle-device",
     title="Release the idle device",
     target=f"{H100} #2 on gpu-b",
+    target_kind="host",
+    target_key="2",
     deployment_id=None,
     reason="Nothing held it for 24 h.",
-    changes={},
-    commands=(),
-    undo=(),
-    bankable=_month(1818, 1818, 1818),
-    capacity=None,
-    throughput_ratio=None,
-    slo="unknown",
+    variants=(
+        Variant(
+            "2", "Release the idle device", bankable=_month(1818, 1818, 1818), touches=("host:2",), released=("b",)
+        ),
+    ),
+    refusals=(),
     evidence=(),
 )
 UNPRICED = replace(
@@ -297,12 +327,21 @@ UNPRICED = replace(
     rule_id="raise-batch-limit",
     title="Raise the batch limit",
     target=f"{HOSTILE} on gpu-b",
+    target_key="13",
     deployment_id=13,
-    bankable=None,
-    capacity=None,
-    throughput_ratio=(1.0, 1.2, 1.5),
-    slo="fail",
-    unpriced="no price is set for its device",
+    variants=(
+        replace(
+            FP8,
+            title="Raise the batch limit",
+            bankable=None,
+            capacity=None,
+            throughput_ratio=(1.0, 1.2, 1.5),
+            slo="fail",
+            unpriced="no price is set for its device",
+            touches=("service:other",),
+        ),
+    ),
+    refusals=(),
 )
 ADVICE = (
     MOVE,
@@ -315,7 +354,6 @@ ADVICE = (
         State.REFUSED,
         "Buy spot capacity",
         "Qwen/Qwen3-8B on gpu-b",
-        12,
         reason="no spot offer of this accelerator in the chosen region",
     ),
     Recommendation(
@@ -324,7 +362,6 @@ ADVICE = (
         State.BLOCKED,
         "Route easy requests to a smaller model",
         "Qwen/Qwen3-8B on gpu-b",
-        12,
         reason="ttft_s was not measured",
         remedy="Start the engine with its latency histograms on.",
     ),

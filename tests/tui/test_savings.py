@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 
 from pertoken.advisor.recommendation import State
-from pertoken.tui.advice_columns import best_of_each_target, not_evaluated, open_advice, total
+from pertoken.tui.advice_columns import bankable, best_of_each_target, not_evaluated, open_advice, total
 from pertoken.tui.notes import totals
-from tests.tui.reports import ADVICE, MOVE, QUANTIZE, RELEASE, UNPRICED, USD, FixedSource
+from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, UNPRICED, USD, FixedSource
 from tests.tui.screens import running, text_of, until_shown
 
 
 def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
-    more = replace(MOVE, recommendation_id=9, bankable=QUANTIZE.bankable)
+    more = replace(MOVE, recommendation_id=9, variants=(replace(H200, bankable=FP8.bankable),))
     assert open_advice((*ADVICE, more)) == [RELEASE, more, QUANTIZE, MOVE, UNPRICED]
 
 
@@ -20,8 +20,14 @@ def test_what_broke_comes_before_what_is_blocked_and_what_refused() -> None:
 
 def test_two_changes_of_one_target_are_never_added() -> None:
     assert best_of_each_target(ADVICE) == [RELEASE, QUANTIZE, UNPRICED]
-    assert total((RELEASE.bankable, QUANTIZE.bankable, None)) == (3018 * USD, 3458 * USD, 3636 * USD)
+    assert total((bankable(RELEASE), bankable(QUANTIZE), None)) == (3018 * USD, 3458 * USD, 3636 * USD)
     assert total((None,)) is None
+
+
+def test_a_change_of_one_replica_is_not_added_to_one_of_its_service_nor_a_host_counted_twice() -> None:
+    of_service = replace(QUANTIZE, recommendation_id=8, target_kind="service", target_key="chat")
+    release = replace(RELEASE, recommendation_id=7, rule_id="another")
+    assert best_of_each_target((MOVE, of_service, RELEASE, release)) == [RELEASE, of_service]
 
 
 def test_bankable_and_capacity_stay_apart_in_the_totals() -> None:
@@ -50,6 +56,9 @@ async def test_expired_advice_is_not_shown() -> None:
         "not measured: needs GPM",
         "Quality at FP8 is acceptable",
         "Compute-bound at peak hours",
+        "Serve INT4 weights: bankable $900 to $1,700",
+        "quality, medium",
+        "tp 2 → 1: it would not start",
     ],
 )
 async def test_the_detail_of_advice_shows(text: str) -> None:

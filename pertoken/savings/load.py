@@ -1,4 +1,4 @@
-"""What is asked of a deployment, from what was measured on it: the load the serving model is given."""
+"""The load of a deployment or service, from its evidence, as the serving model takes it."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from pertoken.forecast.served import acceptance
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
-LEAST_BUSY = 0.05
-"""Share of time below which what a device does while idle drowns what it does while busy."""
+MIN_BUSY_SHARE = 0.05
+"""Share of busy time below which a device's activity over all time says too little of its activity while busy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """A measured load with what had to be assumed for it."""
+class MeasuredLoad:
+    """A measured load with the assumptions it needed."""
 
     load: Load
     """Its `generated_tok_s` is the 95th percentile: what a change must still hold."""
@@ -35,8 +35,8 @@ class Demand:
     assumptions: tuple[str, ...]
 
 
-def demand(seen: Evidence) -> Demand:
-    """The load in the evidence; lengths an engine does not report are taken from its counters or assumed, and said.
+def measured_load(seen: Evidence) -> MeasuredLoad:
+    """Return the load in the evidence. Lengths that an engine does not report come from its counters, or are assumed.
 
     Raises NotMeasured without generated tokens, running requests or busy time.
     """
@@ -60,7 +60,7 @@ def demand(seen: Evidence) -> Demand:
         prompt_len = defaults().prompt_len
         assumptions.append(f"{prompt_len:.0f} tokens per prompt (its engine reports no lengths)")
         origins.append(Provenance.ASSUMED)
-    return Demand(
+    return MeasuredLoad(
         load=Load(
             generated_tok_s=generated.p95,
             prompt_len=prompt_len,
@@ -83,26 +83,26 @@ def demand(seen: Evidence) -> Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Requests as they arrive, with what had to be assumed for it."""
+class MeasuredArrivals:
+    """Arrivals of requests with the assumptions they needed."""
 
     arrivals: Arrivals
     provenance: Provenance
     assumptions: tuple[str, ...]
 
 
-def arrivals(seen: Evidence) -> Asked:
-    """How often requests come at the p95 of generated tokens/s (the mean of a host that is mostly idle), and how long
-    prompts and answers are.
+def measured_arrivals(seen: Evidence) -> MeasuredArrivals:
+    """Return the arrival rate at the p95 of generated tokens/s (the mean of a host that is mostly idle), with the
+    lengths of prompts and outputs.
 
     Lengths come from the engine's histograms; where it has none, from its counts of tokens and requests, spread as in
     a published conversation trace. Raises NotMeasured where it counts neither.
     """
     prompt, prompt_origin = _lengths(seen, "prompt_len", "prompt_tok_s", typical("conversation")[0])
     generated, origin = _lengths(seen, "generated_len", "generated_tok_s", typical("conversation")[1])
-    spread = "spread as in a published conversation trace (its engine tells no histogram)"
-    named = (("prompts", prompt, prompt_origin), ("answers", generated, origin))
-    return Asked(
+    spread = "spread as in a published conversation trace (its engine exposes no histogram)"
+    named = (("prompts", prompt, prompt_origin), ("outputs", generated, origin))
+    return MeasuredArrivals(
         Arrivals(max(seen.generated_tok_s.p95, seen.generated_tok_s.mean) / generated.mean, prompt, generated),
         worst([prompt_origin, origin, seen.generated_tok_s.provenance]),
         tuple(
@@ -141,7 +141,7 @@ def _above_0(seen: Evidence, name: str, unit: float) -> float | None:
 def _while_busy(seen: Evidence, name: str, busy: float) -> float | None:
     """A device's activity over all time as its activity while busy; None where that is too little time to tell."""
     mean = _above_0(seen, name, 1)
-    return min(1.0, mean / busy) if mean is not None and busy >= LEAST_BUSY else None
+    return min(1.0, mean / busy) if mean is not None and busy >= MIN_BUSY_SHARE else None
 
 
 def _engine_says(seen: Evidence, name: str) -> float | None:

@@ -2,36 +2,36 @@
 
 import pytest
 
-from pertoken.costs.demand import demand
-from pertoken.costs.slo import Latencies, Slo, latencies
 from pertoken.evidence import Evidence
 from pertoken.forecast.latency import Latency
 from pertoken.forecast.serving import Calibration, Point
 from pertoken.provenance import Provenance
-from tests.fleets import LLAMA_70B, MARKET, low_batch
+from pertoken.savings.load import measured_load
+from pertoken.savings.slo import Latencies, latencies
+from pertoken.state.service import Slo
+from tests.deployments import MARKET
+from tests.savings.fleets import llama, low_batch
 
+LLAMA_70B = llama(1, (1, 2))
 POINT = Point(concurrency=4, tok_s=(90, 100, 110), tpot_ms=(20, 25, 30), ttft_ms=(80, 100, 120))
 KNOWN = Latency((80, 100, 120), (300, 400, 500), (20, 25, 30), (30, 40, 50), utilization=0.5)
 FP8 = LLAMA_70B.but(weight_dtype="fp8")
 
 
 def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # noqa: B008
-    from dataclasses import replace
-
-    now, to = (replace(each, replicas=replicas) for each in (LLAMA_70B, FP8))
-    return latencies(now, to, seen, demand(seen), MARKET, Calibration(), slo)
+    return latencies(LLAMA_70B, FP8, seen, measured_load(seen), MARKET, Calibration(), slo, replicas)
 
 
 @pytest.mark.parametrize(
     ("slo", "verdict"),
     [
         (Slo(), "unknown"),
-        (Slo(ttft_ms=500, tpot_ms=50), "pass"),
-        (Slo(ttft_ms=499), "near_miss"),
-        (Slo(ttft_ms=334), "near_miss"),
-        (Slo(ttft_ms=332), "fail"),
-        (Slo(ttft_ms=500, ttft_p50_ms=80), "fail"),
-        (Slo(tpot_ms=50, tpot_p50_ms=29), "near_miss"),
+        (Slo(ttft_p95_ms=500, tpot_p95_ms=50), "pass"),
+        (Slo(ttft_p95_ms=499), "near_miss"),
+        (Slo(ttft_p95_ms=334), "near_miss"),
+        (Slo(ttft_p95_ms=332), "fail"),
+        (Slo(ttft_p95_ms=500, ttft_p50_ms=80), "fail"),
+        (Slo(tpot_p95_ms=50, tpot_p50_ms=29), "near_miss"),
     ],
 )
 def test_the_worst_objective_is_the_verdict(slo: Slo, verdict: str) -> None:
@@ -41,21 +41,21 @@ def test_the_worst_objective_is_the_verdict(slo: Slo, verdict: str) -> None:
 
 
 def test_a_miss_says_which_quantile_by_how_much() -> None:
-    _, miss = Latencies(after=KNOWN).verdict(POINT, Slo(ttft_ms=300))
+    _, miss = Latencies(after=KNOWN).verdict(POINT, Slo(ttft_p95_ms=300))
     assert miss == "TTFT p95 would be about 400 ms (300 to 500), with an SLO of 300 ms"
 
 
 def test_what_is_likely_overloaded_is_never_a_pass() -> None:
     from dataclasses import replace
 
-    found, miss = Latencies(after=replace(KNOWN, overloaded=0.3)).verdict(POINT, Slo(ttft_ms=1000))
+    found, miss = Latencies(after=replace(KNOWN, overloaded=0.3)).verdict(POINT, Slo(ttft_p95_ms=1000))
     assert found == "near_miss" and miss is not None and "in 30% of what is likely it is overloaded" in miss
 
 
 def test_without_quantiles_a_mean_can_miss_an_objective_for_the_tail_and_cannot_keep_it() -> None:
     nothing = Latencies(unknown="prompt_len was not measured: ...")
-    assert nothing.verdict(POINT, Slo(tpot_ms=1000)) == ("unknown", None)
-    verdict, miss = nothing.verdict(POINT, Slo(tpot_ms=10))
+    assert nothing.verdict(POINT, Slo(tpot_p95_ms=1000)) == ("unknown", None)
+    verdict, miss = nothing.verdict(POINT, Slo(tpot_p95_ms=10))
     assert verdict == "fail" and miss is not None and miss.startswith("mean TPOT")
 
 
@@ -81,7 +81,9 @@ def test_the_fewest_copies_hold_what_all_replicas_get() -> None:
 
 
 def test_an_engine_without_lengths_is_told_what_is_missing() -> None:
-    seen = Evidence({name: series for name, series in low_batch().items() if not name.endswith("_len")})
+    seen = Evidence(
+        {name: series for name, series in low_batch().items() if not name.endswith("_len") and name != "requests_s"}
+    )
     found = asked(seen)
     assert found.before is None and found.after is None
     assert found.unknown is not None and found.unknown.startswith("prompt_len was not measured: needs an engine that")

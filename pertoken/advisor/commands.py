@@ -1,0 +1,277 @@
+"""How to make a change and how to take it back: commands where one exists, else a sentence. Nothing here is run."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
+from pertoken.advisor.title import DEMAND
+from pertoken.catalog import knobs as spelled
+from pertoken.state.demand import Quantity
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Change, Diff
+from pertoken.state.fleet import Fleet, Host
+from pertoken.state.knobs import knobs
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.service import FEWEST
+from pertoken.units import format_usd
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAddress:
+    """How a vendor's own tool names a device."""
+
+    uuid: str
+    vendor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where deployments and devices are, for commands."""
+
+    hosts: Mapping[int, str]
+    """Name of the host on which each deployment answers, by deployment id."""
+    devices: Mapping[int, DeviceAddress]
+    """By device id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Commands that belong together, and those that undo them."""
+
+    apply: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+
+
+def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Step:
+    """Return all commands of a difference in the order to run them; the undo runs backwards."""
+    steps = list(_steps(difference, before, where, chosen))
+    return Step(
+        tuple(line for each in steps for line in each.apply),
+        tuple(line for each in reversed(steps) for line in each.undo),
+    )
+
+
+def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Iterator[Step]:
+    changed = groups(difference, before)
+    alone = len(changed) == 1 and len(changed[0].deployments) == 1 and not (difference.added or difference.removed)
+    for change in difference.changes:
+        if change.field == "partitions":
+            yield _partition(change, before, where)
+        if change.field == "commitments":
+            yield from (_commit(each) for each in change.after[len(change.before) :])
+    for deployment in difference.added:
+        yield _start(deployment)
+    for group in changed:
+        yield from _group(group, before, where, "" if alone else f"{_where(group, where)}: ")
+    for change in difference.changes:
+        if change.kind == "service":
+            yield from _service(change, before, chosen)
+    for deployment in difference.removed:
+        yield Step((f"Stop {_named(deployment, where)}.",), (f"Start {_named(deployment, where)} again.",))
+    explicit = [each.name for each in difference.released]
+    for name in (*explicit, *(each for each in chosen.released if each not in explicit)):
+        host = next((each for each in before.hosts if each.name == name), None)
+        yield _release(name, host, before)
+
+
+def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterator[Step]:
+    changes = group.changes
+    engine = [name for name in changes if name in knobs() and knobs()[name].scope == "engine"]
+    for name in engine:
+        yield _knob(group, name, prefix)
+    for name in changes:
+        if name in knobs() and knobs()[name].scope == "device":
+            yield _device_knob(group, name, before, where)
+    placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
+    if placement:
+        yield _move(group, placement, prefix)
+    if "device_ids" in changes:
+        old, new = changes["device_ids"]
+        to, back = (_devices(each, where) for each in (new, old))
+        yield Step((f"{prefix}run it on {to}",), (f"{prefix}run it on {back} again",))
+    if "serves" in changes:
+        yield _shares(group, prefix)
+    if "restart" in changes:
+        yield Step((f"{prefix}restart the server as it is",), (f"{prefix}nothing to undo: it runs as before",))
+
+
+def _knob(group: Group, name: str, prefix: str) -> Step:
+    old, new = group.changes[name]
+    if name == "engine":
+        return Step(
+            (f"{prefix}serve with {new} instead of {old}, with the same model",), (f"{prefix}serve with {old} again",)
+        )
+    if name == "engine_version":
+        engine = group.deployments[0].engine
+        back = f"install {engine} {old} again" if old else f"install the version of {engine} that ran before"
+        return Step((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
+    spelling = spelled.commands(group.deployments[0].engine, {name: (old, new)})
+    undo = spelling.undo or (f"change {knobs()[name].label} back to {'what it was' if old is None else shown(old)}",)
+    return Step(
+        tuple(prefix + each for each in (*spelling.apply, *spelling.manual)), tuple(prefix + each for each in undo)
+    )
+
+
+_NVIDIA = {"sm_clock_mhz": ("-lgc {value},{value}", "-rgc"), "power_cap_w": ("-pl {value}", None)}
+"""Knob -> arguments of nvidia-smi that set it, and those that set the default again."""
+
+
+def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> Step:
+    """Return nvidia-smi commands host by host; for other vendors a sentence."""
+    old, new = group.changes[name]
+    apply, undo = [], []
+    for host, device_ids in _by_host(group.deployments, before).items():
+        known = [where.devices[each] for each in device_ids if each in where.devices]
+        at = f"on {host}: "
+        label, unit = knobs()[name].label, knobs()[name].unit
+        if known and all(each.vendor == "nvidia" for each in known):
+            smi = f"{at}nvidia-smi -i {','.join(each.uuid for each in known)} "
+            write, reset = _NVIDIA[name]
+            apply.append(smi + write.format(value=new))
+            if old is not None:
+                undo.append(smi + write.format(value=old))
+            elif reset is not None:
+                undo.append(smi + reset)
+            else:
+                undo.append(f"{at}set the {label} to the default that `nvidia-smi -q -d POWER` shows")
+        else:
+            to, back = f"{new} {unit}", f"{old} {unit}" if old is not None else "its default"
+            apply.append(f"{at}set the {label} of its {len(device_ids)} device(s) to {to} with the vendor's tool")
+            undo.append(f"{at}set the {label} of its {len(device_ids)} device(s) back to {back}")
+    return Step(tuple(apply), tuple(undo))
+
+
+def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: str) -> Step:
+    now = group.deployments[0].placement
+    there: dict[str, Any] = {name: new for name, (_, new) in changes.items()}
+    to = replace(now, **there)
+    count = len(group.deployments)
+    what = "the server" if count == 1 else f"{count} servers"
+    return Step(
+        (f"{prefix}start {what} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",),
+        (f"{prefix}start {what} {_place(now, changes)} again, move the traffic back, then stop the new",),
+    )
+
+
+def _place(placement: Placement, changes: Mapping[str, object]) -> str:
+    """Return a placement in words: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`; only what changes or is known."""
+    where = " ".join(each for each in (placement.provider, placement.region) if each)
+    parts = [placement.accelerator, placement.instance_type, where, placement.purchase, placement.offer]
+    known = [each for each in parts if each]
+    return f"on {', '.join(known)}" if known else "where it was"
+
+
+def _shares(group: Group, prefix: str) -> Step:
+    old, new = (dict(each) for each in group.changes["serves"])
+    apply, undo = [], []
+    for service, share in new.items():
+        if old.get(service) != share:
+            apply.append(f"{prefix}send {share_of(share)} of the requests for {service} to it")
+            undo.append(f"{prefix}send {share_of(old.get(service))} of the requests for {service} to it")
+    return Step(tuple(apply), tuple(undo))
+
+
+def _service(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
+    name = str(change.target)
+    if change.field == "replicas":
+        words = replica_words(change, before, chosen)
+        if words is not None:
+            old, new = words
+            to = "the fewest replicas that hold its demand" if new == FEWEST else f"{new} replicas"
+            yield Step((f"Scale {name} from {old} to {to}.",), (f"Scale {name} to {old} replicas again.",))
+    elif change.field == "schedule":
+        yield Step(
+            (f"Schedule {name}: {hours(change.after)}.",), (f"Schedule {name} as before: {hours(change.before)}.",)
+        )
+    elif change.field in DEMAND:
+        yield _demand(name, change.field.partition(".")[2], change.before, change.after)
+
+
+def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> Step:
+    sentences = {
+        "output_len": "Limit the answers of {service} to {value:.0f} tokens on average.",
+        "prompt_len": "Shorten the prompts of {service} to {value:.0f} tokens on average.",
+        "response_cache_share": "Put a response cache before {service} that answers {value:.0%} of its requests.",
+        "cached_share": "Arrange the prompts of {service} so that {value:.0%} of their tokens are in the prefix cache.",
+        "requests_per_s": "Bring the requests of {service} to {value:.3g} per second.",
+    }
+    undo = f"Remove that from {service} again" + (f" (it was {old.value:.4g})." if old is not None else ".")
+    return Step((sentences[field].format(service=service, value=new.value),), (undo,))
+
+
+def _start(deployment: Deployment) -> Step:
+    share = "; ".join(
+        f"send {share_of(part)} of the requests for {service} to it" for service, part in deployment.serves
+    )
+    set_knobs = [
+        f"{name}={shown(getattr(deployment, name))}" for name in _SHOWN if getattr(deployment, name) is not None
+    ]
+    what = f"{deployment.model.name} with {deployment.engine} ({', '.join(set_knobs)})"
+    return Step(
+        (f"Start {what} {_place(deployment.placement, {})}; {share}.",),
+        (f"Stop the new {deployment.model.name}, after its requests go where they went before.",),
+    )
+
+
+_SHOWN = ("tp", "pp", "dp", "weight_dtype", "kv_dtype", "max_model_len", "role", "lora_adapters")
+"""Knobs by which a new deployment is described."""
+
+
+def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
+    device = before.device(int(change.target))
+    host = before.host(device.host_id).name
+    address = where.devices.get(device.device_id)
+    if address is None or address.vendor != "nvidia":
+        return Step(
+            (f"on {host}: divide {device.name} into {', '.join(change.after)} with the vendor's tool",),
+            (f"on {host}: make {device.name} whole again",),
+        )
+    smi = f"on {host}: nvidia-smi "
+    return Step(
+        (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
+        (f"{smi}mig -i {address.uuid} -dci", f"{smi}mig -i {address.uuid} -dgi", f"{smi}-i {address.uuid} -mig 0"),
+    )
+
+
+def _commit(each: Commitment) -> Step:
+    at = " ".join(part for part in (each.provider, each.region) if part)
+    return Step(
+        (
+            f"Commit to {each.count} × {each.instance_type} at {at} for "
+            f"{format_usd(each.nano_usd_per_instance_hour)} per instance and hour.",
+        ),
+        ("A commitment cannot be taken back before it ends.",),
+    )
+
+
+def _release(name: str, host: Host | None, before: Fleet) -> Step:
+    count = len([each for each in before.devices if host and each.host_id == host.host_id and each.kind != "cpu"])
+    instance = f" ({host.placement.instance_type})" if host and host.placement.instance_type else ""
+    devices = f" with its {count} device(s)" if count else ""
+    return Step((f"Drain {name}{instance} and give it back{devices}.",), (f"Order {name}{instance} again.",))
+
+
+def _where(group: Group, where: Addresses) -> str:
+    hosts = tuple(where.hosts[each.deployment_id] for each in group.deployments if each.deployment_id in where.hosts)
+    return f"{group.deployments[0].name} on {listed(hosts)}" if hosts else group.deployments[0].name
+
+
+def _named(deployment: Deployment, where: Addresses) -> str:
+    host = where.hosts.get(deployment.deployment_id)
+    return f"{deployment.name} on {host}" if host else deployment.name
+
+
+def _devices(device_ids: Sequence[int], where: Addresses) -> str:
+    uuids = [where.devices[each].uuid for each in device_ids if each in where.devices]
+    return f"devices {', '.join(uuids)}" if uuids else "other devices"
+
+
+def _by_host(deployments: Sequence[Deployment], before: Fleet) -> dict[str, list[int]]:
+    """Return the whole devices of some deployments by name of their host."""
+    whole = dict.fromkeys(before.device(device_id) for each in deployments for device_id in each.device_ids)
+    found: dict[str, list[int]] = defaultdict(list)
+    for device in whole:
+        found[before.host(device.host_id).name].append(device.device_id)
+    return found

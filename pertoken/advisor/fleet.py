@@ -1,0 +1,208 @@
+"""The present as a `state.Fleet`: rows of the window completed by the catalog and by settings."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from pertoken.catalog.market import Market
+from pertoken.config import Settings
+from pertoken.fleet_settings import HostSettings, ServiceSettings
+from pertoken.state.demand import Demand
+from pertoken.state.deployment import Deployment
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Device, Fleet, Host, Partition
+from pertoken.state.knobs import knobs
+from pertoken.state.model import Model
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.service import Service, Slo
+from pertoken.units import SHARE
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Rows of what there is now: devices seen in the window, and the present epoch of each deployment that runs."""
+
+    devices: Sequence[Any]
+    epochs: Sequence[Any]
+    epoch_devices: Mapping[int, Sequence[int]]
+    """Device ids of each epoch, those of its worker ranks included."""
+
+    @cached_property
+    def _by_id(self) -> dict[int, Any]:
+        return {row.device_id: row for row in self.devices}
+
+    @cached_property
+    def _parts(self) -> dict[int, list[Any]]:
+        parts: dict[int, list[Any]] = defaultdict(list)
+        for row in self.devices:
+            if row.parent_id is not None:
+                parts[row.parent_id].append(row)
+        return parts
+
+    def held(self, epoch_id: int) -> list[Any]:
+        """Return the rows of an epoch's devices."""
+        return [self._by_id[each] for each in self.epoch_devices.get(epoch_id, ()) if each in self._by_id]
+
+    def partitions(self, device_id: int) -> list[Any]:
+        """Return the rows of the partitions of a device."""
+        return self._parts.get(device_id, [])
+
+
+def service_name(served_model: str, settings: Settings) -> str:
+    """Return the service of a served model name: the one whose settings name it, else a service of its own."""
+    return next((each.name for each in settings.services if served_model in each.models), served_model)
+
+
+def device_name(row: Any) -> str:
+    """Return what people call a device: its name and slot."""
+    return f"{row.name} #{row.slot}" if row.slot is not None else str(row.name)
+
+
+def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, settings: Settings, now_ts: int) -> Fleet:
+    """Return the fleet that these rows and settings describe; `demands` are by service name."""
+    devices = [row for row in there.devices if row.parent_id is None]
+    hosts = _hosts(devices, market, settings)
+    deployments: dict[str, list[Deployment]] = defaultdict(list)
+    for row in there.epochs:
+        deployment = _deployment(row, there, hosts, market, settings)
+        deployments[deployment.serves[0][0]].append(deployment)
+    said = {each.name: each for each in settings.services}
+    return Fleet(
+        services=tuple(
+            _service(name, deployments[name], demands.get(name, Demand()), said.get(name))
+            for name in sorted(deployments)
+        ),
+        hosts=tuple(hosts.values()),
+        devices=tuple(_device(row, there.partitions(row.device_id), market) for row in devices),
+        commitments=tuple(
+            Commitment(
+                each.provider,
+                each.region,
+                each.instance_type,
+                each.count,
+                each.nano_usd_per_instance_hour,
+                each.end_ts,
+            )
+            for each in settings.commitments
+            if each.end_ts > now_ts
+        ),
+    )
+
+
+def _service(name: str, deployments: Sequence[Deployment], demand: Demand, said: ServiceSettings | None) -> Service:
+    service = Service(name, tuple(deployments), demand)
+    if said is None:
+        return service
+    return replace(
+        service,
+        slo=Slo(**{field.name: getattr(said, field.name) for field in fields(Slo)}),
+        min_replicas=said.min_replicas,
+        spare_replicas=said.spare_replicas,
+        isolation=said.isolation,
+    )
+
+
+def _hosts(devices: Iterable[Any], market: Market, settings: Settings) -> dict[int, Host]:
+    said = {each.name: each for each in settings.hosts}
+    by_host: dict[int, list[Any]] = defaultdict(list)
+    for row in devices:
+        by_host[row.host_id].append(row)
+    return {
+        host_id: Host(
+            host_id,
+            rows[0].host_name,
+            tuple(row.device_id for row in rows),
+            _placement(rows, market, said.get(rows[0].host_name)),
+            said[rows[0].host_name].paid_until if rows[0].host_name in said else None,
+        )
+        for host_id, rows in by_host.items()
+    }
+
+
+def _placement(rows: Sequence[Any], market: Market, said: HostSettings | None) -> Placement:
+    first, said = rows[0], said or HostSettings("")
+    provider, instance_type = said.provider or first.cloud, said.instance_type or first.instance_type
+    listed = market.devices_per_instance(provider, instance_type) if provider and instance_type else None
+    return Placement(
+        provider=provider,
+        region=said.region or first.region,
+        instance_type=instance_type,
+        accelerator=_accelerator([row for row in rows if row.kind != "cpu"], market),
+        devices_per_instance=listed,
+        purchase=said.purchase or first.purchase,
+    )
+
+
+def _accelerator(rows: Sequence[Any], market: Market) -> str | None:
+    """Return the catalog name of whole devices that are all alike, else None: a part of one is not known by it."""
+    names = {row.name if row.parent_id is None else None for row in rows}
+    found = market.accelerator(names.pop()) if len(names) == 1 else None
+    return found.name if found else None
+
+
+def _device(row: Any, parts: Sequence[Any], market: Market) -> Device:
+    accelerator = market.accelerator(row.name)
+    partitions = tuple(
+        Partition(part.device_id, device_name(part), None if part.part_1e6 is None else part.part_1e6 / SHARE)
+        for part in parts
+    )
+    return Device(
+        row.device_id,
+        device_name(row),
+        row.host_id,
+        accelerator.name if accelerator else None,
+        "cpu" if row.kind == "cpu" else "gpu",
+        partitions,
+    )
+
+
+def _deployment(
+    row: Any, there: Inventory, hosts: Mapping[int, Host], market: Market, settings: Settings
+) -> Deployment:
+    held = there.held(row.epoch_id)
+    on = [hosts[each].placement for each in dict.fromkeys((row.host_id, *(d.host_id for d in held))) if each in hosts]
+    return Deployment(
+        model=_model(row, market),
+        engine=row.engine_kind,
+        engine_version=row.engine_version,
+        **_knobs(row, held),
+        deployment_id=row.deployment_id,
+        epoch_id=row.epoch_id,
+        served_model=row.served_model,
+        device_ids=tuple(device.device_id for device in held),
+        placement=replace(_common(on), accelerator=_accelerator(held, market)),
+        serves=((service_name(row.served_model, settings), None),),
+    )
+
+
+def _common(placements: Sequence[Placement]) -> Placement:
+    """Return what several hosts of one deployment have in common."""
+    values = {field.name: {getattr(each, field.name) for each in placements} for field in fields(Placement)}
+    common: dict[str, Any] = {name: found.pop() for name, found in values.items() if len(found) == 1}
+    return Placement(**common)
+
+
+def _knobs(row: Any, held: Sequence[Any]) -> dict[str, Any]:
+    """Return the knobs of an epoch and the power limit of its devices; one that is not possible is not known."""
+    limits = {device.power_limit_mw for device in held}
+    seen = json.loads(row.knobs)
+    if len(limits) == 1 and (limit := limits.pop()) is not None:
+        seen.setdefault("power_cap_w", round(limit / 1000))
+    values = {}
+    for name in knobs().keys() - {"model", "engine", "engine_version"}:
+        try:
+            values[name] = knobs()[name].check(seen[name])
+        except (KeyError, InvalidEdit):
+            continue
+    return values
+
+
+def _model(row: Any, market: Market) -> Model:
+    """Return its shape by its own files and engine, completed by what the catalog knows of its name."""
+    known = market.model(row.model_path or "") or market.model(row.served_model) or Model(row.served_model)
+    facts = json.loads(row.model_facts) if row.model_facts else {}
+    names = {field.name for field in fields(Model)}
+    return replace(known, **{name: value for name, value in facts.items() if name in names})

@@ -1,0 +1,139 @@
+"""A difference as people read it: deployments of a service that change alike are one group."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Change, Diff
+from pertoken.state.fleet import Fleet
+from pertoken.state.model import Model
+from pertoken.state.schedule import Schedule
+from pertoken.state.service import FEWEST, Service
+
+MAX_NAMES = 4
+"""Names that are listed before the rest is counted."""
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What pricing chose where the proposal leaves it open."""
+
+    replicas: tuple[int, int] | None = None
+    """Replicas before and after, where their number changes."""
+    released: tuple[str, ...] = ()
+    """Names of hosts."""
+    priced: bool = False
+    """Whether there was a price, so that `FEWEST` without `replicas` means as many as there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Deployments of one service with equal changes."""
+
+    service: Service
+    """As it is now."""
+    deployments: tuple[Deployment, ...]
+    """As they are now."""
+    changes: Mapping[str, tuple[Any, Any]]
+    """Field -> (before, after), as `Diff.of` returns them."""
+
+    @property
+    def replicas(self) -> str:
+        """`on 4 replicas`, `on 3 of 4 replicas`; empty for a service of one deployment."""
+        count, of = len(self.deployments), len(self.service.deployments)
+        if of == 1:
+            return ""
+        return f" on {count} replicas" if count == of else f" on {count} of {of} replicas"
+
+
+def groups(difference: Diff, before: Fleet) -> tuple[Group, ...]:
+    """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
+    found: dict[tuple[Any, ...], list[Deployment]] = {}
+    seen: set[int] = set()
+    for service in before.services:
+        for deployment in service.deployments:
+            changes = _alike(difference.of("deployment", deployment.deployment_id))
+            if changes and deployment.deployment_id not in seen:
+                seen.add(deployment.deployment_id)
+                found.setdefault((service.name, tuple(changes.items())), []).append(deployment)
+    return tuple(Group(before.service(name), tuple(each), dict(changes)) for (name, changes), each in found.items())
+
+
+def _alike(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Leave out which devices a deployment leaves when it moves: these differ among replicas that move alike."""
+    return {name: pair for name, pair in changes.items() if name != "device_ids" or pair[1]}
+
+
+def replica_words(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
+    """Return the replicas of a service before and after in words, None where their number turned out to stay."""
+    if change.after != FEWEST:
+        return str(len(before.service(str(change.target)).deployments)), shown(change.after)
+    if chosen.replicas is not None:
+        return str(chosen.replicas[0]), str(chosen.replicas[1])
+    return None if chosen.priced else (str(len(before.service(str(change.target)).deployments)), "fewest")
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return names in a list: `a, b, c, d and 6 more`."""
+    names = tuple(dict.fromkeys(names))
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def shown(value: object) -> str:
+    """Return a value in words."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value)) or "none"
+    return value.name if isinstance(value, Model) else str(value)
+
+
+def shares(serves: tuple[tuple[str, float | None], ...]) -> str:
+    """Return the shares of services a deployment takes: `60% of chat`."""
+    return ", ".join(f"{share_of(share)} of {service}" for service, share in serves) or "none"
+
+
+def share_of(share: float | None) -> str:
+    """Return a share in words."""
+    return "an even part" if share is None else f"{share:.0%}"
+
+
+def hours(schedule: Schedule) -> str:
+    """Return what a schedule does: `off in 42 hours a week (Mon-Sun 0-5 h UTC)`."""
+    parts = [f"{word} in {len(each)} hours a week ({_spans(each)})" for word, each in _states(schedule) if each]
+    counts: dict[int, list[int]] = {}
+    for hour, count in schedule.replicas:
+        counts.setdefault(count, []).append(hour)
+    parts += [f"{count} replicas in {len(each)} hours a week ({_spans(each)})" for count, each in counts.items()]
+    return ", ".join(parts) or "always on"
+
+
+def _states(schedule: Schedule) -> tuple[tuple[str, list[int]], ...]:
+    return ("off", sorted(schedule.off)), ("asleep", sorted(schedule.asleep))
+
+
+def _spans(hours: list[int]) -> str:
+    """Return hours of the week by day, days with equal hours together: `Mon-Fri 0-5, Sat Sun 0-23 h UTC`."""
+    by_day = [tuple(hour % 24 for hour in sorted(hours) if hour // 24 == day) for day in range(7)]
+    days: dict[tuple[int, ...], list[str]] = {}
+    for day, each in zip(DAYS, by_day, strict=True):
+        if each:
+            days.setdefault(each, []).append(day)
+    return "; ".join(f"{' '.join(names)} {_ranges(each)} h UTC" for each, names in days.items())
+
+
+def _ranges(hours: tuple[int, ...]) -> str:
+    spans: list[list[int]] = []
+    for hour in hours:
+        if spans and spans[-1][1] == hour - 1:
+            spans[-1][1] = hour
+        else:
+            spans.append([hour, hour])
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans)

@@ -1,0 +1,198 @@
+"""What a rule yielded for one target, validated and priced: variants, refusals, and proposals that change nothing."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pertoken.advisor.candidate import Candidate, candidate
+from pertoken.advisor.commands import commands
+from pertoken.advisor.gather import Gathered
+from pertoken.advisor.groups import Chosen
+from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
+from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
+from pertoken.advisor.title import change_lines, title
+from pertoken.advisor.values import rebuilt
+from pertoken.evidence import Evidence
+from pertoken.rule import Skip, skip, subject_key
+from pertoken.savings.context import Context
+from pertoken.savings.estimate import Estimate, estimate
+from pertoken.savings.sizing import objectives
+from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.state.deployment import Deployment
+from pertoken.state.service import Service, Slo
+
+MAX_PROPOSALS = 100
+"""Different proposals that are priced for one rule and target."""
+MAX_VARIANTS = 3
+"""Variants of one rule on one target that are kept: the ones that save most."""
+MAX_REASONS = 10
+"""Different reasons of one code that are kept for one rule and target."""
+
+
+@dataclass
+class Found:
+    """What a rule has for one target."""
+
+    variants: list[Variant] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    ignored: int = 0
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """Everything that prices what rules yield."""
+
+    gathered: Gathered
+    context: Context
+    """That of the gathered, with a second opinion where there is one."""
+
+    def results(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Mapping[Target, Found]:
+        """Return what was yielded by target, variants best first.
+
+        Raises whatever is wrong with any of it: the caller's guard makes that the rule's row.
+        """
+        before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
+        own = self.target(asked)
+        keys: set[str] = set()
+        for each in yielded:
+            if isinstance(each, Skip):
+                said = _checked(each)
+                found[own if asked is not None else self._about(said)].refusals.append(Refusal(said.code, said.reason))
+                continue
+            possible = candidate(before, each, asked)
+            if possible is None:
+                found[own].ignored += 1
+                continue
+            if possible.diff.key in keys:
+                continue
+            keys.add(possible.diff.key)
+            if len(keys) > MAX_PROPOSALS:
+                raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
+            target = own if asked is not None else target_of(possible.diff, before)
+            self._price(possible, found[target])
+        if not found:
+            found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
+        for each_found in found.values():
+            each_found.variants = sorted(each_found.variants, key=_rank)[:MAX_VARIANTS]
+            each_found.refusals = _by_code(each_found.refusals)
+            if not each_found.variants and not each_found.refusals:
+                each_found.refusals.append(Refusal("equals-present", "what it proposes runs already"))
+        return found
+
+    def target(self, asked: Deployment | Service | None) -> Target:
+        """Return the target of a rule that was run for a deployment, a service or the fleet."""
+        if isinstance(asked, Service):
+            return Target("service", asked.name, asked.name)
+        if isinstance(asked, Deployment):
+            host = self.gathered.addresses.hosts.get(asked.deployment_id)
+            label = f"{asked.name} on {host}" if host else asked.name
+            return Target("deployment", str(asked.deployment_id), label)
+        return FLEET
+
+    def _about(self, said: Skip) -> Target:
+        """Return the target of a refusal over the fleet. Raises InvalidEdit for what is not part of the fleet."""
+        if said.about is None:
+            return FLEET
+        kind, key = subject_key(said.about)
+        if kind == "service":
+            return self.target(self.gathered.fleet.service(str(key)))
+        if kind == "deployment":
+            return self.target(self.gathered.fleet.deployment(int(key)))
+        host_id = self.gathered.fleet.device(int(key)).host_id if kind == "device" else int(key)
+        host = self.gathered.fleet.host(host_id)
+        return Target("host", str(host.host_id), host.name)
+
+    def _price(self, possible: Candidate, found: Found) -> None:
+        money = estimate(self.gathered.fleet, possible.after, self.context)
+        refusal = _against(money)
+        if refusal is not None:
+            what = title(possible.diff, self.gathered.fleet, Chosen())
+            found.refusals.append(replace(refusal, reason=f"{what}: {refusal.reason}"))
+        else:
+            found.variants.append(self._variant(possible, money))
+
+    def _variant(self, possible: Candidate, money: Estimate) -> Variant:
+        before, difference = self.gathered.fleet, possible.diff
+        chosen = Chosen(money.replicas, money.released, priced=money.unpriced is None)
+        step = commands(difference, before, self.gathered.addresses, chosen)
+        changed = touches(difference, before)
+        return Variant(
+            key=difference.key,
+            title=title(difference, before, chosen),
+            changes=change_lines(difference, before, chosen),
+            commands=step.apply,
+            undo=step.undo,
+            bankable=money.bankable,
+            capacity=money.capacity,
+            throughput_ratio=money.throughput_ratio,
+            slo=money.slo,
+            latency=self._latency(money.latency, changed),
+            latency_unknown=money.latency.unknown if money.latency else None,
+            replicas_needed=money.latency.replicas if money.latency else None,
+            replicas=money.replicas,
+            released=money.released,
+            risk=risk_of(possible.proposal, difference),
+            effort=effort_of(possible.proposal, difference),
+            requires=possible.proposal.requires,
+            excludes=possible.proposal.excludes,
+            touches=changed,
+            provenance=money.provenance.label if money.provenance is not None else None,
+            unpriced=money.unpriced,
+            break_even=money.break_even,
+            assumptions=money.assumptions,
+            against=money.against,
+        )
+
+    def _latency(self, found: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
+        """Return the forecast latency of the one service that changes, beside what was measured of it."""
+        if found is None or found.before is None or found.after is None or found.provenance is None:
+            return ()
+        names = [each.partition(":")[2] for each in changed if each.startswith("service:")]
+        seen = self.context.services.get(names[0], Evidence({})) if len(names) == 1 else Evidence({})
+        slo = objectives(self.gathered.fleet.service(names[0]), self.context) if len(names) == 1 else Slo()
+        measured = dict(seen.items())
+        lines = []
+        for figure, name in FIGURES.items():
+            metric, _, quantile = figure.partition(" ")
+            series = measured.get(f"{metric.lower()}_s")
+            lines.append(
+                LatencyLine(
+                    figure,
+                    getattr(found.before, name),
+                    getattr(found.after, name),
+                    None if series is None else 1000 * float(getattr(series, quantile)),
+                    getattr(slo, name),
+                    found.provenance.label,
+                )
+            )
+        return tuple(lines)
+
+
+def _by_code(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """Return one refusal of each code, its different reasons joined."""
+    reasons: dict[str, dict[str, None]] = {}
+    for each in refusals:
+        reasons.setdefault(each.code, {})[each.reason] = None
+    return [Refusal(code, "; ".join(list(each)[:MAX_REASONS])) for code, each in sorted(reasons.items())]
+
+
+def _checked(yielded: Skip) -> Skip:
+    """Return a refusal of plain values. Raises ValueError for one that `skip` would not have made."""
+    plain: Skip = rebuilt(yielded, Skip)
+    return skip(plain.code, plain.reason, plain.about)
+
+
+def _against(money: Estimate) -> Refusal | None:
+    """Return why a priced proposal is not worth showing; None if it is."""
+    if money.infeasible is not None:
+        return Refusal("infeasible", money.infeasible)
+    if money.unpriced is not None or money.break_even is not None:
+        return None
+    if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
+        return Refusal("no-saving", "; ".join(money.against) or "the forecast gives no saving")
+    return None
+
+
+def _rank(each: Variant) -> tuple[object, ...]:
+    likely = [-(money[1] if money else 0) for money in (each.bankable, each.capacity)]
+    return (*likely, each.key)

@@ -1,0 +1,133 @@
+"""A difference in few words, and field by field."""
+
+from collections.abc import Iterator
+
+from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, shares, shown
+from pertoken.advisor.recommendation import ChangeLine
+from pertoken.state.diff import Change, Diff
+from pertoken.state.fleet import Fleet
+from pertoken.state.knobs import knobs
+from pertoken.state.service import FEWEST
+
+_FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
+"""Changes that a title begins with, since a narrow screen cuts its end."""
+_LABELS = {
+    **{"model": "", "placement.accelerator": "", "tp": "tp ", "pp": "pp ", "dp": "dp ", "ep": "ep "},
+    **{"placement.provider": "", "placement.region": "", "placement.purchase": "", "placement.instance_type": ""},
+}
+_SECONDARY = ("placement.devices_per_instance", "placement.offer", "placement.instance_type")
+"""Changes that follow from others of a move."""
+DEMAND = {
+    "demand.requests_per_s": ("requests", " requests/s"),
+    "demand.prompt_len": ("prompts", " tokens"),
+    "demand.output_len": ("answers", " tokens"),
+    "demand.cached_share": ("prefix-cache share", ""),
+    "demand.response_cache_share": ("response-cache share", ""),
+}
+"""Field -> its name and unit."""
+
+
+def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
+    """Return what changes, most important first. `chosen` is what pricing chose."""
+    parts = list(_hosts(difference))
+    for group in groups(difference, before):
+        words = list(_words(group))
+        if words:
+            parts.append(", ".join(words) + group.replicas)
+    parts += _services(difference, before, chosen)
+    merged = [each.name for each in difference.removed]
+    if merged:
+        parts.append(f"merge {listed(tuple(merged))} into {listed(tuple(each.name for each in difference.added))}")
+    else:
+        parts += [f"add {shown(each.model).rpartition('/')[2]}" for each in difference.added]
+    for change in difference.changes:
+        if change.field == "partitions":
+            parts.append(f"divide {before.device(int(change.target)).name} into {', '.join(change.after)}")
+        if change.field == "commitments":
+            new = change.after[len(change.before) :]
+            parts += [f"commit to {each.count} × {each.instance_type}" for each in new]
+    return "; ".join(parts)
+
+
+def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[ChangeLine, ...]:
+    """Return each changed field, before and after."""
+    lines = [ChangeLine(each.name, "host", "paid", "released") for each in difference.released]
+    for group in groups(difference, before):
+        count = len(group.deployments)
+        where = group.deployments[0].name if count == 1 else f"{count} replicas of {group.service.name}"
+        lines += [
+            ChangeLine(where, name, *(shares(each) if name == "serves" else shown(each) for each in pair))
+            for name, pair in group.changes.items()
+        ]
+    for change in difference.changes:
+        where = str(change.target)
+        if change.kind == "service":
+            pair = _service_pair(change, before, chosen)
+            lines += [ChangeLine(where, change.field, *pair)] if pair is not None else []
+        elif change.kind == "device":
+            name = before.device(int(change.target)).name
+            lines.append(ChangeLine(name, change.field, shown(change.before), shown(change.after)))
+        elif change.kind == "fleet":
+            lines.append(ChangeLine("fleet", change.field, str(len(change.before)), str(len(change.after))))
+    lines += [ChangeLine(each.name, "deployment", "runs", "merged") for each in difference.removed]
+    lines += [ChangeLine(shown(each.model), "deployment", "none", "added") for each in difference.added]
+    return tuple(lines)
+
+
+def _hosts(difference: Diff) -> Iterator[str]:
+    if difference.released:
+        yield f"release {listed(tuple(each.name for each in difference.released))}"
+
+
+def _words(group: Group) -> Iterator[str]:
+    """Yield each change of a group: `weights bf16 → fp8`, `tp 2 → 1`, `eager mode off`, `H100 SXM5 → H200 SXM`."""
+    moved = "placement.accelerator" in group.changes or "placement.provider" in group.changes
+    for name in sorted(group.changes, key=lambda each: _FIRST.index(each) if each in _FIRST else len(_FIRST)):
+        old, new = group.changes[name]
+        if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
+            continue
+        if name == "restart":
+            yield f"restart {group.deployments[0].name}"
+        elif name == "device_ids":
+            yield f"on {len(new)} other device(s)"
+        else:
+            label = _LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
+            before, after = shown(old), shown(new)
+            if name == "model":
+                before, after = (each.rpartition("/")[2] for each in (before, after))
+            yield f"{label}{after}" if isinstance(new, bool) or old is None else f"{label}{before} → {after}"
+
+
+def _services(difference: Diff, before: Fleet, chosen: Chosen) -> Iterator[str]:
+    for change in difference.changes:
+        if change.kind != "service":
+            continue
+        pair = _service_pair(change, before, chosen)
+        if pair is None:
+            continue
+        old, new = pair
+        if change.field == "replicas":
+            yield "fewest replicas" if new == FEWEST else f"{old} → {new} replicas"
+        elif change.field == "schedule":
+            yield f"{change.target} {new}"
+        elif change.field in DEMAND:
+            yield (
+                f"{DEMAND[change.field][0]} {new}"
+                if change.before is None
+                else (f"{DEMAND[change.field][0]} {old} → {new}")
+            )
+
+
+def _service_pair(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
+    """Return a changed field of a service before and after, None for what turned out to stay."""
+    if change.field == "replicas":
+        return replica_words(change, before, chosen)
+    if change.field == "schedule":
+        return hours(change.before), hours(change.after)
+    if change.field in DEMAND:
+        unit = DEMAND[change.field][1]
+        old, new = (None if each is None else f"{each.value:.4g}{unit}" for each in (change.before, change.after))
+        return old or "unknown", new or "unknown"
+    if change.field == "demand.requests_by_hour_of_week":
+        return None  # it follows from requests_per_s
+    return shown(change.before), shown(change.after)

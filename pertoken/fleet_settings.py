@@ -1,0 +1,178 @@
+"""Settings of services, hosts and commitments: tables by name, beside the plain keys of `pertoken.config`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pertoken.units import NANO_USD
+
+HOST_PURCHASES = ("on_demand", "spot", "reserved", "owned")
+"""Ways a host is paid for."""
+ISOLATIONS = ("tenant",)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What a person knows of a service: `[services."chat"]`."""
+
+    name: str
+    models: tuple[str, ...]
+    """Served model names that are this service; its own name by default."""
+    ttft_p50_ms: float | None = None
+    ttft_p95_ms: float | None = None
+    tpot_p50_ms: float | None = None
+    tpot_p95_ms: float | None = None
+    min_replicas: int = 1
+    spare_replicas: int = 0
+    isolation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What a person knows of a host, over what was detected: `[hosts."gpu-1"]`."""
+
+    name: str
+    provider: str | None = None
+    region: str | None = None
+    instance_type: str | None = None
+    purchase: str | None = None
+    paid_until: int | None = None
+    """Epoch seconds: the end of the day that is named, UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentSettings:
+    """Instances paid for until a date: one `[[commitments]]`."""
+
+    provider: str
+    instance_type: str
+    count: int
+    nano_usd_per_instance_hour: int
+    end_ts: int
+    """Epoch seconds: the end of the day that is named, UTC."""
+    region: str | None = None
+
+
+def read_services(value: object) -> tuple[ServiceSettings, ...]:
+    """Return the services of a setting, by name.
+
+    Raises ValueError naming the table and key that is wrong, or a model that two services name.
+    """
+    latency: Reader = _above_0
+    fields: dict[str, Reader] = {"models": _names, "min_replicas": _at_least(1), "spare_replicas": _at_least(0)}
+    fields |= {f"{figure}_{at}_ms": latency for figure in ("ttft", "tpot") for at in ("p50", "p95")}
+    fields["isolation"] = _one_of(ISOLATIONS)
+    services = []
+    owners: dict[str, str] = {}
+    for name, row in _tables(value, "services"):
+        values = _row(f'"{name}"', row, fields)
+        service = ServiceSettings(name, **{"models": (name,), **values})
+        for model in service.models:
+            if owners.setdefault(model, name) != name:
+                raise ValueError(f'"{name}".models: {model} is a model of "{owners[model]}" already')
+        services.append(service)
+    return tuple(services)
+
+
+def read_hosts(value: object) -> tuple[HostSettings, ...]:
+    """Return the hosts of a setting, by name. Raises ValueError naming the table and key that is wrong."""
+    fields: dict[str, Reader] = dict.fromkeys(("provider", "region", "instance_type"), _text)
+    fields |= {"purchase": _one_of(HOST_PURCHASES), "paid_until": _end_of_day}
+    return tuple(HostSettings(name, **_row(f'"{name}"', row, fields)) for name, row in _tables(value, "hosts"))
+
+
+def read_commitments(value: object) -> tuple[CommitmentSettings, ...]:
+    """Return the commitments of a setting. Raises ValueError naming the table and key that is wrong."""
+    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value):
+        raise ValueError("must be a list of tables, each written [[commitments]]")
+    fields: dict[str, Reader] = {
+        "provider": _text,
+        "region": _text,
+        "instance_type": _text,
+        "count": _at_least(1),
+        "usd_per_instance_hour": _nano_usd,
+        "end": _end_of_day,
+    }
+    commitments = []
+    for number, row in enumerate(value, 1):
+        values = _row(f"commitment {number}", row, fields)
+        missing = [name for name in fields if name not in values and name != "region"]
+        if missing:
+            raise ValueError(f"commitment {number}: {missing[0]} is missing")
+        price, end_ts = values.pop("usd_per_instance_hour"), values.pop("end")
+        commitments.append(CommitmentSettings(nano_usd_per_instance_hour=price, end_ts=end_ts, **values))
+    return tuple(commitments)
+
+
+Reader = Callable[[object], Any]
+
+
+def _tables(value: object, setting: str) -> list[tuple[str, Mapping[str, object]]]:
+    if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
+        raise ValueError(f'must be tables by name, each written [{setting}."NAME"]')
+    return list(value.items())
+
+
+def _row(where: str, row: Mapping[str, object], fields: Mapping[str, Reader]) -> dict[str, Any]:
+    values = {}
+    for key, value in row.items():
+        if key not in fields:
+            raise ValueError(f"{where}.{key}: no such key; there are {', '.join(fields)}")
+        try:
+            values[key] = fields[key](value)
+        except ValueError as error:
+            raise ValueError(f"{where}.{key}: {error}") from None
+    return values
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be text")
+    return value.strip()
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of served model names")
+    return tuple(_text(each) for each in value)
+
+
+def _above_0(value: object) -> float:
+    if type(value) not in (int, float) or not 0 < value < float("inf"):  # type: ignore[operator]
+        raise ValueError("must be a number above 0")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _at_least(low: int) -> Reader:
+    def read(value: object) -> int:
+        if type(value) is not int or value < low:
+            raise ValueError(f"must be a whole number of at least {low}")
+        return value
+
+    return read
+
+
+def _one_of(words: tuple[str, ...]) -> Reader:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+def _nano_usd(value: object) -> int:
+    return round(Decimal(str(_above_0(value))) * NANO_USD)
+
+
+def _end_of_day(value: object) -> int:
+    if isinstance(value, str):
+        try:
+            value = date.fromisoformat(value.strip())
+        except ValueError:
+            value = None
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise ValueError("must be a date such as 2027-01-31")
+    return int(datetime.combine(value + timedelta(days=1), time(), UTC).timestamp())

@@ -1,0 +1,54 @@
+"""What pricing needs beside two fleets: evidence, prices, the market, and settings that bind every change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+
+from pertoken.catalog.market import Market
+from pertoken.evidence import Evidence
+from pertoken.forecast.opinion import Opinion
+from pertoken.state.service import Slo
+
+Money = tuple[int, int, int]
+"""Nano-USD per month of 730 h: low, likely, high."""
+NOTHING: Money = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPrice:
+    """What a kilowatt-hour costs whoever owns the hardware."""
+
+    nano_usd_per_kwh: int
+    pue: float
+    """Power usage effectiveness: facility energy over device energy, 1 or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What was seen and what it costs, for one advice run."""
+
+    market: Market
+    now_ts: int
+    """Epoch seconds, UTC: commitments that ended before are over; listed prices age against it."""
+    deployments: Mapping[int, Evidence] = field(default_factory=dict)
+    """Evidence by deployment id."""
+    services: Mapping[str, Evidence] = field(default_factory=dict)
+    """Evidence of the sum of each service's deployments, minute by minute, by service name."""
+    devices: Mapping[int, Evidence] = field(default_factory=dict)
+    """Evidence by device id."""
+    nano_usd_per_hour: Mapping[int, int | None] = field(default_factory=dict)
+    """Price by device id, in force now; of a partition its share of the device's. None where no price is set."""
+    slo: Slo = field(default_factory=Slo)
+    """Objectives of services that have none of their own."""
+    energy: EnergyPrice | None = None
+    opinion: Opinion | None = None
+    """A second opinion, blended into each forecast it covers."""
+
+    @property
+    def today(self) -> date:
+        """The day of `now_ts`, UTC."""
+        return datetime.fromtimestamp(self.now_ts, UTC).date()
+
+    def evidence(self, deployment_id: int) -> Evidence:
+        """Return what was measured on a deployment; nothing for one that does not run yet."""
+        return self.deployments.get(deployment_id, Evidence({}))

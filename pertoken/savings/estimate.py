@@ -1,0 +1,166 @@
+"""What a proposal would save: dollars that leave the bill, apart from dollars the same bill could serve more with.
+
+Bankable: the bill falls while demand stays, because whole hosts are released or cost less. Capacity: the bill stays,
+and devices or busy time become free for more work. A device gives one or the other, never both, so that a total never
+exceeds what is paid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pertoken.forecast.serving import Range
+from pertoken.provenance import Provenance, worst
+from pertoken.savings import commitments
+from pertoken.savings.context import NOTHING, Context, Money
+from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
+from pertoken.savings.outcome import Outcome
+from pertoken.savings.services import outcome
+from pertoken.savings.slo import VERDICTS, Latencies
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Diff, diff
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH, format_usd
+
+LOW, LIKELY, HIGH = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a proposal would save, why that may be wrong, or why nothing can be stated."""
+
+    bankable: Money | None = None
+    capacity: Money | None = None
+    throughput_ratio: Range | None = None
+    """Generated tokens per device-second of what changes, after over before."""
+    slo: str = "unknown"
+    """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
+    latency: Latencies | None = None
+    """Latency before and after; None where nothing was forecast."""
+    provenance: Provenance | None = None
+    assumptions: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    """Names of the hosts that pricing gives back, chosen by it or by the proposal."""
+    replicas: tuple[int, int] | None = None
+    """Replicas of the service before and after, where their number changes."""
+    break_even: str | None = None
+    """From which value of an unmeasured number the proposal pays; no money in it until somebody confirms it."""
+    unpriced: str | None = None
+    """Why there is no money in it, and what would change that."""
+    infeasible: str | None = None
+    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
+
+
+def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
+    """Price going from `before` to `after`, per month of 730 h.
+
+    Raises InvalidEdit (a ValueError) if nothing differs, or no edit leads from one to the other.
+    """
+    difference = diff(before, after)
+    if not difference:
+        raise InvalidEdit("the proposal equals the present")
+    services = {each.name: each for each in after.services}
+    outcomes = [
+        outcome(before, each, services[each.name], context) for each in before.services if each != services[each.name]
+    ]
+    outcomes += [
+        commitments.outcome(before, each, context) for each in after.commitments if each not in before.commitments
+    ]
+    if any(change.field == "partitions" for change in difference.changes):
+        outcomes.append(Outcome(unpriced="dividing a device changes no bill by itself: price what then runs on it"))
+    refused = next((each for each in outcomes if each.infeasible is not None), None)
+    if refused is not None:
+        return _without_money(refused)
+    if any(each.unpriced for each in outcomes):
+        return _joined(outcomes, None)
+    try:
+        money = _money(before, after, difference, outcomes, context)
+    except NoPrice as missing:
+        return Estimate(unpriced=str(missing))
+    return _joined(outcomes, money)
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    bankable: Money
+    capacity: Money
+    released: tuple[str, ...]
+    against: tuple[str, ...]
+
+
+def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
+    """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
+    untouched = [each for service in before.services for each in _unchanged(service, after)]
+    bankable, capacity = [0, 0, 0], [0, 0, 0]
+    found: Freed | None = None
+    for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
+        running = [*untouched, *(each for outcome in outcomes for each in _kept(outcome, end))]
+        found = freed(before, whole_devices(before, running), difference.released, context)
+        # The lowest saving meets the highest price elsewhere.
+        elsewhere = sum(each.new_nano_usd_per_hour[HIGH - end] for each in outcomes)
+        bankable[end] = round((found.bankable - elsewhere) * HOURS_PER_MONTH)
+        capacity[end] = found.capacity * HOURS_PER_MONTH
+        for each in outcomes:
+            bankable[end] += each.bankable[end] if each.bankable else 0
+            capacity[end] += each.capacity[end] if each.capacity else 0
+    assert found is not None
+    against = list(found.against)
+    if bankable[LIKELY] < 0:
+        against.append(f"the bill would rise by {format_usd(-bankable[LIKELY])} a month while demand stays as it is")
+    if bankable[LIKELY] <= 0:
+        bankable = [0, 0, 0]
+    return _Totals(
+        bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),
+        # A device is either given back or free: what leaves the bill serves nothing more.
+        capacity=NOTHING if bankable[LIKELY] > 0 and not found.capacity else (capacity[0], capacity[1], capacity[2]),
+        released=tuple(each.name for each in found.released),
+        against=tuple(against),
+    )
+
+
+def _kept(outcome: Outcome, end: int) -> tuple[Deployment, ...]:
+    return outcome.kept[end]
+
+
+def _unchanged(service: Service, after: Fleet) -> tuple[Deployment, ...]:
+    return service.deployments if service == after.service(service.name) else ()
+
+
+def _without_money(outcome: Outcome) -> Estimate:
+    return Estimate(
+        throughput_ratio=outcome.ratio, slo=outcome.slo, latency=outcome.latency, infeasible=outcome.infeasible
+    )
+
+
+def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
+    unpriced = "; ".join(dict.fromkeys(each.unpriced for each in outcomes if each.unpriced)) or None
+    latencies = [each.latency for each in outcomes if each.latency is not None]
+    ratios = [each.ratio for each in outcomes if each.ratio is not None]
+    origins = [each.provenance for each in outcomes if each.provenance is not None]
+    released = money.released if money else ()
+    if released:
+        origins.append(Provenance.REPORTED)
+    return Estimate(
+        bankable=money.bankable if money else None,
+        capacity=money.capacity if money else None,
+        throughput_ratio=ratios[0] if len(ratios) == 1 else None,
+        latency=latencies[0] if len(latencies) == 1 else None,
+        slo=max((each.slo for each in outcomes), key=VERDICTS.index, default="unknown"),
+        provenance=worst(origins) if origins else None,
+        assumptions=tuple(
+            dict.fromkeys([*(said for each in outcomes for said in each.assumptions), *_whole_hosts(released)])
+        ),
+        against=tuple(
+            dict.fromkeys([*(said for each in outcomes for said in each.against), *(money.against if money else ())])
+        ),
+        released=released,
+        replicas=next((each.replicas for each in outcomes if each.replicas is not None), None),
+        break_even="; ".join(each.break_even for each in outcomes if each.break_even) or None,
+        unpriced=unpriced,
+    )
+
+
+def _whole_hosts(released: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"{', '.join(released)} can be given back whole",) if released else ()

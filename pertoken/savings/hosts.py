@@ -1,0 +1,150 @@
+"""The bill by host: what each costs, which ones a change releases, and which of these still have to be paid."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pertoken.savings.context import Context
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet, Host
+
+
+class NoPrice(Exception):
+    """A device of the bill has no price; the message names it and how to set one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Hosts and devices that nothing uses after a change, nano-USD per hour."""
+
+    released: tuple[Host, ...]
+    """Hosts that leave the bill."""
+    bankable: int
+    capacity: int
+    """Devices that are free on hosts that stay or stay paid for."""
+    against: tuple[str, ...] = ()
+
+
+def host_price(fleet: Fleet, host: Host, context: Context) -> int:
+    """Return what a host costs, nano-USD per hour: its devices together. Raises NoPrice.
+
+    CPUs beside priced accelerators are taken to be part of their price where they have none of their own.
+    """
+    devices = [each for each in fleet.devices if each.host_id == host.host_id]
+    accelerators = any(each.kind != "cpu" for each in devices)
+    total = 0
+    for device in devices:
+        price = context.nano_usd_per_hour.get(device.device_id)
+        if price is not None:
+            total += price
+        elif device.kind != "cpu" or not accelerators:
+            raise NoPrice(f"no price is set for {device.name} on {host.name}: set it with `pertoken prices set`")
+    return total
+
+
+def device_price(fleet: Fleet, device_id: int, context: Context) -> int:
+    """Return the price of a device or partition, nano-USD per hour. Raises NoPrice."""
+    price = context.nano_usd_per_hour.get(device_id)
+    if price is None:
+        name = next((each.name for each in fleet.devices if each.device_id == device_id), f"device {device_id}")
+        raise NoPrice(f"no price is set for {name}: set it with `pertoken prices set`")
+    return price
+
+
+def whole_devices(fleet: Fleet, deployments: Iterable[Deployment]) -> frozenset[int]:
+    """Return the devices that deployments run on; those of partitions are the devices they are parts of."""
+    whole = {part.partition_id: each.device_id for each in fleet.devices for part in each.partitions}
+    return frozenset(whole.get(held, held) for each in deployments for held in each.device_ids)
+
+
+def refuse_partitions(before: Fleet, deployment: Deployment) -> None:
+    """Raise NoPrice for a deployment on partitions: what is known of an accelerator does not hold for a part of one."""
+    parts = {part.partition_id: (each, part) for each in before.devices for part in each.partitions}
+    for held in deployment.device_ids:
+        if held in parts:
+            device, part = parts[held]
+            raise NoPrice(
+                f"{deployment.name} runs on {part.profile} of {device.name}: only whole devices can be given back, and "
+                "what is known of an accelerator does not hold for a part of one"
+            )
+
+
+def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], context: Context) -> Freed:
+    """Return what a change frees: `still_used` are the devices that run something after it.
+
+    A host leaves the bill when something ran on it before and nothing does after, or when the proposal releases it
+    (`explicit`), and no term or commitment keeps it paid for. Raises NoPrice.
+    """
+    used_before = whole_devices(before, before.deployments)
+    named = {each.host_id for each in explicit}
+    leaving: list[Host] = []
+    capacity, against = 0, []
+    for host in before.hosts:
+        accelerators = _accelerators(before, host)
+        if host.host_id in named or (accelerators & used_before and not accelerators & still_used):
+            leaving.append(host)
+            continue
+        free = (accelerators & used_before) - still_used
+        if free:
+            capacity += sum(device_price(before, each, context) for each in sorted(free))
+            against.append(
+                f"{len(free)} of {len(accelerators)} devices of {host.name}{_instance(host)} become free: the bill "
+                "falls once the rest is moved elsewhere too"
+            )
+    released, paid = [], []
+    committed = _commitments(before, context)
+    staying = Counter(_unit(each) for each in before.hosts) - Counter(_unit(each) for each in leaving)
+    for host in sorted(leaving, key=lambda each: (-host_price(before, each, context), each.host_id)):
+        price, reason = host_price(before, host, context), _term(host, context)
+        if reason is None and staying[_unit(host)] < committed[_unit(host)]:
+            staying[_unit(host)] += 1  # the commitment pays for this one
+            reason = f"{host.name} is covered by a commitment: the bill does not fall before it ends"
+        if reason is None:
+            released.append((host, price))
+        else:
+            paid.append((price, reason))
+    return Freed(
+        released=tuple(host for host, _ in released),
+        bankable=sum(price for _, price in released),
+        capacity=capacity + sum(price for price, _ in paid),
+        against=(*against, *(reason for _, reason in paid)),
+    )
+
+
+def _accelerators(fleet: Fleet, host: Host) -> frozenset[int]:
+    """Devices that decide whether a host is used: its accelerators, its CPUs where it has none."""
+    devices = [each for each in fleet.devices if each.host_id == host.host_id]
+    chosen = [each for each in devices if each.kind != "cpu"] or devices
+    return frozenset(each.device_id for each in chosen)
+
+
+def _term(host: Host, context: Context) -> str | None:
+    """Why a host stays paid for, or None."""
+    purchase = host.placement.purchase
+    if purchase == "owned":
+        return f"{host.name} is owned: without it the bill falls by its energy only"
+    if host.paid_until is not None and host.paid_until > context.now_ts:
+        day = datetime.fromtimestamp(host.paid_until, UTC).date()
+        return f"{host.name} is paid for until {day}: the bill does not fall before that"
+    if purchase == "reserved" and host.paid_until is None:
+        return f"{host.name} is reserved, and no end is set: set `paid_until` of the host"
+    return None
+
+
+def _commitments(fleet: Fleet, context: Context) -> Counter[tuple[str | None, ...]]:
+    found: Counter[tuple[str | None, ...]] = Counter()
+    for each in fleet.commitments:
+        if each.end_ts > context.now_ts:
+            for unit in {_unit(host) for host in fleet.hosts}:
+                if unit[0] == each.provider and unit[2] == each.instance_type and each.region in (None, unit[1]):
+                    found[unit] += each.count
+    return found
+
+
+def _unit(host: Host) -> tuple[str | None, ...]:
+    return host.placement.provider, host.placement.region, host.placement.instance_type
+
+
+def _instance(host: Host) -> str:
+    return f" ({host.placement.instance_type}, one unit of the bill)" if host.placement.instance_type else ""

@@ -1,0 +1,40 @@
+"""One service after a change: what still runs on the fleet's devices, what is new, and why not where it cannot be."""
+
+from dataclasses import dataclass, field
+
+from pertoken.forecast.serving import Range
+from pertoken.provenance import Provenance
+from pertoken.savings.context import Money
+from pertoken.savings.slo import Latencies
+from pertoken.state.deployment import Deployment
+
+Kept = tuple[tuple[Deployment, ...], tuple[Deployment, ...], tuple[Deployment, ...]]
+"""Deployments that still use devices of the fleet: at the low, likely and high end of the saving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A service after a change, before whole hosts are counted."""
+
+    kept: Kept = ((), (), ())
+    new_nano_usd_per_hour: Range = (0.0, 0.0, 0.0)
+    """What devices elsewhere would cost: the range of prices, lowest first."""
+    capacity: Money | None = None
+    """Busy time of the devices it keeps that becomes free, nano-USD per month."""
+    ratio: Range | None = None
+    slo: str = "unknown"
+    latency: Latencies | None = None
+    replicas: tuple[int, int] | None = None
+    provenance: Provenance | None = None
+    assumptions: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    break_even: str | None = None
+    unpriced: str | None = None
+    infeasible: str | None = None
+    bankable: Money | None = field(default=None)
+    """Dollars that are not of hosts: energy of owned hardware, hours of a schedule; nano-USD per month."""
+
+
+def same(deployments: tuple[Deployment, ...]) -> Kept:
+    """Return the same deployments at all three ends."""
+    return deployments, deployments, deployments

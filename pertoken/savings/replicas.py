@@ -1,0 +1,151 @@
+"""A service on another number of replicas: which ones go, and what those that moved cost."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.provenance import Provenance, worst
+from pertoken.savings.context import Context
+from pertoken.savings.hosts import device_price, refuse_partitions
+from pertoken.savings.load import MeasuredLoad
+from pertoken.savings.outcome import Outcome, same
+from pertoken.savings.price_relation import price_relation
+from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
+from pertoken.savings.speed import Speed, speed
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH, format_usd
+
+
+def resized(
+    before: Fleet,
+    now: Service,
+    to: Service,
+    replicas: Sequence[Deployment],
+    speeds: dict[int, Speed | None],
+    context: Context,
+) -> Outcome:
+    """The fewest replicas that hold the demand, or the proposed number of them, on whole hosts first."""
+    shapes = {replace(each, deployment_id=0, epoch_id=0, device_ids=(), serves=()) for each in replicas}
+    if len(shapes) > 1:
+        return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
+    present = len(now.deployments)
+    try:
+        arrivals, said = total_arrivals(now, context)
+        found = _calibrated(now, replicas, speeds, context)
+    except NotMeasured as missing:
+        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+    if isinstance(found, str):
+        return Outcome(unpriced=found)
+    load, known = found
+    counted = sizes(now, replicas[0], known, arrivals, context, load)
+    if isinstance(counted, str):
+        return Outcome(infeasible=counted)
+    counts = wanted(to, counted)
+    if isinstance(counts, str):
+        return Outcome(infeasible=counts)
+    slow, likely, fast = (min(each, present) for each in counts)
+    if counts[1] > present:
+        return _scaled_up(before, now, counts[1], known, context)
+    if likely == present:
+        why = "; ".join(["its p95 demand takes them", *counted.assumptions])
+        return Outcome(infeasible=f"all {present} replicas of {now.name} are needed: {why}")
+    for each in now.deployments:
+        refuse_partitions(before, each)
+    against = []
+    if slow == present:
+        against.append("at the slow end of its forecast all replicas are needed")
+    moved = [each for each in replicas if not each.device_ids]
+    cost = _new_cost(before, now, moved, counts=(slow, likely, fast), present=present, context=context)
+    if isinstance(cost, str):
+        return Outcome(infeasible=f"prices cannot be compared: {cost}")
+    return Outcome(
+        kept=(
+            kept(before, _present(replicas, now), slow, context),
+            kept(before, _present(replicas, now), likely, context),
+            kept(before, _present(replicas, now), fast, context),
+        )
+        if not moved
+        else same(tuple(each for each in replicas if each.device_ids)),
+        new_nano_usd_per_hour=cost,
+        ratio=known.ratio,
+        slo=known.slo,
+        latency=known.latency,
+        replicas=(present, likely),
+        provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
+        assumptions=(*said, *known.assumptions, *counted.assumptions),
+        against=(*known.against, *against),
+    )
+
+
+def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
+    """The replicas as they are after the change, on the devices they have now."""
+    devices = {each.deployment_id: each.device_ids for each in now.deployments}
+    return tuple(_first(each, devices[each.deployment_id]) if each.device_ids else each for each in replicas)
+
+
+def _first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
+    needed = new.n_devices or len(device_ids)
+    return replace(new, device_ids=device_ids[:needed])
+
+
+def _new_cost(
+    before: Fleet,
+    now: Service,
+    moved: Sequence[Deployment],
+    counts: tuple[int, int, int],
+    present: int,
+    context: Context,
+) -> tuple[float, float, float] | str:
+    """Nano-USD per hour of replicas that leave the fleet's devices, cheapest first; a reason without a price."""
+    if not moved:
+        return 0.0, 0.0, 0.0
+    old = next(each for each in now.deployments if each.deployment_id == moved[0].deployment_id)
+    prices = [device_price(before, each, context) for each in old.device_ids]
+    relation = price_relation(old.placement, moved[0].placement, context.market, context.today)
+    if isinstance(relation, str):
+        return relation
+    staying = present - len(moved)
+    one = sum(prices) / max(1, len(prices)) * (moved[0].n_devices or len(prices))
+    slow, likely, fast = (max(0, count - staying) for count in counts)
+    low, middle, high = relation.ratio
+    return one * low * fast, one * middle * likely, one * high * slow
+
+
+def _calibrated(
+    now: Service, replicas: Sequence[Deployment], speeds: dict[int, Speed | None], context: Context
+) -> tuple[MeasuredLoad, Speed] | str:
+    """The load and forecast of the busiest replica; a reason where none can be stated."""
+    best: tuple[MeasuredLoad, Speed] | None = None
+    reason = f"nothing was measured of the replicas of {now.name}"
+    for old in now.deployments:
+        found = speeds.get(old.deployment_id)
+        if found is None:
+            found = _as_it_is(old, now, context.evidence(old.deployment_id), context)
+        if found.load is None or found.unpriced is not None:
+            reason = found.unpriced or reason
+        elif best is None or found.load.busy > best[0].busy:
+            best = found.load, found
+    return best or reason
+
+
+def _as_it_is(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
+    """The forecast of a deployment that does not change, for the count of replicas it takes."""
+    return speed(now, now, seen, objectives(service, context), context, len(service.deployments))
+
+
+def _scaled_up(before: Fleet, now: Service, count: int, known: Speed, context: Context) -> Outcome:
+    one = now.deployments[0]
+    prices = [device_price(before, each, context) for each in one.device_ids]
+    extra = float(sum(prices) * (count - len(now.deployments)))
+    return Outcome(
+        kept=same(now.deployments),
+        new_nano_usd_per_hour=(extra, extra, extra),
+        ratio=known.ratio,
+        slo=known.slo,
+        latency=known.latency,
+        replicas=(len(now.deployments), count),
+        provenance=Provenance.FORECAST,
+        against=(f"{count - len(now.deployments)} more replicas cost {format_usd(extra * HOURS_PER_MONTH)} a month",),
+    )

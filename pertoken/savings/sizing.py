@@ -1,0 +1,161 @@
+"""How many replicas hold a service's demand within its objectives, and which ones go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pertoken.evidence import NotMeasured
+from pertoken.forecast.latency import MOST_REPLICAS, fewest_replicas
+from pertoken.forecast.load import Arrivals
+from pertoken.forecast.served import Abstained
+from pertoken.savings.context import Context
+from pertoken.savings.hosts import host_price
+from pertoken.savings.load import MeasuredLoad, measured_arrivals
+from pertoken.savings.speed import Speed
+from pertoken.state.demand import Demand
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import FEWEST, Service, Slo
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Replicas that hold the demand: at the slow end of the forecast, likely, and at its fast end."""
+
+    slow: int
+    likely: int
+    fast: int
+    assumptions: tuple[str, ...] = ()
+
+
+def objectives(service: Service, context: Context) -> Slo:
+    """Return the objectives of a service: its own, completed by the global ones."""
+    own, common = service.slo, context.slo
+    return Slo(
+        ttft_p50_ms=own.ttft_p50_ms or common.ttft_p50_ms,
+        ttft_p95_ms=own.ttft_p95_ms or common.ttft_p95_ms,
+        tpot_p50_ms=own.tpot_p50_ms or common.tpot_p50_ms,
+        tpot_p95_ms=own.tpot_p95_ms or common.tpot_p95_ms,
+    )
+
+
+def total_arrivals(service: Service, context: Context) -> tuple[Arrivals, tuple[str, ...]]:
+    """Return the arrivals of a whole service at its p95, with the assumptions made. Raises NotMeasured."""
+    seen = context.services.get(service.name)
+    if seen is None:
+        raise NotMeasured("requests_s", f"nothing was measured of the service {service.name}")
+    found = measured_arrivals(seen)
+    return found.arrivals, found.assumptions
+
+
+def changed_arrivals(arrivals: Arrivals, before: Demand, after: Demand) -> Arrivals:
+    """Return arrivals under a changed demand: requests that a response cache answers never arrive."""
+    rate, prompt, output = (_ratio(before, after, name) for name in ("requests_per_s", "prompt_len", "output_len"))
+    kept = (1 - _share(after, "response_cache_share")) / max(1e-9, 1 - _share(before, "response_cache_share"))
+    return Arrivals(
+        arrivals.requests_per_s * rate * kept,
+        arrivals.prompt.scaled_to(max(1e-9, arrivals.prompt.mean * prompt)),
+        arrivals.generated.scaled_to(max(1e-9, arrivals.generated.mean * output)),
+    )
+
+
+def changed_load(load: MeasuredLoad, before: Demand, after: Demand) -> MeasuredLoad:
+    """Return the load of one deployment under a changed demand."""
+    known = load.load
+    cached = after.cached_share.value if after.cached_share and after.cached_share != before.cached_share else None
+    prompt, output = _ratio(before, after, "prompt_len"), _ratio(before, after, "output_len")
+    changed = replace(
+        known,
+        prompt_len=known.prompt_len * prompt,
+        generated_len=max(1.0, known.generated_len * output),
+        cached_share=known.cached_share if cached is None else cached,
+    )
+    return replace(load, load=changed)
+
+
+def sizes(
+    service: Service, to: Deployment, speed: Speed, arrivals: Arrivals, context: Context, load: MeasuredLoad
+) -> Sizes | str:
+    """Return the replicas of `to` that hold `arrivals` within the objectives; a reason where no number does.
+
+    The minimum and the spare replicas of the service are added.
+    """
+    slo = objectives(service, context)
+    limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
+    spread = _spread(speed)
+    counts: list[int] = []
+    for factor in (spread[0], 1.0, spread[1]):
+        scaled = replace(arrivals, requests_per_s=arrivals.requests_per_s * factor)
+        try:
+            count = fewest_replicas(to, load.load, scaled, context.market, speed.calibration, limits)
+        except Abstained as reason:
+            return str(reason)
+        if count is None and factor == 1.0:
+            within = " within the SLO" if slo != Slo() else ""
+            return f"no number of replicas up to {MOST_REPLICAS} holds the p95 demand{within}"
+        counts.append(MOST_REPLICAS if count is None else count)
+    slow, likely, fast = (max(service.min_replicas, count) + service.spare_replicas for count in counts)
+    said = []
+    if counts[1] < service.min_replicas:
+        said.append(f"{service.min_replicas} replicas are the minimum set for {service.name}")
+    elif slo == Slo():
+        said.append("no SLO is set: replicas are counted by the demand alone")
+    if service.spare_replicas:
+        said.append(f"{service.spare_replicas} of the replicas are spare")
+    return Sizes(slow, likely, fast, tuple(said))
+
+
+def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
+    """Return the replicas to keep (slow, likely, fast); a reason where a proposed number does not hold the demand."""
+    if service.replicas == FEWEST:
+        return sizes.slow, sizes.likely, sizes.fast
+    assert isinstance(service.replicas, int)
+    if service.replicas < sizes.likely:
+        return f"{service.replicas} replicas do not hold the p95 demand: {sizes.likely} are needed"
+    return max(service.replicas, sizes.slow), service.replicas, service.replicas
+
+
+def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Context) -> tuple[Deployment, ...]:
+    """Return the `count` replicas to keep so that whole hosts go first, then the dearest devices. Raises NoPrice."""
+    leaving = len(replicas) - count
+    going: set[int] = set()
+    by_host: dict[int, list[Deployment]] = {}
+    homes = {each.device_id: each.host_id for each in fleet.devices}
+    for each in replicas:
+        for host_id in {homes[device] for device in each.device_ids if device in homes}:
+            by_host.setdefault(host_id, []).append(each)
+    alone = []
+    for host_id, here in by_host.items():
+        host = fleet.host(host_id)
+        if set(fleet.holders(host)) <= set(here):
+            alone.append((host_price(fleet, host, context) / len(here), host_id, here))
+    for _, _, here in sorted(alone, key=lambda each: (-each[0], each[1])):
+        new = [each for each in here if each.deployment_id not in going]
+        if len(new) <= leaving - len(going):
+            going.update(each.deployment_id for each in new)
+
+    def price(each: Deployment) -> int:
+        return sum(context.nano_usd_per_hour.get(device) or 0 for device in each.device_ids)
+
+    rest = sorted(
+        (each for each in replicas if each.deployment_id not in going), key=lambda x: (-price(x), x.deployment_id)
+    )
+    going.update(each.deployment_id for each in rest[: leaving - len(going)])
+    return tuple(each for each in replicas if each.deployment_id not in going)
+
+
+def _spread(speed: Speed) -> tuple[float, float]:
+    """Factors on arrivals that stand for the slow and the fast end of the forecast."""
+    if speed.at_most is None:
+        return 1.0, 1.0
+    low, likely, high = speed.at_most
+    return likely / low, likely / high
+
+
+def _ratio(before: Demand, after: Demand, name: str) -> float:
+    old, new = getattr(before, name), getattr(after, name)
+    return 1.0 if old is None or new is None or old.value <= 0 else float(new.value / old.value)
+
+
+def _share(demand: Demand, name: str) -> float:
+    share = getattr(demand, name)
+    return 0.0 if share is None else min(float(share.value), 0.999)

@@ -1,0 +1,165 @@
+"""Speed and latency of one deployment after a change, against its measured load and objectives."""
+
+import math
+from dataclasses import dataclass
+
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Calibration, Change, Forecast, Range, calibrate, compare
+from pertoken.provenance import Provenance, worst
+from pertoken.savings.context import Context
+from pertoken.savings.load import MeasuredLoad, measured_load
+from pertoken.savings.slo import Latencies, latencies
+from pertoken.state.deployment import Deployment
+from pertoken.state.service import Slo
+
+MAX_UNASKED_SLOWDOWN = 1.25
+"""Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
+ODD_CALIBRATION = math.log(3)
+"""Beyond this the host runs so unlike the model that something unknown to it is at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a change does to one deployment, or why that cannot be stated (`unpriced`) or must not be (`infeasible`)."""
+
+    ratio: Range | None = None
+    """Generated tokens/s after over before."""
+    load: MeasuredLoad | None = None
+    calibration: Calibration | None = None
+    at_most: Range | None = None
+    """Generated tokens/s of a full batch after the change; None where it was not forecast."""
+    slo: str = "unknown"
+    latency: Latencies | None = None
+    provenance: Provenance | None = None
+    assumptions: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    unpriced: str | None = None
+    infeasible: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a ratio to price."""
+        return self.ratio is not None and self.unpriced is None and self.infeasible is None
+
+
+def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Context, replicas: int = 1) -> Speed:
+    """Forecast a change of knobs or accelerator of one deployment; `replicas` as alike serve the same service."""
+    if to.expected is not None and not _forecast_knows(now, to):
+        expected = to.expected
+        return Speed(
+            ratio=(expected.low, expected.likely, expected.high),
+            load=_load(seen),
+            provenance=Provenance.ASSUMED,
+            assumptions=(
+                f"{expected.likely:g} times the tokens per device-second ({expected.low:g} to {expected.high:g}), as "
+                f"the rule expects: {expected.source}",
+            ),
+        )
+    try:
+        load = measured_load(seen)
+        calibration = calibrated(now, load, context)
+        change = compare(now, to, load.load, context.market, calibration, context.opinion)
+    except NotMeasured as missing:
+        return Speed(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+    except (Abstained, ValueError) as reason:
+        return Speed(unpriced=str(reason))
+    if isinstance(change, Forecast):
+        return Speed(infeasible=f"it would not start: {change.refusal}")
+    known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=_at_most(change))
+    return _judged(known, change, now, to, seen, slo, context, replicas)
+
+
+def calibrated(now: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
+    """Return what the deployment's own measurements say of the model. Raises Abstained or ValueError as it does."""
+    return calibrate(
+        now,
+        load.load,
+        context.market,
+        load.busy_tok_s,
+        load.tpot_ms,
+        ttft_ms=load.ttft_ms,
+        kv_use=load.kv_use,
+        memory_active=load.memory_active,
+        products_active=load.products_active,
+    )
+
+
+def _judged(
+    known: Speed,
+    change: Change,
+    now: Deployment,
+    to: Deployment,
+    seen: Evidence,
+    slo: Slo,
+    context: Context,
+    replicas: int,
+) -> Speed:
+    assert known.load is not None and known.calibration is not None
+    load, demand = known.load, change.after.demand
+    if demand is None:
+        at_most = known.at_most[1] if known.at_most else 0.0
+        return _refused(
+            known,
+            f"it would not hold the demand: about {at_most:.0f} tokens/s at most, and p95 is "
+            f"{load.load.generated_tok_s:.0f}",
+        )
+    tpot_ms = demand.tpot_ms[1]
+    slower = tpot_ms / change.tpot_ms_now
+    if slo.tpot_p95_ms is None and slower > MAX_UNASKED_SLOWDOWN:
+        return _refused(
+            known,
+            f"tokens would come {slower:.1f} times as slowly (about {tpot_ms:.0f} ms each), and no SLO allows it: set "
+            "`slo.tpot_ms`",
+        )
+    latency = latencies(now, to, seen, load, context.market, known.calibration, slo, replicas)
+    if latency.after is not None and latency.after.refusal is not None:
+        return _refused(known, f"it would not hold the demand: {latency.after.refusal}", latency=latency)
+    verdict, miss = latency.verdict(demand, slo)
+    if verdict == "fail":
+        return _refused(known, miss or "it misses the SLO", latency=latency, slo=verdict)
+    odd = abs(known.calibration.log_time) > ODD_CALIBRATION
+    return Speed(
+        ratio=known.ratio,
+        load=load,
+        calibration=known.calibration,
+        at_most=known.at_most,
+        slo=verdict,
+        latency=latency,
+        provenance=worst([load.provenance, Provenance.FORECAST]),
+        assumptions=(*load.assumptions, *latency.assumptions, *change.after.assumptions, *_second_opinion(change)),
+        against=(
+            *([miss] if miss else []),
+            *(["this host runs at over 3 times or under a third of the expected speed"] if odd else []),
+        ),
+    )
+
+
+def _refused(known: Speed, reason: str, *, latency: Latencies | None = None, slo: str = "unknown") -> Speed:
+    return Speed(ratio=known.ratio, load=known.load, slo=slo, latency=latency, infeasible=reason)
+
+
+def _forecast_knows(now: Deployment, to: Deployment) -> bool:
+    from pertoken.state.knobs import knobs
+
+    return all(knobs()[name].priced_by == "forecast" for name in now.knob_changes(to))
+
+
+def _load(seen: Evidence) -> MeasuredLoad | None:
+    try:
+        return measured_load(seen)
+    except NotMeasured:
+        return None
+
+
+def _at_most(change: Change) -> Range | None:
+    return change.after.saturated.tok_s if change.after.saturated else None
+
+
+def _second_opinion(change: Change) -> tuple[str, ...]:
+    if change.heard is None:
+        return ()
+    if change.heard.log_ratio is None:
+        return (f"no second opinion: {change.heard.reason}",)
+    ratio = math.exp(change.heard.log_ratio)
+    return (f"NVIDIA's kernel tables give {ratio:.2g}×, blended in at the weight learned from measured pairs",)

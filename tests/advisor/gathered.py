@@ -1,0 +1,45 @@
+"""What an advice run looks at, made by hand: a fleet with its evidence, without a database."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pertoken.advisor.advise import advice_of
+from pertoken.advisor.commands import Addresses, DeviceAddress
+from pertoken.advisor.gather import Gathered
+from pertoken.advisor.recommendation import Recommendation
+from pertoken.advisor.rules import Loaded
+from pertoken.rule import Rule, rule
+from pertoken.savings.context import Context
+from pertoken.state.fleet import Fleet
+from tests.savings.fleets import context, evidence
+from tests.test_rule import DOC
+
+
+def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -> Gathered:
+    """Everything of a fleet, each device held the whole time or never, at $6.88 an hour."""
+    devices = {each.device_id: evidence(held=float(held), observed_h=24, power_w=300) for each in fleet.devices}
+    known = known or context(fleet, devices=devices)
+    homes = {each.deployment_id: host.name for host in fleet.hosts for each in fleet.holders(host)}
+    return Gathered(
+        fleet=fleet,
+        context=known,
+        hosts={each.host_id: evidence(held=float(held), observed_h=24) for each in fleet.hosts},
+        names={each.device_id: each.name for each in fleet.devices}
+        | {each.deployment_id: each.name for each in fleet.deployments}
+        | {each.host_id: each.name for each in fleet.hosts},
+        addresses=Addresses(
+            homes, {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in fleet.devices}
+        ),
+    )
+
+
+def own(function: Callable[..., Any], rule_id: str = "own-rule") -> Rule:
+    """A rule of this function."""
+    function.__doc__ = DOC
+    return rule(rule_id)(function)
+
+
+def advised(there: Gathered, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
+    """Advice of these rules alone."""
+    loaded = [Loaded(each.rule_id, "here", (each,)) for each in rules]
+    return advice_of(loaded, there, timeout_s)

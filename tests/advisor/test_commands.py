@@ -1,0 +1,115 @@
+"""Title, commands and undo of each lever, from the difference of two fleets alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.advisor.commands import Addresses, DeviceAddress, commands
+from pertoken.advisor.groups import Chosen
+from pertoken.advisor.nature import target_of, touches
+from pertoken.advisor.title import change_lines, title
+from pertoken.state.diff import diff
+from pertoken.state.fleet import Fleet
+from tests.state.fleets import SMALL, fleet
+from tests.state.levers import levers
+
+FLEET = fleet()
+LEVERS = levers(FLEET, SMALL)
+WHERE = Addresses(
+    {each.deployment_id: host.name for host in FLEET.hosts for each in FLEET.holders(host)},
+    {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in FLEET.devices},
+)
+
+
+def after(lever: str) -> Fleet:
+    return FLEET.edit(LEVERS[lever]())
+
+
+@pytest.mark.parametrize("lever", LEVERS)
+def test_each_lever_has_a_title_its_changes_commands_and_undo(lever: str) -> None:
+    difference = diff(FLEET, after(lever))
+    step = commands(difference, FLEET, WHERE, Chosen())
+    assert title(difference, FLEET, Chosen())
+    assert change_lines(difference, FLEET, Chosen())
+    assert step.apply and step.undo
+    assert all(line.strip() and "None" not in line for line in (*step.apply, *step.undo))
+    assert touches(difference, FLEET)
+    assert target_of(difference, FLEET).kind in ("service", "host", "fleet")
+
+
+@pytest.mark.parametrize(
+    ("lever", "expected"),
+    [
+        ("quantize weights", "weights bf16 → fp8 on 4 replicas; fewest replicas"),
+        ("quantize the KV cache", "KV cache fp8 on 1 of 4 replicas"),
+        ("spot", "on_demand → spot on 3 of 4 replicas"),
+        ("accelerator", "H100 SXM5 → H200 SXM; fewest replicas"),
+        ("replicas", "4 → 2 replicas"),
+        ("output budget", "answers 200 tokens → 140 tokens"),
+        ("response cache", "response-cache share 0.2"),
+        ("nights off", "chat off in 6 hours a week (Mon 0-5 h UTC)"),
+        ("idle host", "release host-4"),
+        ("commitment", "commit to 2 × p5.48xlarge"),
+        ("MIG", "divide H100 #0 into 3g.40gb, 3g.40gb"),
+        ("stuck engine", "restart llama-70b on 1 of 4 replicas"),
+        ("power cap", "power cap 450 on 1 of 4 replicas"),
+        ("multi-LoRA", "merge llama-70b, llama-8b into llama-70b"),
+    ],
+)
+def test_a_title_states_what_changes_in_few_words(lever: str, expected: str) -> None:
+    assert title(diff(FLEET, after(lever)), FLEET, Chosen()) == expected
+
+
+def test_what_pricing_chose_is_in_title_and_commands() -> None:
+    difference = diff(FLEET, after("quantize weights"))
+    chosen = Chosen((4, 2), ("host-2",), priced=True)
+    assert title(difference, FLEET, chosen) == "weights bf16 → fp8 on 4 replicas; 4 → 2 replicas"
+    step = commands(difference, FLEET, WHERE, chosen)
+    assert step.apply == (
+        "llama-70b on host-1, host-2: set --quantization fp8",
+        "Scale chat from 4 to 2 replicas.",
+        "Drain host-2 (p5.48xlarge) and give it back with its 2 device(s).",
+    )
+    assert step.undo == (
+        "Order host-2 (p5.48xlarge) again.",
+        "Scale chat to 4 replicas again.",
+        "llama-70b on host-1, host-2: remove --quantization",
+    )
+    stays = Chosen(priced=True)
+    assert title(difference, FLEET, stays) == "weights bf16 → fp8 on 4 replicas"
+    assert not any("Scale" in line for line in commands(difference, FLEET, WHERE, stays).apply)
+
+
+def test_device_knobs_are_nvidia_smi_commands_with_undo() -> None:
+    cap = commands(diff(FLEET, after("power cap")), FLEET, WHERE, Chosen())
+    assert cap.apply == ("on host-1: nvidia-smi -i GPU-10 -pl 450",)
+    assert cap.undo == ("on host-1: set the power cap to the default that `nvidia-smi -q -d POWER` shows",)
+    clock = commands(diff(FLEET, after("SM clock")), FLEET, WHERE, Chosen())
+    assert clock.apply == ("on host-1: nvidia-smi -i GPU-10 -lgc 1200,1200",)
+    assert clock.undo == ("on host-1: nvidia-smi -i GPU-10 -rgc",)
+    capped = FLEET.edit(FLEET.deployment(100).but(power_cap_w=700))
+    lowered = diff(capped, capped.edit(capped.deployment(100).but(power_cap_w=450)))
+    assert commands(lowered, capped, WHERE, Chosen()).undo == ("on host-1: nvidia-smi -i GPU-10 -pl 700",)
+    other = replace(WHERE, devices={10: DeviceAddress("0000:01:00.0", "amd")})
+    assert "vendor's tool" in commands(lowered, capped, other, Chosen()).apply[0]
+
+
+def test_a_device_is_divided_and_made_whole_by_nvidia_smi() -> None:
+    step = commands(diff(FLEET, after("MIG")), FLEET, WHERE, Chosen())
+    assert step.apply == (
+        "on host-4: nvidia-smi -i GPU-40 -mig 1",
+        "on host-4: nvidia-smi mig -i GPU-40 -cgi 3g.40gb,3g.40gb -C",
+    )
+    assert step.undo[-1] == "on host-4: nvidia-smi -i GPU-40 -mig 0"
+
+
+def test_a_host_is_released_by_name_and_named_in_the_target() -> None:
+    difference = diff(FLEET, after("idle host"))
+    target = target_of(difference, FLEET)
+    assert (target.kind, target.key, target.label) == ("host", "4", "host-4")
+    assert touches(difference, FLEET) == ("host:4",)
+
+
+def test_a_change_of_one_deployment_needs_no_name_before_its_commands() -> None:
+    alone = FLEET.edit(FLEET.service("code").but(max_num_seqs=256))
+    assert commands(diff(FLEET, alone), FLEET, WHERE, Chosen()).apply == ("set --max-num-seqs 256",)

@@ -1,0 +1,92 @@
+"""Advice over whole fleets: idle hosts, parts of instances, spot over many replicas."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pertoken.advisor.recommendation import State
+from pertoken.plugins.release_idle_device import release_idle_device
+from pertoken.plugins.use_spot import use_spot
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from pertoken.tui.advice_columns import bankable, best_of_each_target, total
+from pertoken.tui.notes import totals
+from tests.advisor.gathered import advised, gathered
+from tests.savings.fleets import AWS, context, evidence, fleet_of, host, llama, low_batch, replicas
+
+P5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=8)
+MONTH = 6.88e9 * 730
+
+
+def devices_held(fleet: Fleet, held: frozenset[int]) -> dict[int, Any]:
+    return {each.device_id: evidence(held=float(each.device_id in held), observed_h=24) for each in fleet.devices}
+
+
+def test_five_idle_hosts_are_five_rows_that_name_them_and_are_counted_once() -> None:
+    fleet = fleet_of([], [host(each) for each in range(1, 6)])
+    found = advised(gathered(fleet, held=False), release_idle_device)
+    assert [each.state for each in found] == [State.OPEN] * 5
+    assert len({each.recommendation_id for each in found}) == 5
+    names = [f"gpu-{each}" for each in range(1, 6)]
+    assert [(each.target_kind, each.target_key, each.target) for each in found] == [
+        ("host", str(number), name) for number, name in enumerate(names, 1)
+    ]
+    for each, name in zip(found, names, strict=True):
+        assert each.best is not None and name in each.best.title and name in each.best.commands[0]
+        assert {line.series.partition(":")[0] for line in each.evidence} == {"H100 #0", "H100 #1"}
+    counted = total(bankable(each) for each in best_of_each_target(found))
+    assert counted is not None and counted[1] == round(10 * MONTH)
+    assert f"{counted[1] / 1e9:,.0f}" == "50,224"
+
+
+def test_the_same_hosts_proposed_by_two_rules_are_counted_once() -> None:
+    fleet = fleet_of([], [host(each) for each in range(1, 3)])
+    twin = replace(release_idle_device, rule_id="another-rule")
+    found = advised(gathered(fleet, held=False), release_idle_device, twin)
+    counted = total(bankable(each) for each in best_of_each_target(found))
+    assert len(found) == 4 and counted is not None and counted[1] == round(4 * MONTH)
+
+
+def test_an_instance_that_is_idle_in_part_banks_nothing_and_names_the_move_that_would_free_it() -> None:
+    hosts = [host(1, 8, P5)]
+    fleet = fleet_of([Service("chat", (llama(1, (10, 11), placement=P5),))], hosts)
+    known = context(fleet, devices=devices_held(fleet, frozenset({10, 11})))
+    (row,) = advised(gathered(fleet, known), release_idle_device)
+    assert (row.state, row.target, row.variants) == (State.REFUSED, "gpu-1", ())
+    (refusal,) = row.refusals
+    assert refusal.code == "part-of-instance" and "move Llama-3.3-70B to other devices first" in refusal.reason
+
+
+def test_spot_over_two_hundred_replicas_keeps_one_of_each_service_on_demand() -> None:
+    counts = [40, 30, 30, 25, 25, 20, 15, 10, 5]
+    hosts = [host(each, 2, P5) for each in range(1, sum(counts) + 1)]
+    free = iter(hosts)
+    services = []
+    for number, count in enumerate(counts):
+        name = f"model-{number}"
+        here = [next(free) for _ in range(count)]
+        services.append(Service(name, tuple(llama(each.host_id, each.device_ids, name, placement=P5) for each in here)))
+    fleet = fleet_of(services, hosts)
+    found = advised(gathered(fleet, context(fleet, low_batch())), use_spot)
+    assert {each.target_key: each.state for each in found} == {each.name: State.OPEN for each in services}
+    for each in found:
+        best, count = each.best, len(fleet.service(each.target_key).deployments)
+        assert best is not None and best.title == f"on_demand → spot on {count - 1} of {count} replicas"
+        assert best.bankable is not None
+        bill = count * 2 * MONTH
+        assert best.bankable[2] < bill * (count - 1) / count
+        assert any("spot devices are taken back" in line for line in best.against)
+    # The headline is a range, its assumption beside it.
+    headline = totals(found)
+    assert " to " in headline.splitlines()[0] and "Assumed: H100 SXM5 spot costs" in headline
+
+
+@pytest.mark.parametrize("purchase", ["spot", "reserved", "owned"])
+def test_a_host_that_is_not_paid_on_demand_gets_no_spot_advice(purchase: str) -> None:
+    fleet = replicas(3)
+    paid = replace(AWS, purchase=purchase)
+    (service,) = fleet.services
+    moved = replace(service, deployments=tuple(replace(each, placement=paid) for each in service.deployments))
+    (row,) = advised(gathered(replace(fleet, services=(moved,))), use_spot)
+    assert (row.state, [each.code for each in row.refusals]) == (State.REFUSED, ["not-on-demand"])

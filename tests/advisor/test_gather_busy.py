@@ -1,0 +1,105 @@
+"""Evidence of busy time: what ran while the engine worked, and bounds of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pertoken.advisor.gather import Gathered, gather
+from pertoken.catalog.market import load_market
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.provenance import Provenance
+from pertoken.store.open import open_store
+from pertoken.store.rows import (
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    DeviceSample,
+    DeviceShare,
+    EngineRow,
+    EpochRow,
+)
+from pertoken.store.write import Writer
+from tests.agent.values import START_MS
+from tests.values import HOST, laid, tick
+
+NOW = START_MS // 1000 + 120
+ENGINE = EngineRow(7, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process")
+DEPLOYMENT = DeploymentRow(8, 7, HOST, "tiny", None, None)
+EPOCH = EpochRow(9, 8, NOW - 3600, None, "1", "{}", (5,))
+GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3", 0)
+
+
+def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | DeviceShare]) -> Gathered:
+    """What rules see of an engine on one GPU after minutes with these samples."""
+    where = laid(folder)
+    with Writer(where) as writer:
+        for n, samples in enumerate(ticks):
+            ts = NOW - 60 * (len(ticks) - n)
+            at = [each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in samples]
+            known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (EPOCH,), "devices": (GPU,)}
+            writer.commit(tick(ts, *at, **known))
+        writer.roll_up()
+    return gather(open_store(where), load_market(), 60 * 35, NOW)
+
+
+def recorded(folder: Path, *minutes: DeploymentSample) -> Evidence:
+    """What rules see of the deployment."""
+    (seen,) = stored(folder, *((each,) for each in minutes)).context.deployments.values()
+    return seen
+
+
+def minute(busy_ms: int | None, **more: int) -> DeploymentSample:
+    known = {"busy_provenance": int(Provenance.COUNTER), **more}
+    return DeploymentSample(9, 0, 60_000, 60_000, True, busy_ms, **known)
+
+
+def test_what_runs_while_busy_is_not_thinned_by_the_time_in_which_nothing_did(tmp_path: Path) -> None:
+    # Two requests at a time, half of each minute busy: 1.0 on average over the minute.
+    seen = recorded(
+        tmp_path, *[minute(30_000, generated_tokens=3_000, running_1e2=100, kv_use_1e4=1_000)] * 10, *[minute(0)] * 10
+    )
+    assert seen.busy.mean == pytest.approx(0.25)
+    assert seen.busy_generated_tok_s.mean == pytest.approx(100)
+    assert seen.running.mean == pytest.approx(2.0)
+    assert seen.kv_use.mean == pytest.approx(0.2)
+    assert (seen.busy.provenance, seen.busy_generated_tok_s.provenance) == (Provenance.COUNTER, Provenance.COUNTER)
+
+
+def test_what_ran_in_a_minute_counts_though_its_time_was_counted_in_the_next(tmp_path: Path) -> None:
+    running, counted = minute(0, running_1e2=100), minute(60_000, generated_tokens=600, running_1e2=0)
+    seen = recorded(tmp_path, *[running, counted] * 5)
+    assert seen.running.mean == pytest.approx(1.0)
+
+
+def test_evidence_from_busy_time_that_is_an_upper_bound_is_marked_as_one(tmp_path: Path) -> None:
+    bound = int(Provenance.BOUND)
+    seen = recorded(tmp_path, minute(30_000, generated_tokens=300), minute(6_000, busy_provenance=bound))
+    assert (seen.busy.provenance, seen.busy_generated_tok_s.provenance) == (Provenance.BOUND, Provenance.BOUND)
+
+
+def test_a_minute_in_which_an_engine_worked_but_exposed_no_time_may_have_been_busy_throughout(tmp_path: Path) -> None:
+    unknown = minute(None, busy_provenance=int(Provenance.BOUND))
+    seen = recorded(tmp_path / "some", minute(0), unknown)
+    assert (seen.busy.mean, seen.busy.provenance) == (0.5, Provenance.BOUND)
+    with pytest.raises(NotMeasured):
+        _ = recorded(tmp_path / "all", unknown, unknown).busy
+
+
+def test_a_device_that_two_hold_is_held_for_what_both_hold_of_it(tmp_path: Path) -> None:
+    shares = (
+        DeviceShare(5, epoch, 0, 60_000, share, 0, Provenance.REPORTED)
+        for epoch, share in ((9, 500_000), (10, 250_000))
+    )
+    samples: list[DeviceSample | DeviceShare] = [DeviceSample(5, 0, 60_000, 60_000), *shares]
+    held = stored(tmp_path, *[samples] * 10).context.devices[5].held
+    assert held.mean == pytest.approx(0.75)
+    assert held.p50 == pytest.approx(0.75)
+
+
+def test_a_quantile_is_the_first_value_that_reaches_its_share_of_the_time(tmp_path: Path) -> None:
+    # Of 20 minutes 10 reach a half exactly, 19 reach 95 %.
+    waiting = [*[100] * 10, *[200] * 9, 900]
+    seen = recorded(tmp_path, *(minute(60_000, waiting_1e2=each) for each in waiting))
+    assert (seen.waiting.p50, seen.waiting.p95, seen.waiting.max) == (1.0, 2.0, 9.0)

@@ -1,0 +1,115 @@
+"""Fleets of real catalog models with their evidence, for pricing."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pertoken.evidence import Evidence, Series
+from pertoken.provenance import Provenance
+from pertoken.savings.context import Context
+from pertoken.state.demand import Demand, Quantity
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.placement import Placement
+from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH, NANO_USD
+from tests.deployments import MARKET, model
+
+AWS_H100 = 6_880_000_000
+"""Nano-USD per device-hour."""
+NOW_TS = 1_790_000_000
+AWS = Placement("aws", "us-east-1", None, "H100 SXM5", None, "on_demand")
+
+
+def usd_month(hourly: float) -> int:
+    return round(hourly * NANO_USD) * HOURS_PER_MONTH
+
+
+def steady(value: float) -> Series:
+    return Series(mean=value, p50=value, p95=value, max=value, n=1440, provenance=Provenance.INTEGRAL)
+
+
+def evidence(**values: float) -> Evidence:
+    return Evidence({name: steady(value) for name, value in values.items()})
+
+
+def low_batch(**more: float) -> Evidence:
+    """Two requests at a time, busy three fifths of the time."""
+    known = {
+        "generated_tok_s": 40,
+        "busy_generated_tok_s": 66,
+        "prompt_tok_s": 160,
+        "requests_s": 0.1,
+        "busy": 0.6,
+        "running": 2,
+        "waiting": 0,
+        "kv_use": 0.06,
+        "preemptions": 0,
+        "prompt_len": 1600,
+        "generated_len": 400,
+        "tpot_s": 0.028,
+        "power_w": 800,
+    }
+    return evidence(**{**known, **more})
+
+
+def summed(seen: Evidence, times: int) -> Evidence:
+    """The evidence of a service of so many alike replicas."""
+    scaled = ("generated_tok_s", "prompt_tok_s", "requests_s", "running", "waiting")
+    return evidence(**{name: each.mean * (times if name in scaled else 1) for name, each in seen.items()})
+
+
+def llama(number: int, devices: tuple[int, ...], service: str = "chat", **knobs: Any) -> Deployment:
+    known = Deployment(
+        model("Llama-3.3-70B"),
+        "vllm",
+        tp=len(devices),
+        pp=1,
+        dp=1,
+        weight_dtype="bf16",
+        kv_dtype="bf16",
+        max_num_seqs=256,
+        max_model_len=8192,
+        gpu_memory_utilization=0.9,
+        deployment_id=number,
+        served_model="Llama-3.3-70B",
+        device_ids=devices,
+        placement=AWS,
+        serves=((service, None),),
+    )
+    return replace(known, **knobs)
+
+
+def host(number: int, devices: int = 2, placement: Placement = AWS, **fields: Any) -> Host:
+    ids = tuple(10 * number + at for at in range(devices))
+    return Host(number, f"gpu-{number}", ids, placement, **fields)
+
+
+def fleet_of(services: Iterable[Service], hosts: Iterable[Host]) -> Fleet:
+    known = tuple(hosts)
+    devices = tuple(
+        Device(each, f"H100 #{each % 10}", one.host_id, one.placement.accelerator)
+        for one in known
+        for each in one.device_ids
+    )
+    return Fleet(tuple(services), known, devices)
+
+
+def replicas(count: int, **fields: Any) -> Fleet:
+    """One service of replicas, each on a host of two devices of its own."""
+    demand = Demand(Quantity(0.1 * count, Provenance.COUNTER), (0.05 * count,) * 168)
+    hosts = [host(each) for each in range(1, count + 1)]
+    deployments = tuple(llama(each.host_id, each.device_ids) for each in hosts)
+    return fleet_of([Service("chat", deployments, demand, **fields)], hosts)
+
+
+def context(fleet: Fleet, seen: Evidence | None = None, price: int | None = AWS_H100, **fields: Any) -> Context:
+    one = seen or low_batch()
+    return Context(
+        market=fields.pop("market", MARKET),
+        now_ts=NOW_TS,
+        deployments={each.deployment_id: one for each in fleet.deployments},
+        services={each.name: summed(one, len(each.deployments)) for each in fleet.services},
+        nano_usd_per_hour={each.device_id: price for each in fleet.devices},
+        **fields,
+    )

@@ -1,0 +1,102 @@
+"""Every lever against the real pricing: a price, or the stated reason why it has none."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pertoken.provenance import Provenance
+from pertoken.savings.estimate import Estimate, estimate
+from pertoken.state.demand import Demand, Quantity
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from tests.deployments import model
+from tests.savings.fleets import AWS, context, fleet_of, host, llama, low_batch
+from tests.state.levers import levers
+
+P5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=2)
+SMALL = model("Qwen3-1.7B")
+
+
+def fleet() -> Fleet:
+    """Four replicas of an 8B on two instances, one more model on a third, the fourth idle."""
+    hosts = [host(each, placement=P5) for each in (1, 2, 3, 4)]
+    knobs: dict[str, Any] = {"model": model("Qwen3-8B"), "served_model": "8b", "placement": P5, "max_num_seqs": 64}
+    chat = tuple(llama(100 + at, (10 * (1 + at // 2) + at % 2,), **knobs) for at in range(4))
+    code = llama(200, (30,), "code", **knobs)
+    measured: dict[str, Any] = {
+        "requests_per_s": Quantity(0.4, Provenance.COUNTER),
+        "prompt_len": Quantity(1600, Provenance.COUNTER),
+        "output_len": Quantity(400, Provenance.COUNTER),
+    }
+    quiet = tuple(0.0 if hour < 6 else 0.2 for hour in range(168))
+    demand = Demand(requests_by_hour_of_week=quiet, **measured)
+    return fleet_of([Service("chat", chat, demand), Service("code", (code,), demand)], hosts)
+
+
+FLEET = fleet()
+CONTEXT = context(FLEET, low_batch(tpot_s=0.009, busy_generated_tok_s=200))
+LEVERS = levers(FLEET, SMALL)
+BANKABLE, CAPACITY = "bankable", "capacity"
+EXPECTED: dict[str, str] = {
+    "quantize weights": BANKABLE,
+    "quantize the KV cache": CAPACITY,
+    "batch limit": "it saves nothing",
+    "chunked prefill": "it saves nothing",
+    "speculation": "which share of drafted tokens is accepted is not measured",
+    "prefix cache": "which share of prompts repeats is not measured",
+    "engine": CAPACITY,
+    "engine version": "does not know what engine_version does",
+    "stuck engine": "a restart changes no bill",
+    "response cache": "frees 20% of its busy time",
+    "output budget": "is a proposal, not a measurement",
+    "shorter prompts": "is a proposal, not a measurement",
+    "smaller model": BANKABLE,
+    "route": "the share of requests Qwen/Qwen3-1.7B could answer is not measured",
+    "accelerator": BANKABLE,
+    "provider and region": "no offer of H100 SXM5 on-demand at lambda in us-west-1 is listed",
+    "parallelism": "the bill would rise by",
+    "replicas": BANKABLE,
+    "consolidate": BANKABLE,
+    "MIG": "dividing a device changes no bill by itself",
+    "multi-LoRA": "several deployments do on one engine is not forecast",
+    "sleep mode": "does not know what sleep does",
+    "nights off": BANKABLE,
+    "nights asleep": CAPACITY,
+    "idle host": BANKABLE,
+    "spot": BANKABLE,
+    "commitment": BANKABLE,
+    "serverless": "no token price of this model is in the catalog",
+    "SM clock": "does not know what sm_clock_mhz does",
+    "power cap": "whoever pays for the electricity",
+    "disaggregate": "prefill and decode on devices of their own are not forecast",
+    "KV offload": "does not know what kv_offload_bytes does",
+}
+
+
+@pytest.mark.parametrize("lever", LEVERS)
+def test_each_lever_has_a_price_or_the_reason_why_it_has_none(lever: str) -> None:
+    found = estimate(FLEET, FLEET.edit(LEVERS[lever]()), CONTEXT)
+    assert _verdict(found) == EXPECTED[lever] or EXPECTED[lever] in _words(found), found
+    if found.unpriced or found.infeasible:
+        assert found.bankable is None and found.capacity is None
+
+
+def test_no_lever_saves_more_than_is_paid() -> None:
+    paid = sum(each or 0 for each in CONTEXT.nano_usd_per_hour.values()) * 730
+    for propose in LEVERS.values():
+        found = estimate(FLEET, FLEET.edit(propose()), CONTEXT)
+        for money in (found.bankable, found.capacity):
+            assert money is None or (0 <= money[0] <= money[1] <= money[2] <= paid)
+
+
+def _verdict(found: Estimate) -> str:
+    if found.unpriced or found.infeasible:
+        return "reason"
+    if found.bankable and found.bankable[1] > 0:
+        return BANKABLE
+    return CAPACITY if found.capacity and found.capacity[1] > 0 else "it saves nothing"
+
+
+def _words(found: Estimate) -> str:
+    return "; ".join(filter(None, (found.unpriced, found.infeasible, found.break_even, *found.against)))
