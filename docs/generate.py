@@ -15,6 +15,7 @@ from pertoken.config import Settings
 from pertoken.config_file import meanings
 from pertoken.evidence import SERIES
 from pertoken.rule import SECTIONS, Rule
+from pertoken.state.knobs import knobs
 from pertoken.store import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
 
@@ -68,7 +69,13 @@ def _rules() -> str:
     for rule in sorted(rules, key=lambda each: each.rule_id):
         lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}".rstrip() + "\n"]
         lines += [f"### {name}\n\n{rule.sections[name]}\n" for name in SECTIONS]
-    lines += ["## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
+    lines += ["## What a rule may change\n", "With `but(...)` on a deployment, or on all of a service.\n"]
+    lines += ["| knob | what it is | values | restart | risk |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{each.name}` | {each.label} | {each.domain} | {'yes' if each.restart else 'no'} | {each.risk} |"
+        for each in knobs().values()
+    ]
+    lines += ["\n## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
     lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]
     return "\n".join(lines) + "\n"
 

@@ -1,1 +1,13 @@
-"""Advice: gather evidence, run rules, price their proposals, keep the book of recommendations."""
+"""Advice: gather what there is, run rules on copies of it, price what they propose, store recommendations.
+
+Front door:
+
+- `advisor.rules`: `load_rules`, by entry point or from files.
+- `advisor.advise`: `advise`, one run; `advice_of`, the same over what was gathered already.
+- `advisor.recommendation`: `Recommendation` with its `Variant`s and `Refusal`s, as stored, listed and shown.
+- `advisor.book`: `keep` and `standing`, recommendations in the database.
+
+The way of a proposal: `run` collects what a rule yields, under its deadline; `candidate` rebuilds and validates it
+against the present (`values`); `pricing` prices the difference and describes it (`title`, `commands`, `nature`). All of
+it runs in the rule's guard: an exception anywhere is that rule's row.
+"""

@@ -10,7 +10,7 @@ from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.pricing import Found, Pricing
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
 from pertoken.advisor.rules import Loaded
-from pertoken.advisor.run import Broken, Inputs, Ran, Subject, run_rule
+from pertoken.advisor.run import Broken, Inputs, Ran, SubjectKey, run_rule
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
@@ -152,7 +152,7 @@ def _base(ran: Ran[Mapping[Target, Found]], target: Target, gathered: Gathered, 
 
 
 def _evidence(
-    read: Iterable[tuple[Subject | None, Evidence]], target: Target, gathered: Gathered
+    read: Iterable[tuple[SubjectKey | None, Evidence]], target: Target, gathered: Gathered
 ) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that was read of a target, or of what it consists of."""
     return tuple(
@@ -163,7 +163,7 @@ def _evidence(
     )
 
 
-def _part_of(subject: Subject, target: Target, gathered: Gathered) -> bool:
+def _part_of(subject: SubjectKey, target: Target, gathered: Gathered) -> bool:
     kind, key = subject
     if target == FLEET:
         return True
@@ -175,7 +175,7 @@ def _part_of(subject: Subject, target: Target, gathered: Gathered) -> bool:
     return str(key) == target.key or (kind == "deployment" and key in ids)
 
 
-def _name(subject: Subject, gathered: Gathered) -> str:
+def _name(subject: SubjectKey, gathered: Gathered) -> str:
     _, key = subject
     return key if isinstance(key, str) else gathered.names.get(key, str(key))
 

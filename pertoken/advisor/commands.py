@@ -126,7 +126,7 @@ def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> St
         known = [where.devices[each] for each in device_ids if each in where.devices]
         at = f"on {host}: "
         label, unit = knobs()[name].label, knobs()[name].unit
-        if known and all(each.vendor == "nvidia" for each in known):
+        if len(known) == len(device_ids) and all(each.vendor == "nvidia" for each in known):
             smi = f"{at}nvidia-smi -i {','.join(each.uuid for each in known)} "
             write, reset = _NVIDIA[name]
             apply.append(smi + write.format(value=new))

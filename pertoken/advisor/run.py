@@ -24,7 +24,7 @@ MAX_YIELDS = 1000
 MAX_TRACE = 20_000
 """Characters of a traceback that are kept, its last ones."""
 
-Subject = tuple[str, int | str]
+SubjectKey = tuple[str, int | str]
 """Kind and id of what evidence is of: `("host", 7)`."""
 
 
@@ -45,7 +45,7 @@ class Ran(Generic[T]):
     rule: Rule
     asked: Deployment | Service | None
     """The target, as it is in the fleet that was gathered; None for a rule over the fleet."""
-    evidence: tuple[tuple[Subject | None, Evidence], ...]
+    evidence: tuple[tuple[SubjectKey | None, Evidence], ...]
     """What it read; None: of the target itself."""
     outcome: T | Broken
 
@@ -61,7 +61,7 @@ class Inputs:
         context = gathered.context
         self.gathered = gathered
         self._shared = pickle.dumps((gathered.fleet, context.market))
-        self._evidence: Mapping[Subject, bytes] = {
+        self._evidence: Mapping[SubjectKey, bytes] = {
             (kind, key): pickle.dumps(evidence)
             for kind, measured in (
                 ("deployment", context.deployments),
@@ -76,7 +76,7 @@ class Inputs:
         """Return copies of the fleet and the market."""
         return pickle.loads(self._shared)
 
-    def evidence(self, subject: Subject) -> Evidence:
+    def evidence(self, subject: SubjectKey) -> Evidence:
         """Return a copy of what was measured, nothing of it read."""
         copy: Evidence = pickle.loads(self._evidence[subject]) if subject in self._evidence else Evidence({})
         return copy
@@ -153,7 +153,7 @@ def _collected(yielded: Any) -> tuple[object, ...]:
     return tuple(values)
 
 
-def _read(seen: Evidence | FleetEvidence) -> tuple[tuple[Subject | None, Evidence], ...]:
+def _read(seen: Evidence | FleetEvidence) -> tuple[tuple[SubjectKey | None, Evidence], ...]:
     if isinstance(seen, FleetEvidence):
         return seen.read
     return ((None, seen),) if seen.read else ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.advisor.recommendation import Recommendation, State, Variant
 from pertoken.tui.columns import Column
 from pertoken.tui.words import literal, literal_lines, ratio_range, slo_verdict, usd_range
 
@@ -35,6 +35,13 @@ def bankable(each: Recommendation) -> Money | None:
 def capacity(each: Recommendation) -> Money | None:
     """Return what the best variant lets the same bill serve."""
     return each.best.capacity if each.best else None
+
+
+def alternative(variant: Variant) -> str:
+    """Return a variant in one line: `weights bf16 → int4: bankable $900 to $1,700`."""
+    monies = (("bankable", variant.bankable), ("capacity", variant.capacity))
+    worth = ", ".join(f"{name} {usd_range(money)}" for name, money in monies if money is not None)
+    return f"{literal(variant.title)}: {worth or _UNPRICED}"
 
 
 def best_of_each_target(advice: Iterable[Recommendation]) -> list[Recommendation]:

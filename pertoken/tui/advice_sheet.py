@@ -9,8 +9,9 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
+from pertoken.tui.advice_columns import alternative
 from pertoken.tui.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict, usd_range
+from pertoken.tui.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
 from pertoken.units import format_usd
 
 _WHY = {
@@ -42,7 +43,7 @@ def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
         Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
         Section("How to apply it (pertoken runs none of this)", _commands(best.commands)),
         Section("How to undo it", _commands(best.undo)),
-        Section("Alternatives", tuple(_alternative(variant) for variant in each.variants[1:])),
+        Section("Alternatives", tuple(f"· {alternative(variant)}" for variant in each.variants[1:])),
         Section("Evidence the rule read", tuple(_evidence(line) for line in each.evidence)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         Section("Against it", tuple(f"· {literal(line)}" for line in best.against)),
@@ -69,15 +70,6 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
     notes = [f"Not priced: {literal(best.unpriced)}"] if best.unpriced else []
     notes += [f"Break-even: {literal(best.break_even)}"] if best.break_even else []
     return (*notes, *rows)
-
-
-def _alternative(variant: Variant) -> str:
-    money = ", ".join(
-        f"{name} {usd_range(each)}"
-        for name, each in (("bankable", variant.bankable), ("capacity", variant.capacity))
-        if each is not None
-    )
-    return f"· {literal(variant.title)}: {money or 'not priced'}"
 
 
 def _refusal(refusal: Refusal) -> Fact:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.hourly import ModelHours
 from pertoken.costs.lines import FleetReport
-from pertoken.tui.advice_columns import OPEN_COLUMNS, not_evaluated, open_advice
+from pertoken.tui.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
 from pertoken.tui.bill import bill_sentence
 from pertoken.tui.columns import GAP, Column, L, cut, fit
 from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
@@ -31,6 +31,7 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation]) -> s
         _table("Hosts", report.hosts, host_columns(report)),
         _table("Savings", proposed, OPEN_COLUMNS),
         [totals(proposed)] if proposed else [advice_note(recommendations)],
+        _beside(proposed),
         ["Not evaluated", *(_silence(each) for each in silent)] if silent else [],
         [event_line(report, event) for event in report.events[:3]],
     )
@@ -47,6 +48,16 @@ def hours_summary(models: Sequence[ModelHours]) -> str:
 def _silence(each: Recommendation) -> str:
     why = " ".join(filter(None, (each.reason, each.remedy)))
     return f"  {literal(each.rule_id)}, {literal(each.target)}: {each.state.lower()}: " + " ".join(literal_lines(why))
+
+
+def _beside(proposed: Sequence[Recommendation]) -> list[str]:
+    """Variants and refusals beside the best variant of each proposal."""
+    lines = []
+    for each in proposed:
+        what = f"  {literal(each.rule_id)}, {literal(each.target)}"
+        lines += [f"{what}: or {alternative(variant)}" for variant in each.variants[1:]]
+        lines += [f"{what}: not {' '.join(literal_lines(refusal.reason))}" for refusal in each.refusals]
+    return ["Beside these", *lines] if lines else []
 
 
 def _table(title: str, lines: Sequence[L], columns: Sequence[Column[L]]) -> list[str]:
