@@ -7,13 +7,13 @@ import click
 
 from docs import accuracy, queueing
 from pertoken.advisor.rules import load_rules
-from pertoken.agent.engines import ADAPTERS, words
+from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter, Counter, Metric
 from pertoken.agent.engines.reader import MODEL_S
 from pertoken.cli import main as cli
 from pertoken.config import Settings
 from pertoken.config_file import meanings
-from pertoken.evidence import SERIES
+from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.rule import SECTIONS, Rule
 from pertoken.state.knobs import knobs
 from pertoken.store import advice, fleet, telemetry
@@ -109,9 +109,8 @@ def _engines() -> str:
     for each in ADAPTERS.values():
         page = f"`{each.metrics_path}`" if each.metrics_path else "none"
         lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.seen} |")
-    lines += ["\n## Words\n", "| word | meaning |", "|---|---|"]
-    for table in (words.SAMPLE, words.COUNTED, words.TIME, words.GAUGES, words.HISTOGRAMS):
-        lines += [f"| `{word}` | {meaning} |" for word, meaning in table.items()]
+    lines += ["\n## Words\n", "| word | unit | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {each.unit} | {each.meaning} |" for table in ENGINE for name, each in table.items()]
     lines += [
         "\n## Busy time\n",
         "How long an engine worked is computed from its own time counters, never from a driver's utilization. Requests "
@@ -167,7 +166,7 @@ def _swap(adapter: Adapter) -> str:
 
 def _busy_source(adapter: Adapter) -> str:
     """What the busy time of an engine is computed from, and when it is exact."""
-    names = {metric.word: f"`{metric.names[0]}`" for metric in adapter.counters if metric.word in words.TIME}
+    names = {metric.word: f"`{metric.names[0]}`" for metric in adapter.counters if metric.word in ENGINE_TIMES}
     if not names:
         return "nothing: unknown; its devices' dollars are at most busy | no"
     requests = " + ".join(names[word] for word in ("prefill_ms", "decode_ms") if word in names)

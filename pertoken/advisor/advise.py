@@ -5,8 +5,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pertoken.advisor.gather import Gathered, gather
 from pertoken.advisor.nature import FLEET, Target
+from pertoken.advisor.present import Present, present
 from pertoken.advisor.pricing import Found, Pricing
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
 from pertoken.advisor.rules import Loaded
@@ -14,8 +14,9 @@ from pertoken.advisor.run import Broken, Inputs, Ran, SubjectKey, run_rule
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.evidence import SERIES, Evidence
+from pertoken.evidence import Evidence
 from pertoken.forecast.opinion import KernelTables, Opinion
+from pertoken.metrics import SERIES
 from pertoken.store.ids import stable_id
 from pertoken.store.open import Store
 
@@ -47,7 +48,7 @@ def advise(
     if tables and not Path(tables).is_file():
         raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
     progress("reading telemetry")
-    gathered = gather(store, market, window_s, now_ts, settings)
+    gathered = present(store, market, window_s, now_ts, settings)
     with KernelTables(tables) if tables else nullcontext() as opinion:
         recommendations = advice_of(loaded, gathered, settings.advisor_rule_timeout, opinion, progress)
     return Advice(now_ts, window_s, recommendations)
@@ -55,7 +56,7 @@ def advise(
 
 def advice_of(
     loaded: Iterable[Loaded],
-    gathered: Gathered,
+    gathered: Present,
     timeout_s: float,
     opinion: Opinion | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -135,7 +136,7 @@ def _row(
     )
 
 
-def _base(ran: Ran[Mapping[Target, Found]], target: Target, gathered: Gathered, now_ts: int) -> Recommendation:
+def _base(ran: Ran[Mapping[Target, Found]], target: Target, gathered: Present, now_ts: int) -> Recommendation:
     return Recommendation(
         recommendation_id=identity(ran.rule.rule_id, target),
         rule_id=ran.rule.rule_id,
@@ -152,7 +153,7 @@ def _base(ran: Ran[Mapping[Target, Found]], target: Target, gathered: Gathered, 
 
 
 def _evidence(
-    read: Iterable[tuple[SubjectKey | None, Evidence]], target: Target, gathered: Gathered
+    read: Iterable[tuple[SubjectKey | None, Evidence]], target: Target, gathered: Present
 ) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that was read of a target, or of what it consists of."""
     return tuple(
@@ -163,7 +164,7 @@ def _evidence(
     )
 
 
-def _part_of(subject: SubjectKey, target: Target, gathered: Gathered) -> bool:
+def _part_of(subject: SubjectKey, target: Target, gathered: Present) -> bool:
     kind, key = subject
     if target == FLEET:
         return True
@@ -175,7 +176,7 @@ def _part_of(subject: SubjectKey, target: Target, gathered: Gathered) -> bool:
     return str(key) == target.key or (kind == "deployment" and key in ids)
 
 
-def _name(subject: SubjectKey, gathered: Gathered) -> str:
+def _name(subject: SubjectKey, gathered: Present) -> str:
     _, key = subject
     return key if isinstance(key, str) else gathered.names.get(key, str(key))
 

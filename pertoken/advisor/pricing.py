@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.candidate import Candidate, candidate
 from pertoken.advisor.commands import commands
-from pertoken.advisor.gather import Gathered
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
+from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
 from pertoken.advisor.title import change_lines, title
 from pertoken.advisor.values import rebuilt
@@ -42,7 +42,7 @@ class Found:
 class Pricing:
     """Everything that prices what rules yield."""
 
-    gathered: Gathered
+    gathered: Present
     context: Context
     """That of the gathered, with a second opinion where there is one."""
 

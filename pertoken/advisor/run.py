@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from pertoken.advisor.gather import Gathered
+from pertoken.advisor.present import Present
 from pertoken.advisor.values import storable
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.rule import FleetEvidence, Rule
@@ -57,7 +57,7 @@ class RuleTimeout(Exception):
 class Inputs:
     """What rules are handed: copies, so that no rule can change what another one, or pricing, sees."""
 
-    def __init__(self, gathered: Gathered) -> None:
+    def __init__(self, gathered: Present) -> None:
         context = gathered.context
         self.gathered = gathered
         self._shared = pickle.dumps((gathered.fleet, context.market))

@@ -7,50 +7,31 @@ ranges are wide on purpose: they hold for every accelerator that can be bought, 
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, HostReading, ProbeReading
+from pertoken.metrics import DEVICE, MAX_MEMORY_BYTES, MAX_POWER_MW, MEMORY_SOURCE, POWER_SOURCE, Plausible
 from pertoken.units import RATIO, SHARE
 
 MAX_PID = 2**22
 """PID_MAX_LIMIT of the Linux kernel (include/linux/threads.h)."""
-MAX_POWER_MW = 10_000_000
-"""10 kW: four times the largest module that is sold (GB200: 2.7 kW)."""
-POWER_LIMITS = 3
-"""Times the power limit that a power, or energy over its time, is believed at most: spikes reach about twice."""
 MAX_NETWORK_BYTES_S = 10**13
 """80 Tbit/s: twenty times what eight network adapters of 400 Gbit/s carry together."""
 MAX_TRAFFIC_BYTES_S = 10**14
 """100 TB/s: a hundred times what two sockets of a server move to and from memory."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bound:
-    """The plausible range of one metric, both ends included, in the metric's unit."""
+def _gap(metric: str, bound: Plausible) -> Gap:
+    """Return the gap that a value outside the range leaves."""
+    return _refused(metric, f"is not between {bound.low} and {bound.high} {bound.unit}")
 
-    metric: str
-    unit: str
-    low: int
-    high: int
-    source: str
-    """Why these limits."""
-    limited_by: str | None = None
-    """Another metric of the same reading that this one cannot exceed..."""
-    times: int = 1
-    """...this many times."""
 
-    @property
-    def gap(self) -> Gap:
-        """The gap that a value outside the range leaves."""
-        return _refused(self.metric, f"is not between {self.low} and {self.high} {self.unit}")
-
-    @property
-    def relation_gap(self) -> Gap:
-        """The gap that a value past `limited_by` leaves."""
-        times = f"{self.times} times " if self.times > 1 else ""
-        return _refused(self.metric, f"is more than {times}its {self.limited_by}")
+def _relation_gap(metric: str, bound: Plausible) -> Gap:
+    """Return the gap that a value past `limited_by` leaves."""
+    times = f"{bound.times} times " if bound.times > 1 else ""
+    return _refused(metric, f"is more than {times}its {bound.limited_by}")
 
 
 def _refused(metric: str, fault: str) -> Gap:
@@ -58,55 +39,29 @@ def _refused(metric: str, fault: str) -> Gap:
     return Gap(metric, "failing", reason, "update the driver; see `dmesg` if it stays")
 
 
-_MAX_MEMORY = 2**50
-_MEMORY = "1 PiB: sixteen times the largest host; an hour of such values at 1 s still adds up in 64 bits"
-_POWER = "10 kW: four times the largest module that is sold (GB200: 2.7 kW)"
-_MAX_CLOCK = "three times the fastest that is sold"
-_RATIO = "a share of time is between 0 and 100 %"
-_GPM = "101 %: a ratio of two hardware counters that are not read at the same instant"
-_LINK = "about 10 TB/s: ten times NVLink 5 in one direction"
-_ERRORS = "a billion: no memory with so many errors serves"
-
-DEVICE_BOUNDS = (
-    Bound("slot", "", 0, 65_535, "an index"),
-    Bound("memory_bytes", "bytes", 1, _MAX_MEMORY, _MEMORY),
-    Bound("power_limit_mw", "mW", 1000, MAX_POWER_MW, _POWER),
-    Bound("part_1e6", "millionths", 1, SHARE, "a partition is a part of its GPU"),
-    Bound("util_1e4", "hundredths of a percent", 0, RATIO, _RATIO),
-    Bound("memory_used_bytes", "bytes", 0, _MAX_MEMORY, _MEMORY, limited_by="memory_bytes"),
-    Bound("power_mw", "mW", 0, MAX_POWER_MW, _POWER, limited_by="power_limit_mw", times=POWER_LIMITS),
-    Bound("power_instant_mw", "mW", 0, MAX_POWER_MW, _POWER, limited_by="power_limit_mw", times=POWER_LIMITS),
-    Bound("power_module_mw", "mW", 0, MAX_POWER_MW, _POWER),
-    Bound("power_memory_mw", "mW", 0, MAX_POWER_MW, _POWER, limited_by="power_limit_mw", times=POWER_LIMITS),
-    Bound("energy_mj", "mJ", 0, 2**53, "28 years at 10 kW"),
-    Bound("energy_wraps_mj", "mJ", 1, 2**53, "28 years at 10 kW"),
-    Bound("sm_clock_mhz", "MHz", 0, 10_000, _MAX_CLOCK),
-    Bound("memory_clock_mhz", "MHz", 0, 50_000, _MAX_CLOCK),
-    Bound("temperature_c", "°C", 0, 150, "silicon is shut down below 130 °C"),
-    Bound("throttle_reasons", "", 0, 2**16 - 1, "NVML defines 9 bits (nvml.h 12.9); 16 leave room for more"),
-    Bound("sm_active_1e4", "hundredths of a percent", 0, 10_100, _GPM),
-    Bound("sm_occupancy_1e4", "hundredths of a percent", 0, 10_100, _GPM),
-    Bound("tensor_active_1e4", "hundredths of a percent", 0, 10_100, _GPM),
-    Bound("dram_active_1e4", "hundredths of a percent", 0, 10_100, _GPM),
-    Bound("nvlink_rx_mib_s", "MiB/s", 0, 10**7, _LINK),
-    Bound("nvlink_tx_mib_s", "MiB/s", 0, 10**7, _LINK),
-    Bound("ecc_corrected", "errors", 0, 10**9, _ERRORS),
-    Bound("ecc_uncorrected", "errors", 0, 10**9, _ERRORS),
-)
+_MEMORY = Plausible(1, MAX_MEMORY_BYTES, "bytes", MEMORY_SOURCE)
+DEVICE_BOUNDS: Mapping[str, Plausible] = {
+    "slot": Plausible(0, 65_535, "", "an index"),
+    "memory_bytes": _MEMORY,
+    "power_limit_mw": Plausible(1000, MAX_POWER_MW, "mW", POWER_SOURCE),
+    "part_1e6": Plausible(1, SHARE, "millionths", "a partition is a part of its GPU"),
+    **{each.reading: each.plausible for each in DEVICE},
+    "energy_wraps_mj": Plausible(1, 2**53, "mJ", "28 years at 10 kW"),
+}
 """Of each number in a `DeviceReading`, for devices of all vendors and for the CPUs."""
 _COUNTER = "what a signed 64-bit counter holds"
-HOST_BOUNDS = (
-    Bound("cpu_count", "CPUs", 1, 65_536, "eight times what Linux is built for (NR_CPUS)"),
-    Bound("memory_bytes", "bytes", 1, _MAX_MEMORY, _MEMORY),
-    Bound("cpu_util_1e4", "hundredths of a percent", 0, RATIO, _RATIO),
-    Bound("load_1e2", "hundredths", 0, 100 * MAX_PID, "a load is a number of processes"),
-    Bound("memory_used_bytes", "bytes", 0, _MAX_MEMORY, _MEMORY, limited_by="memory_bytes"),
-    Bound("network_rx_bytes", "bytes", 0, 2**63 - 1, _COUNTER),
-    Bound("network_tx_bytes", "bytes", 0, 2**63 - 1, _COUNTER),
-    Bound("memory_traffic_bytes", "bytes", 0, 2**63 - 1, _COUNTER),
-)
+HOST_BOUNDS: Mapping[str, Plausible] = {
+    "cpu_count": Plausible(1, 65_536, "CPUs", "eight times what Linux is built for (NR_CPUS)"),
+    "memory_bytes": _MEMORY,
+    "cpu_util_1e4": Plausible(0, RATIO, "hundredths of a percent", "a share of time is between 0 and 100 %"),
+    "load_1e2": Plausible(0, 100 * MAX_PID, "hundredths", "a load is a number of processes"),
+    "memory_used_bytes": Plausible(0, MAX_MEMORY_BYTES, "bytes", MEMORY_SOURCE, "memory_bytes"),
+    "network_rx_bytes": Plausible(0, 2**63 - 1, "bytes", _COUNTER),
+    "network_tx_bytes": Plausible(0, 2**63 - 1, "bytes", _COUNTER),
+    "memory_traffic_bytes": Plausible(0, 2**63 - 1, "bytes", _COUNTER),
+}
 """Of each number in a `HostReading` that becomes a row."""
-HOST_METRICS = frozenset(bound.metric for bound in HOST_BOUNDS)
+HOST_METRICS = frozenset(HOST_BOUNDS)
 
 _NO_POWER = "is 0 W while the device works"
 _SCRAMBLED = Gap(
@@ -124,13 +79,13 @@ _SHARED_UUID = "the driver reports the UUID {} for {} and for {}: only the first
 class _Table:
     """Bounds of one kind of reading, laid out for a check in each tick."""
 
-    def __init__(self, bounds: Sequence[Bound]) -> None:
-        self._values = attrgetter(*(bound.metric for bound in bounds))
-        self._ranges = tuple((bound.low, bound.high, bound.gap) for bound in bounds)
-        at = {bound.metric: n for n, bound in enumerate(bounds)}
+    def __init__(self, bounds: Mapping[str, Plausible]) -> None:
+        self._values = attrgetter(*bounds)
+        self._ranges = tuple((bound.low, bound.high, _gap(metric, bound)) for metric, bound in bounds.items())
+        at = {metric: n for n, metric in enumerate(bounds)}
         self._relations = tuple(
-            (at[bound.metric], at[bound.limited_by], bound.times, bound.relation_gap)
-            for bound in bounds
+            (at[metric], at[bound.limited_by], bound.times, _relation_gap(metric, bound))
+            for metric, bound in bounds.items()
             if bound.limited_by is not None
         )
 
@@ -184,7 +139,7 @@ def bounded(probe: ProbeReading, before: Mapping[str, DeviceReading]) -> ProbeRe
 
 def scrambled(processes: Sequence[DeviceProcess], memory_bytes: int | None) -> bool:
     """Whether a process list cannot be true: a pid no process has, or more memory than the device has."""
-    limit = _MAX_MEMORY if memory_bytes is None else memory_bytes
+    limit = MAX_MEMORY_BYTES if memory_bytes is None else memory_bytes
     return any(
         not 0 < each.pid <= MAX_PID or (each.memory_bytes is not None and not 0 <= each.memory_bytes <= limit)
         for each in processes

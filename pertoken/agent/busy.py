@@ -1,6 +1,6 @@
 """Busy time: how long an engine worked between two readings, by its own time counters.
 
-Engines report the time of their work in one of two forms (`engines.words.TIME`):
+Engines report the time of their work in one of two forms (`metrics.ENGINE_TIMES`):
 
 - Engine time: seconds in which the engine computed. It is the busy time itself.
 - Request time: prefill and decode time, summed over requests. Requests that run together overlap, so this sum is an

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
@@ -12,6 +13,7 @@ from pertoken.agent.identity import HostIdentity
 from pertoken.agent.lost_metrics import metric_events
 from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
+from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
@@ -107,32 +109,9 @@ def device_step(
     span = memory.span(device_id, moment)
     state = memory.counters.get(device_id, {}).get(ENERGY)
     used = _energy(before, reading, state, span, life, moment)
-    sample = DeviceSample(
-        device_id=device_id,
-        ts=moment.ts,
-        duration_ms=span.duration_ms,
-        observed_ms=span.observed_ms if reading.lost is None else 0,
-        util_1e4=reading.util_1e4,
-        memory_used_bytes=reading.memory_used_bytes,
-        power_mw=reading.power_mw,
-        power_instant_mw=reading.power_instant_mw,
-        power_module_mw=reading.power_module_mw,
-        power_memory_mw=reading.power_memory_mw,
-        energy_counter_mj=used.counter_mj,
-        energy_integral_mj=used.integral_mj,
-        sm_clock_mhz=reading.sm_clock_mhz,
-        memory_clock_mhz=reading.memory_clock_mhz,
-        temperature_c=reading.temperature_c,
-        throttle_reasons=reading.throttle_reasons,
-        sm_active_1e4=reading.sm_active_1e4,
-        sm_occupancy_1e4=reading.sm_occupancy_1e4,
-        tensor_active_1e4=reading.tensor_active_1e4,
-        dram_active_1e4=reading.dram_active_1e4,
-        nvlink_rx_mib_s=reading.nvlink_rx_mib_s,
-        nvlink_tx_mib_s=reading.nvlink_tx_mib_s,
-        ecc_corrected=_more(before.ecc_corrected if before else None, reading.ecc_corrected),
-        ecc_uncorrected=_more(before.ecc_uncorrected if before else None, reading.ecc_uncorrected),
-    )
+    observed_ms = span.observed_ms if reading.lost is None else 0
+    values = _sampled(reading, before, used)
+    sample = DeviceSample(device_id, moment.ts, span.duration_ms, observed_ms, *values)
     events = []
     if reading.lost and not (before and before.lost):
         events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
@@ -156,6 +135,23 @@ def device_step(
         events=tuple(events),
         conditions=_energy_condition(memory, reading, device_id, used),
     )
+
+
+def _sampled(reading: DeviceReading, before: DeviceReading | None, used: EnergyStep) -> list[int | None]:
+    """Return the values of `metrics.DEVICE_COLUMNS`: gauges as read, of counters the increase."""
+    values = list(_read(reading))
+    values[_ENERGY_AT : _ENERGY_AT + 2] = used.counter_mj, used.integral_mj
+    for at, name in _COUNTERS:
+        values[at] = _more(getattr(before, name) if before else None, values[at])
+    return values
+
+
+_ENERGY_AT = DEVICE_COLUMNS.index("energy_counter_mj")
+_READ_AS = {each.stored: each.reading for each in DEVICE} | {"energy_integral_mj": ENERGY}
+_read = attrgetter(*(_READ_AS[name] for name in DEVICE_COLUMNS))
+_COUNTERS = tuple(
+    (DEVICE_COLUMNS.index(each.stored), each.reading) for each in rolled(RollUp.COUNTER) if each.reading != ENERGY
+)
 
 
 def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:

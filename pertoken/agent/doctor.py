@@ -17,6 +17,7 @@ from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
+from pertoken.metrics import DEVICE
 from pertoken.store import quarantine
 from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
@@ -30,22 +31,6 @@ _ROOM_BYTES = 2**20
 """Less than this is no room for ticks."""
 APART_S = 0.2
 """Between two looks: kernels count CPU time in hundredths of a second, GPUs their activity in tenths."""
-_METRICS = {
-    "util_1e4": "utilization",
-    "memory_used_bytes": "memory",
-    "power_mw": "power",
-    "energy_mj": "energy counter",
-    "sm_clock_mhz": "SM clock",
-    "memory_clock_mhz": "memory clock",
-    "temperature_c": "temperature",
-    "throttle_reasons": "throttle reasons",
-    "sm_active_1e4": "SM activity",
-    "sm_occupancy_1e4": "SM occupancy",
-    "tensor_active_1e4": "tensor activity",
-    "dram_active_1e4": "memory bandwidth",
-    "nvlink_rx_mib_s": "NVLink",
-    "processes": "processes",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +95,8 @@ def of_device(device: DeviceReading) -> list[Finding]:
     if device.lost:
         silent = "" if device.silent_s is None else f"; it last answered {format_duration(device.silent_s)} ago"
         return [Finding("device", name, False, f"{device.lost}{silent}")]
-    read = [label for metric, label in _METRICS.items() if getattr(device, metric) is not None]
+    named = [(each.label, each.reading) for each in DEVICE] + [("processes", "processes")]
+    read = [label for label, metric in named if getattr(device, metric) is not None]
     found = [Finding("device", name, True, ", ".join(read))]
     found += [Finding("device", name, True, f"held by {_process(held.pid)}") for held in device.processes or ()]
     return found + [_gap("device", name, gap) for gap in device.gaps]

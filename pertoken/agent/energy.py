@@ -7,8 +7,8 @@ fills in for the other.
 from dataclasses import dataclass
 from typing import Protocol
 
-from pertoken.agent.bounds import MAX_POWER_MW, POWER_LIMITS
 from pertoken.agent.readings import DeviceReading
+from pertoken.metrics import MAX_POWER_MW, POWER_LIMITS
 
 
 class Meter(Protocol):

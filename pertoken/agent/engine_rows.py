@@ -10,9 +10,9 @@ from pertoken.agent import counters, lives
 from pertoken.agent.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.conditions import Condition
 from pertoken.agent.engines import tokens
-from pertoken.agent.engines.words import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS
 from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
@@ -81,7 +81,7 @@ class EngineStep:
             complete=self.complete,
             busy_ms=self.busy.ms if self.usable else None,
             busy_provenance=int(self.busy.provenance) if self.usable else None,
-            **{word: self.words.get(word) for word in SAMPLE},
+            **{word: self.words.get(word) for word in ENGINE_TOKENS},
             running_1e2=_scaled(gauges.get("running"), 100),
             waiting_1e2=_scaled(gauges.get("waiting"), 100),
             kv_use_1e4=_scaled(gauges.get("kv_use"), RATIO),
@@ -224,7 +224,7 @@ def engine_step(
     since = endpoint.process_start_ms if advance.restarted else None
     page_ms = memory.pages[engine_id].monotonic_ms if engine_id in memory.pages else None
     span = memory.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
-    counted = {word: delta for word, delta in words.items() if word in COUNTED and delta}
+    counted = {word: delta for word, delta in words.items() if word in ENGINE_COUNTERS and delta}
     counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
     if reading.gauges.get("awake") == 0 and span.observed_ms:
         counted["asleep_ms"] = span.observed_ms

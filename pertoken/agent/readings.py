@@ -1,9 +1,12 @@
 """What probes and engines give to a tick: absolute values as read, before any difference is taken."""
 
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Self
+
+from pertoken.metrics import DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,66 +41,6 @@ class Happened:
     message: str
 
 
-class DeviceReading(NamedTuple):
-    """One device at one instant. None: not readable; `gaps` says why.
-
-    A tuple, since a dataclass of as many fields takes five times as long to make, for each device in each tick.
-    """
-
-    uuid: str
-    kind: str
-    """`gpu`, `mig` (a slice of one by NVIDIA), `partition` (a part of one by AMD) or `cpu`."""
-    vendor: str
-    name: str
-    slot: int | None = None
-    memory_bytes: int | None = None
-    power_limit_mw: int | None = None
-    driver_version: str | None = None
-    pci_bus_id: str | None = None
-    parent_uuid: str | None = None
-    """The GPU that a MIG device or partition is a part of."""
-    part_1e6: int | None = None
-    """What part of that GPU's compute slices it is."""
-    power_source: str | None = None
-    """What `power_mw` is, and of what: `average, gpu`; `instant, gpu`; `usage, module`."""
-    energy_source: str | None = None
-    """What `energy_mj` counts: `gpu`, or `module` with the CPU beside it."""
-    util_1e4: int | None = None
-    memory_used_bytes: int | None = None
-    power_mw: int | None = None
-    power_instant_mw: int | None = None
-    power_module_mw: int | None = None
-    """Of the whole module, GPU and CPU together (GH200)."""
-    power_memory_mw: int | None = None
-    energy_mj: int | None = None
-    """Absolute energy counter, millijoules since it last started from 0."""
-    energy_wraps_mj: int | None = None
-    """Where the counter wraps (RAPL); None for one that only resets."""
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    temperature_c: int | None = None
-    throttle_reasons: int | None = None
-    sm_active_1e4: int | None = None
-    """Part of the SMs that were busy, since the reading before; so are the next five."""
-    sm_occupancy_1e4: int | None = None
-    """Warps that were active, of those there could be."""
-    tensor_active_1e4: int | None = None
-    dram_active_1e4: int | None = None
-    """Memory bandwidth used, of what there is."""
-    nvlink_rx_mib_s: int | None = None
-    nvlink_tx_mib_s: int | None = None
-    ecc_corrected: int | None = None
-    """Absolute, since the driver was loaded."""
-    ecc_uncorrected: int | None = None
-    lost: str | None = None
-    """Why the whole device did not answer; every value is None then."""
-    silent_s: int | None = None
-    """For how long a lost device has not answered; None: it never did since the agent started."""
-    processes: tuple[DeviceProcess, ...] | None = None
-    """None: the list could not be read, or was not asked for this time."""
-    gaps: tuple[Gap, ...] = ()
-
-
 IDENTITY = (
     "uuid",
     "kind",
@@ -114,6 +57,55 @@ IDENTITY = (
     "energy_source",
 )
 """What of a `DeviceReading` says which device it is, and what its values are of."""
+_VALUES = (*(each.reading for each in DEVICE), "energy_wraps_mj")
+
+if TYPE_CHECKING:
+
+    class DeviceReading(tuple[Any, ...]):
+        """One device at one instant: its identity, and the values of `metrics.DEVICE` as they were read.
+
+        None: not readable; `gaps` gives the reason. Counters are absolute.
+        """
+
+        uuid: str
+        kind: str
+        """`gpu`, `mig` (a part of one by NVIDIA), `partition` (a part of one by AMD) or `cpu`."""
+        vendor: str
+        name: str
+        slot: int | None
+        driver_version: str | None
+        pci_bus_id: str | None
+        parent_uuid: str | None
+        """The GPU that a MIG device or partition is a part of."""
+        part_1e6: int | None
+        """What part of that GPU's compute slices it is."""
+        power_source: str | None
+        """What `power_mw` is, and of what: `average, gpu`; `instant, gpu`; `usage, module`."""
+        energy_source: str | None
+        """What `energy_mj` counts: `gpu`, or `module` with the CPU beside it."""
+        energy_wraps_mj: int | None
+        """Where the energy counter wraps (RAPL); None for one that only resets."""
+        lost: str | None
+        """Why the whole device did not answer; every value is None then."""
+        silent_s: int | None
+        """For how long a lost device has not answered; None: it never did since the agent started."""
+        processes: tuple[DeviceProcess, ...] | None
+        """None: the list could not be read, or was not asked for this time."""
+        gaps: tuple[Gap, ...]
+        _fields: tuple[str, ...]
+
+        def __new__(cls, uuid: str, kind: str, vendor: str, name: str, *values: Any, **named: Any) -> Self:
+            """Values by position or name; those left out are None."""
+
+        def __getattr__(self, name: str) -> int | None: ...
+        def _replace(self, **named: Any) -> Self: ...
+        def _asdict(self) -> dict[str, Any]: ...
+
+else:
+    # A tuple: a dataclass of as many fields takes five times as long to make, for each device in each tick.
+    _FIELDS = (*IDENTITY, *_VALUES, "lost", "silent_s", "processes", "gaps")
+    DeviceReading = namedtuple("DeviceReading", _FIELDS, defaults=(*(None,) * (len(_FIELDS) - 5), ()))
+
 identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
 """The values of `IDENTITY`, in that order."""
 
@@ -213,7 +205,7 @@ class EngineReading:
     """One scrape of one engine: absolute counters by series, gauges by word, or why there are none.
 
     Counters are keyed `word` or `word{label="value"}`: one key for every series on the page, so that a label set
-    that appears late is a counter of its own. Words are those of `agent.engines.words`; how a request ended is
+    that appears late is a counter of its own. Words are those of `metrics`; how a request ended is
     its label `reason`, whatever the engine calls it.
     """
 

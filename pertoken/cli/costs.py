@@ -10,7 +10,7 @@ import click
 from pertoken.cli.options import db_option, json_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.costs.hourly import ModelHours
+    from pertoken.costs.hour import ModelHours
 
 
 @click.command(short_help="Say what a million tokens cost, by model and hour.")

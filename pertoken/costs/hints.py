@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pertoken.costs.lines import DeviceLine, HostLine, MissingMetric
+from pertoken.metrics import label_of
 from pertoken.units import format_duration
 
 
@@ -76,7 +77,7 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
         elif gap.metric == _PROCESSES:
             unknown_holders.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
         elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
-            metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(_NAMES.get(gap.metric, gap.metric))
+            metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(label_of(gap.metric))
     found = [
         f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."
         for (owner, reason, remedy), names in metrics.items()
@@ -94,22 +95,6 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
 
 _PROCESSES = "processes"
 _VENDORS = ("nvidia", "amd", "gaudi")
-_NAMES = {
-    "energy_mj": "energy",
-    "power_mw": "power",
-    "util_1e4": "utilization",
-    "memory_used_bytes": "memory",
-    "sm_clock_mhz": "SM clock",
-    "memory_clock_mhz": "memory clock",
-    "temperature_c": "temperature",
-    "throttle_reasons": "throttle reasons",
-    "sm_active_1e4": "SM activity",
-    "sm_occupancy_1e4": "SM occupancy",
-    "tensor_active_1e4": "tensor activity",
-    "dram_active_1e4": "memory bandwidth",
-    "nvlink_rx_mib_s": "NVLink received",
-    "nvlink_tx_mib_s": "NVLink sent",
-}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,15 +1,12 @@
 """What the screens and the summary show of a fleet: plain values, already reconciled. None is unknown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
-from pertoken.costs.engine_counts import EngineCounts
 from pertoken.provenance import Provenance
-
-STALE_TICKS = 3
-"""Ticks without a row after which something is called stale."""
-
+from pertoken.window.engine_counts import EngineCounts
+from pertoken.window.inventory import STALE_TICKS
 
 T = TypeVar("T")
 
@@ -115,15 +112,8 @@ class DeviceLine:
     """None where its driver, or this host's rights, do not let anybody say."""
     age_s: int | None
     """Since anything was read of it."""
-    sm_active: float | None = None
-    sm_occupancy: float | None = None
-    """Warps that were active, of those its SMs could hold."""
-    tensor_active: float | None = None
-    dram_active: float | None = None
-    nvlink_rx_bytes_s: float | None = None
-    nvlink_tx_bytes_s: float | None = None
-    sm_clock_mhz: float | None = None
-    temperature_c: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Other gauges of `metrics.DEVICE` that were read, by their stored name, in their unit."""
     power_source: str | None = None
     """What the power is, and of what."""
     part_of: str | None = None

@@ -3,20 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection
-
-from pertoken.costs import ranks
 from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
 from pertoken.costs.lines import Bill
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.provenance import Provenance
-from pertoken.store import read, sums
-from pertoken.store.answers import Rows
-from pertoken.store.segments import Segments, scaled
 from pertoken.store.shares import held
+from pertoken.window.totals import Stretch
 
 _NOBODY: Mapping[int, tuple[int, int]] = {}
 
@@ -56,66 +49,6 @@ class Money:
         """The sums; None where no device had a price."""
         parts = self.busy, self.idle, self.other, self.unallocated
         return Bill(self.paid, *parts, self.busy_is_bound) if self.priced_devices else None
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """What was there and served in one stretch of time, over which every device has one price."""
-
-    start: int
-    divides_hour: bool
-    """Whether it begins within an hour of which only the sum is left."""
-    times: Rows
-    """Of `sums.device_time`."""
-    totals: Rows
-    """Of `sums.deployment_totals`."""
-    shared: Rows
-    """Of `sums.shared_time`."""
-    following: Mapping[tuple[int, int], tuple[int, int]]
-    """(device_id, epoch_id) -> (busy_ns, its provenance) of ranks that follow."""
-
-    def bounds(self) -> set[int]:
-        """Return the epochs whose busy time is an upper bound."""
-        bounds = {row.epoch_id for row in self.totals if row.busy_provenance == Provenance.BOUND}
-        bounds -= {epoch_id for _, epoch_id in self.following}
-        return bounds | {epoch for (_, epoch), (_, origin) in self.following.items() if origin == Provenance.BOUND}
-
-
-def following(
-    connection: Connection, segments: Segments, led: Mapping[int, int], of_epoch: Mapping[int, int]
-) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """(device_id, epoch_id) -> (busy_ns, its provenance) of ranks that follow, busy while their head is, by bucket.
-
-    `led`: epochs of ranks that follow -> the deployment that leads them; `of_epoch`: other epochs -> their deployment.
-    """
-    if not led:
-        return {}
-    leading = [epoch for epoch, deployment in of_epoch.items() if deployment in led.values()]
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for segment in segments:
-        heads = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), of_epoch)
-        for row in read.share_buckets(connection, segment, tuple(led)):
-            busy_ns, origin = ranks.busy_ns(row, led, heads)
-            busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
-            before_ns, before = found.get((row.device_id, row.epoch_id), (0, 0))
-            found[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
-    return found
-
-
-def stretch(
-    connection: Connection,
-    segments: Segments,
-    following: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({}),
-) -> Stretch:
-    """Ask what was there and served in a stretch."""
-    return Stretch(
-        segments[0].begin,
-        segments[0].begin > segments[0].start,
-        sums.device_time(connection, segments),
-        sums.deployment_totals(connection, segments),
-        sums.shared_time(connection, segments),
-        following,
-    )
 
 
 def allocations(

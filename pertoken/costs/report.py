@@ -9,7 +9,6 @@ from sqlalchemy import Connection
 from pertoken.catalog.market import load_market
 from pertoken.costs.deployment_line import Served, deployment_line, fault, served
 from pertoken.costs.device_line import device_line, host_line
-from pertoken.costs.figures import mean, per_mtok, rate, total
 from pertoken.costs.hints import hints, worth_a_hint
 from pertoken.costs.lines import (
     DeploymentLine,
@@ -19,13 +18,15 @@ from pertoken.costs.lines import (
     Lines,
     MissingMetric,
 )
-from pertoken.costs.observed import observed_share
-from pertoken.costs.prices import Price, PriceBook
-from pertoken.costs.seen import Seen, book_of
+from pertoken.costs.priced import PricedWindow, book_of
+from pertoken.costs.prices import Price
 from pertoken.costs.selectors import formerly
-from pertoken.store import book, read
+from pertoken.store import book
 from pertoken.store.answers import asking
 from pertoken.store.open import Store
+from pertoken.window.figures import mean, per_mtok, rate, total
+from pertoken.window.observed import observed_share
+from pertoken.window.reading import Window
 
 
 def prices_set(store: Store) -> tuple[Price, ...]:
@@ -48,90 +49,91 @@ def prices_beside(store: Store, connection: Connection) -> tuple[Price, ...]:
     return _prices(connection) if store.advice is store.telemetry else prices_set(store)
 
 
-def price_book(store: Store, now_ts: int) -> PriceBook:
-    """All prices people set, and list prices of detected instances for devices without one."""
-    with store.read() as connection:
-        return book_of(prices_beside(store, connection), read.instances(connection), now_ts)
-
-
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     """Everything the fleet screen and the summary show of the last `window_s` seconds.
 
     Raises StoreError if the database cannot be read.
     """
     with store.read() as connection:
-        seen = Seen(connection, prices_beside(store, connection), window_s, now_ts)
+        window = Window(connection, now_ts - window_s, now_ts)
+        prices = book_of(prices_beside(store, connection), window.inventory.devices.values(), now_ts)
+        pieces = window.pieces(prices.changes())
         with asking(connection):
-            seen.ask(connection)
-            return _report(seen, str(store.place))
+            priced = PricedWindow(window, window.totals(pieces), window.recent(), prices)
+            return _report(priced, str(store.place))
 
 
-def _report(seen: Seen, source: str) -> FleetReport:
-    current = tuple(seen.current.values())
-    hosts = tuple(host_line(seen, row) for row in seen.hosts)
+def _report(priced: PricedWindow, source: str) -> FleetReport:
+    there = priced.inventory
+    current = tuple(there.newest.values())
+    hosts = tuple(host_line(priced, row) for row in there.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
-    fresh = seen.reporting
-    heard = [seen.recent_devices.get(each) for each, row in seen.devices.items() if row.host_id in fresh]
-    rates = [rate(seen.recent(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
-    tokens = [served(seen, row.deployment_id) for row in current]
-    counted = [seen.observed(row.deployment_id) for row, each in zip(current, tokens, strict=True) if each.counted]
-    unseen = [bool(seen.totals(row.deployment_id).get("incomplete_n")) for row in current]
-    resolved = {row.engine_id for row in seen.epochs if row.epoch_id in seen.led}
+    fresh = there.reporting
+    heard = [priced.recent.devices.get(each) for each, row in there.devices.items() if row.host_id in fresh]
+    rates = [rate(priced.recent.of(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
+    tokens = [served(priced, row.deployment_id) for row in current]
+    counted = [priced.observed(row.deployment_id) for row, each in zip(current, tokens, strict=True) if each.counted]
+    unseen = [bool(priced.totals.of(row.deployment_id).get("incomplete_n")) for row in current]
+    resolved = {row.engine_id for row in there.epochs if row.epoch_id in there.heads}
     gaps = [
         row
-        for row in seen.gaps
+        for row in priced.recent.gaps
         if row.status != "late" and (row.metric, row.owner_id in resolved) != ("rendezvous", True)
     ]
-    missing = Lines(gaps, _Owners(seen).missing)
-    payers = {each: seen.price(each) for each, row in seen.devices.items() if row.parent_id is None}
-    now = {each: price for each, price in payers.items() if seen.devices[each].host_id in fresh}
-    priced = [nano for each in now if (nano := seen.prices.rate(seen.devices[each], seen.now)) is not None]
-    serving = {device for row in current for device in seen.epoch_devices.get(row.epoch_id, ())}
+    missing = Lines(gaps, _Owners(priced).missing)
+    payers = {each: priced.price(each) for each, row in there.devices.items() if row.parent_id is None}
+    now = {each: price for each, price in payers.items() if there.devices[each].host_id in fresh}
+    rates_now = [
+        nano for each in now if (nano := priced.prices.rate(there.devices[each], priced.window.end)) is not None
+    ]
+    serving = {device for row in current for device in there.epoch_devices.get(row.epoch_id, ())}
     unpriced = [each for each, price in now.items() if price is None]
     return FleetReport(
-        now_ts=seen.now,
-        window_s=seen.window_s,
+        now_ts=priced.window.end,
+        window_s=priced.window.end - priced.window.start,
         source=source,
         hosts=hosts,
-        devices=Lines(tuple(seen.devices.values()), partial(device_line, seen)),
-        deployments=Lines(current, partial(deployment_line, seen, load_market())),
-        bill=seen.money.bill(),
-        nano_usd_per_hour=sum(priced) if priced else None,
-        unpriced_n=sum(seen.devices[each].kind != "cpu" or each in serving for each in unpriced),
-        unpriced_devices=tuple(seen.device_names[each] for each in sorted(seen.money.unpriced_devices)),
+        devices=Lines(tuple(there.devices.values()), partial(device_line, priced)),
+        deployments=Lines(current, partial(deployment_line, priced, load_market())),
+        bill=priced.money.bill(),
+        nano_usd_per_hour=sum(rates_now) if rates_now else None,
+        unpriced_n=sum(there.devices[each].kind != "cpu" or each in serving for each in unpriced),
+        unpriced_devices=tuple(there.device_names[each] for each in sorted(priced.money.unpriced_devices)),
         nano_usd_per_mtok=per_mtok_together(tokens),
         generated_tok_s_now=total(rates),
         power_w=total([mean(row, "power_mw", 1e3) for row in heard]),
         incomplete=any(some and per_mtok_together([each]) for some, each in zip(unseen, tokens, strict=True)),
         missing=missing,
-        events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in seen.events),
-        bill_observed=seen.bill_observed(),
+        events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in priced.recent.events),
+        bill_observed=priced.bill_observed(),
         coverage=observed_share(sum(min(each) for each in counted), sum(ms for _, ms in counted)),
-        estimated=seen.money.estimated,
+        estimated=priced.money.estimated,
         hints=hints(
             hosts,
-            _kinds(seen, payers, serving),
-            [(row.served_model, fault(seen, row.engine_id)) for row in current],
+            _kinds(priced, payers, serving),
+            [(row.served_model, fault(priced, row.engine_id)) for row in current],
             [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)],
-            _lost(seen, payers),
+            _lost(priced, payers),
         ),
     )
 
 
-def _kinds(seen: Seen, payers: Mapping[int, Price | None], serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
+def _kinds(
+    priced: PricedWindow, payers: Mapping[int, Price | None], serving: Collection[int]
+) -> list[tuple[DeviceLine, bool]]:
     """One device of each kind, name and price, and whether such a one serves: what is said of it is said of all."""
     found: dict[tuple[Any, ...], int] = {}
     for device_id, price in payers.items():
-        row = seen.devices[device_id]
+        row = priced.inventory.devices[device_id]
         listed = price.note if price and price.listed else None
         found.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
-    return [(device_line(seen, seen.devices[each]), each in serving) for each in found.values()]
+    return [(device_line(priced, priced.inventory.devices[each]), each in serving) for each in found.values()]
 
 
-def _lost(seen: Seen, payers: Iterable[int]) -> list[tuple[str, tuple[str, ...]]]:
+def _lost(priced: PricedWindow, payers: Iterable[int]) -> list[tuple[str, tuple[str, ...]]]:
     """Selectors of prices in force that named devices when any part of a name matched, with the names of those."""
-    newest = {price.selector: price for price in seen.prices.prices}
-    devices = {seen.devices[each].name: seen.devices[each] for each in payers} if newest else {}
+    newest = {price.selector: price for price in priced.prices.prices}
+    devices = {priced.inventory.devices[each].name: priced.inventory.devices[each] for each in payers} if newest else {}
     found = (
         (selector, tuple(name for name, row in devices.items() if formerly(selector, row)))
         for selector, price in newest.items()
@@ -143,9 +145,11 @@ def _lost(seen: Seen, payers: Iterable[int]) -> list[tuple[str, tuple[str, ...]]
 class _Owners:
     """Names of what cannot be read of."""
 
-    def __init__(self, seen: Seen) -> None:
-        engines = {row.engine_id: row.base_url for row in seen.epochs}
-        self._names = engines | {row.host_id: row.name for row in seen.hosts} | seen.device_names
+    def __init__(self, priced: PricedWindow) -> None:
+        there = priced.inventory
+        self._names = {row.engine_id: row.base_url for row in there.epochs}
+        self._names |= {row.host_id: row.name for row in there.hosts}
+        self._names.update(there.device_names)
 
     def missing(self, row: Any) -> MissingMetric:
         """The line of a metric that is missing."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pertoken.costs.ledger import divide
+from pertoken.costs.priced import book_of
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import prices_beside, prices_set
-from pertoken.costs.seen import book_of
 from pertoken.costs.selectors import accelerators, formerly, identity, rank
 from pertoken.store import read, sums
 from pertoken.store.open import Store, open_advice, open_store, reading

@@ -56,6 +56,24 @@ def answer(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTH
     return found if connection.connection.driver_connection.pgconn.pipeline_status else found[:]  # type: ignore[union-attr]
 
 
+def chunks(
+    connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, rows: int = 10_000
+) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Yield the rows of a statement as plain tuples, so many at a time: memory does not grow with the answer."""
+    text, names, constants = _text(connection.dialect, query)
+    cursor: Any
+    if connection.dialect.name == "sqlite":
+        cursor = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names])
+    else:
+        cursor = connection.connection.cursor()
+        with _explained(connection):
+            cursor.execute(text, {**constants, **values})
+    with _explained(connection):
+        while found := cursor.fetchmany(rows):
+            yield found
+    cursor.close()
+
+
 class Answer(Sequence[Any]):
     """Rows of a server, taken when somebody looks at them."""
 

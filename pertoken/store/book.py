@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
 from pertoken.store import advice as a
-from pertoken.store.answers import Rows
+from pertoken.store.answers import Rows, answer
 from pertoken.store.ids import stable_id
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.place import Place
@@ -38,7 +38,10 @@ class PricesChanged(StoreError):
 
 def prices(connection: Connection) -> Rows:
     """Every price ever set or taken back, oldest first: by when it is in force from, then in the order of setting."""
-    return connection.execute(select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)).all()
+    return answer(connection, _PRICES, named=True)
+
+
+_PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
 
 
 def newest_price(connection: Connection) -> int:

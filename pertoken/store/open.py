@@ -6,11 +6,12 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, ProgrammingError
+from sqlalchemy.pool import NullPool, QueuePool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
 from pertoken.store.place import GROUPS, Place
@@ -29,9 +30,12 @@ _BEGIN = "BEGIN IMMEDIATE"
 UNQUALIFIED: dict[str, Any] = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
-def reading(place: Place, group: str) -> Engine:
-    """An engine that can only read one group. Nothing is opened yet."""
-    return _postgres(place, read_only=True) if place.url else _sqlite(place, group, "ro")
+def reading(place: Place, group: str, *, keep: bool = False) -> Engine:
+    """An engine that can only read one group. Nothing is opened yet.
+
+    `keep` a connection to a SQLite file between transactions, as screens do that refresh; one to a server is kept.
+    """
+    return _postgres(place, read_only=True) if place.url else _sqlite(place, group, "ro", keep=keep)
 
 
 def writing(place: Place, group: str) -> Engine:
@@ -39,7 +43,7 @@ def writing(place: Place, group: str) -> Engine:
     return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc")
 
 
-def _sqlite(place: Place, group: str, mode: str) -> Engine:
+def _sqlite(place: Place, group: str, mode: str, *, keep: bool = False) -> Engine:
     file = place.file(group).resolve()
 
     def connect() -> sqlite3.Connection:
@@ -55,7 +59,11 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
             connection.execute("PRAGMA synchronous=FULL")
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=UNQUALIFIED)
+    kept: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
+    pool = kept if keep else {"poolclass": NullPool}
+    engine = create_engine("sqlite://", creator=connect, execution_options=UNQUALIFIED, **pool)
+    if keep:
+        _keep(engine, file)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -63,6 +71,30 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
             driver(connection).execute("BEGIN" if mode == "ro" else _BEGIN)
 
     return engine
+
+
+def _keep(engine: Engine, file: Path) -> None:
+    """Keep a reader's connection between refreshes, as long as its file is the one at that path.
+
+    Opening one and reading its schema takes as long as all that the hours screen asks.
+    """
+    weakref.finalize(engine, engine.pool.dispose)
+
+    def identity() -> tuple[int, int] | None:
+        try:
+            found = file.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    @event.listens_for(engine, "connect")
+    def connected(_: Any, record: Any) -> None:
+        record.info["file"] = identity()
+
+    @event.listens_for(engine, "checkout")
+    def checked_out(_: Any, record: Any, __: Any) -> None:
+        if record.info.get("file") != identity():
+            raise DisconnectionError(f"{file} is another file now")
 
 
 def _quoted(path: str) -> str:
@@ -207,24 +239,24 @@ class Store:
             yield connection
 
 
-def open_store(place: Place) -> Store:
-    """Open a database for reading.
+def open_store(place: Place, *, keep: bool = False) -> Store:
+    """Open a database for reading; `keep` as in `reading`.
 
     Raises StoreError if there is no telemetry, or it is of another version, or it cannot be read.
     """
     if not place.exists("telemetry"):
         raise StoreError(f"{place}: holds no telemetry.db; start one with `pertoken agent --db {place}`")
-    telemetry = reading(place, "telemetry")
+    telemetry = reading(place, "telemetry", keep=keep)
     with explained(place):
         check_revision(revision(telemetry, "telemetry"), "telemetry", place)
-    return Store(place, telemetry, open_advice(place, telemetry if place.url else None))
+    return Store(place, telemetry, open_advice(place, telemetry if place.url else None, keep=keep))
 
 
-def open_advice(place: Place, engine: Engine | None = None) -> Engine | None:
+def open_advice(place: Place, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:
     """An engine (that one, where it reads a server) reading the advice of a place; None where none was ever written."""
     if not place.exists("advice"):
         return None
-    engine = reading(place, "advice") if engine is None else engine
+    engine = reading(place, "advice", keep=keep) if engine is None else engine
     with explained(place):
         found = revision(engine, "advice")
         if found is None:

@@ -200,24 +200,22 @@ _HAS_MINUTES = (
 )
 
 
-def instances(connection: Connection) -> Rows:
-    """Devices of hosts that are a cloud's instance, as far as list prices ask for them."""
-    return named_tuples(connection, _INSTANCES)
+def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
+    """Return the oldest 1-min bucket of any device in [start, end); None if there is none."""
+    found = answer(connection, _OLDEST_MINUTE, {"start": start, "end": end})
+    return min((ts for (ts,) in found if ts is not None), default=None)
 
 
-_INSTANCES = (
-    select(
-        t.device.c.kind,
-        t.device.c.name,
-        t.device.c.uuid,
-        t.host.c.cloud,
-        t.host.c.instance_type,
-        t.host.c.region,
-        t.host.c.purchase,
+_OLDEST_MINUTE = select(
+    select(func.min(_MINUTES.ts))
+    .where(
+        _MINUTES.device_id == t.device.c.device_id,
+        _MINUTES.ts >= bindparam("start", type_=BigInteger),
+        _MINUTES.ts < bindparam("end", type_=BigInteger),
     )
-    .join(t.host, t.host.c.host_id == t.device.c.host_id)
-    .where(t.host.c.instance_type.is_not(None))
-)
+    .correlate(t.device)
+    .scalar_subquery()
+).select_from(t.device)
 
 
 def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:

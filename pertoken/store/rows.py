@@ -1,8 +1,10 @@
 """Values the agent hands to the store. Field names are the columns they become; None becomes NULL."""
 
+from collections import namedtuple
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Self
 
+from pertoken.metrics import DEVICE_COLUMNS
 from pertoken.provenance import Provenance
 
 
@@ -92,33 +94,33 @@ class EpochRow:
     device_ids: tuple[int, ...]
 
 
-class DeviceSample(NamedTuple):
-    """What one device did since its row before: a tuple, since each device has one in each tick."""
+if TYPE_CHECKING:
 
-    device_id: int
-    ts: int
-    duration_ms: int
-    observed_ms: int
-    util_1e4: int | None = None
-    memory_used_bytes: int | None = None
-    power_mw: int | None = None
-    power_instant_mw: int | None = None
-    power_module_mw: int | None = None
-    power_memory_mw: int | None = None
-    energy_counter_mj: int | None = None
-    energy_integral_mj: int | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    temperature_c: int | None = None
-    throttle_reasons: int | None = None
-    sm_active_1e4: int | None = None
-    sm_occupancy_1e4: int | None = None
-    tensor_active_1e4: int | None = None
-    dram_active_1e4: int | None = None
-    nvlink_rx_mib_s: int | None = None
-    nvlink_tx_mib_s: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
+    class DeviceSample(tuple[int | None, ...]):
+        """What one device did since its row before, by the columns of `device_sample`."""
+
+        device_id: int
+        ts: int
+        duration_ms: int
+        observed_ms: int
+        _fields: tuple[str, ...]
+
+        def __new__(
+            cls, device_id: int, ts: int, duration_ms: int, observed_ms: int, *values: int | None, **named: int | None
+        ) -> Self:
+            """Values by position or name; those left out are None."""
+
+        def __getattr__(self, name: str) -> int | None: ...
+        def _replace(self, **named: int | None) -> Self: ...
+        def _asdict(self) -> dict[str, Any]: ...
+
+else:
+    # A tuple, since each device has one in each tick; its values are those of `metrics.DEVICE`.
+    DeviceSample = namedtuple(
+        "DeviceSample",
+        ("device_id", "ts", "duration_ms", "observed_ms", *DEVICE_COLUMNS),
+        defaults=(None,) * len(DEVICE_COLUMNS),
+    )
 
 
 @dataclass(frozen=True, slots=True)

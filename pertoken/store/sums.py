@@ -26,7 +26,7 @@ from pertoken.store.answers import Rows, answer
 from pertoken.store.rollup import HOUR, MINUTE, busy_sum
 from pertoken.store.segments import Segment, Segments, between, column, scaled
 
-_ROLLUPS = {
+ROLLUPS = {
     "device": t.device_rollup,
     "host": t.host_rollup,
     "deployment": t.deployment_rollup,
@@ -44,40 +44,51 @@ _NEVER_SHOWN = frozenset(
 """Columns of roll-ups of which no screen shows a sum."""
 
 
-_Shape = tuple[tuple[int, bool], ...]
+Shape = tuple[tuple[int, bool], ...]
 """What a statement depends on of each segment: the length of its buckets, and whether it is a part of an hour."""
 
 
-def _shape(segments: Segments) -> _Shape:
+def shape_of(segments: Segments) -> Shape:
+    """Return the shape of segments."""
     return tuple((each.seconds, each.part is not None) for each in segments)
 
 
-def _rows(dialect: str, rollup: str, shape: _Shape, names: Sequence[str]) -> Any:
-    """Columns of the buckets of segments of this shape, which are bound by `_bound`."""
-    return union_all(*_parts(dialect, rollup, shape, names)).subquery()
+def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Any:
+    """Columns of the buckets of segments of this shape, which are bound by `bounds`."""
+    return union_all(*parts(dialect, rollup, shape, names)).subquery()
 
 
-def _parts(dialect: str, rollup: str, shape: _Shape, names: Sequence[str]) -> list[Select[Any]]:
-    parts = []
+def parts(
+    dialect: str, rollup: str, shape: Shape, names: Sequence[str], unknown: Any | None = None
+) -> list[Select[Any]]:
+    """Return a statement for each segment: columns of its buckets, bound by `bounds`, with `unknown` for NULL."""
+    found = []
     for n, (seconds, is_part) in enumerate(shape):
-        table = _ROLLUPS[rollup][seconds]
+        table = ROLLUPS[rollup][seconds]
         inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"))
         columns, keys = [column(table, name) for name in names], table.primary_key.columns.keys()
         if is_part:
             first, last = _bind(f"first{n}"), _bind(f"last{n}")
             columns = [
-                each if name in keys or name.endswith("provenance") else scaled(each, first, last).label(name)
+                each if name in keys or name.endswith("provenance") else scaled(each, first, last)
                 for name, each in zip(names, columns, strict=True)
             ]
-        parts.append(select(*columns).where(inside))
-    return parts
+        if unknown is not None:
+            columns = [
+                func.coalesce(each, unknown) if table.c[name].nullable else each
+                for name, each in zip(names, columns, strict=True)
+            ]
+        labelled = (each.label(name) for name, each in zip(names, columns, strict=True))
+        found.append(select(*labelled).where(inside))
+    return found
 
 
 def _bind(name: str) -> Any:
     return bindparam(name, type_=BigInteger)
 
 
-def _bound(segments: Segments) -> dict[str, int]:
+def bounds(segments: Segments) -> dict[str, int]:
+    """Return the values to which statements of `parts` are bound."""
     return {name: value for n, each in enumerate(segments) for name, value in _bounds(n, each)}
 
 
@@ -90,13 +101,13 @@ def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
 
 
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
-    return answer(connection, _sums(connection.dialect.name, rollup, _shape(segments)), _bound(segments), named=True)
+    return answer(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), named=True)
 
 
 @cache
-def _sums(dialect: str, rollup: str, shape: _Shape) -> Select[Any]:
+def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
     """Sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
-    table = _ROLLUPS[rollup][MINUTE]
+    table = ROLLUPS[rollup][MINUTE]
     keys = [each.name for each in table.primary_key if each.name != "ts"]
     values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
     rows = _rows(dialect, rollup, shape, (*keys, *values)).c
@@ -139,11 +150,11 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
 
 def shared_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
-    return answer(connection, _shared(connection.dialect.name, _shape(segments)), _bound(segments))
+    return answer(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
-def _shared(dialect: str, shape: _Shape) -> Select[Any]:
+def _shared(dialect: str, shape: Shape) -> Select[Any]:
     rows = _rows(dialect, "share", shape, ("device_id", "epoch_id", "held_ns", "busy_ns")).c
     keys = rows.device_id, rows.epoch_id
     return select(*keys, _sum(rows.held_ns), _sum(rows.busy_ns)).group_by(*keys)
@@ -151,68 +162,13 @@ def _shared(dialect: str, shape: _Shape) -> Select[Any]:
 
 def device_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
-    return answer(connection, _durations(connection.dialect.name, _shape(segments)), _bound(segments))
+    return answer(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
-def _durations(dialect: str, shape: _Shape) -> Select[Any]:
+def _durations(dialect: str, shape: Shape) -> Select[Any]:
     rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms")).c
     return select(rows.device_id, _sum(rows.duration_ms), _sum(rows.observed_ms)).group_by(rows.device_id)
-
-
-def served_by_bucket(connection: Connection, segments: Segments) -> Rows:
-    """(epoch_id, ts, whole_ms, prompt_tokens, generated_tokens, observed_ms) of the buckets of segments."""
-    return _buckets(connection, segments, "deployment", _SERVED)
-
-
-def held_by_bucket(connection: Connection, segments: Segments) -> Rows:
-    """(epoch_id, ts, device_id, held_ns) of devices that were shared; what is held whole is in `served_by_bucket`."""
-    return _buckets(connection, segments, "share", _HELD)
-
-
-_SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens", "observed_ms")
-_HELD = ("epoch_id", "ts", "device_id", "held_ns")
-
-
-def _buckets(connection: Connection, segments: Segments, rollup: str, names: tuple[str, ...]) -> Rows:
-    return answer(connection, _columns(connection.dialect.name, rollup, _shape(segments), names), _bound(segments))
-
-
-@cache
-def _columns(dialect: str, rollup: str, shape: _Shape, names: tuple[str, ...]) -> Any:
-    parts = _parts(dialect, rollup, shape, names)
-    return parts[0] if len(parts) == 1 else union_all(*parts)
-
-
-def models(connection: Connection, start: int) -> Rows:
-    """Epochs that served since `start`: (epoch_id, served model, address of its engine, start_ts, end_ts, last_ts and
-    host_id of its deployment)."""
-    return answer(connection, _MODELS, {"start": start})
-
-
-def payers(connection: Connection) -> Rows:
-    """(device_id, kind, name, uuid) of devices. A MIG device is left out: it is paid for with its GPU."""
-    return answer(connection, _PAYERS)
-
-
-_SINCE = t.epoch.c.end_ts.is_(None) | (t.epoch.c.end_ts > bindparam("start", type_=BigInteger))
-_MODELS = (
-    select(
-        t.epoch.c.epoch_id,
-        t.deployment.c.served_model,
-        t.engine.c.base_url,
-        t.epoch.c.start_ts,
-        t.epoch.c.end_ts,
-        t.deployment.c.last_ts,
-        t.deployment.c.host_id,
-    )
-    .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-    .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
-    .where(_SINCE)
-)
-_PAYERS = select(t.device.c.device_id, t.device.c.kind, t.device.c.name, t.device.c.uuid).where(
-    t.device.c.parent_id.is_(None)
-)
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
@@ -238,12 +194,12 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
     """(epoch_id, metric, upper_bounds, `told` count of each bucket) over segments, of all metrics or some."""
-    query = _histograms(connection.dialect.name, _shape(segments), None if metrics is None else tuple(metrics))
-    return answer(connection, query, _bound(segments))
+    query = _histograms(connection.dialect.name, shape_of(segments), None if metrics is None else tuple(metrics))
+    return answer(connection, query, bounds(segments))
 
 
 @cache
-def _histograms(dialect: str, shape: _Shape, metrics: tuple[str, ...] | None) -> Select[Any]:
+def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> Select[Any]:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
     rows = _rows(dialect, "histogram", shape, (*keys, "count")).c
     summed = select(*(rows[key] for key in keys), func.sum(rows["count"]).label("total")).group_by(

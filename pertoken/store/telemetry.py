@@ -13,6 +13,8 @@ really watched (less after the agent was away). Counters are stored as what they
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, SmallInteger, Table, Text
 
+from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
+
 NAMING = {
     "pk": "pk_%(table_name)s",
     "ix": "ix_%(table_name)s_%(column_0_name)s",
@@ -134,26 +136,7 @@ device_sample = _table(
     _key("device_id"),
     _key("ts"),
     *_span(),
-    _int("util_1e4"),
-    _int("memory_used_bytes"),
-    _int("power_mw"),
-    _int("power_instant_mw"),
-    _int("power_module_mw"),  # GPU and CPU together (GH200)
-    _int("power_memory_mw"),
-    _int("energy_counter_mj"),
-    _int("energy_integral_mj"),
-    _int("sm_clock_mhz"),
-    _int("memory_clock_mhz"),
-    _int("temperature_c"),
-    _int("throttle_reasons"),  # NVML's bit mask
-    _int("sm_active_1e4"),
-    _int("sm_occupancy_1e4"),
-    _int("tensor_active_1e4"),
-    _int("dram_active_1e4"),
-    _int("nvlink_rx_mib_s"),
-    _int("nvlink_tx_mib_s"),
-    _int("ecc_corrected"),
-    _int("ecc_uncorrected"),
+    *(_int(name) for name in DEVICE_COLUMNS),
 )
 host_sample = _table(
     "host_sample",
@@ -224,7 +207,7 @@ histogram_sample = _table(
     Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
     _int("count", required=True),
 )
-# What else an engine counts, by its word (`agent.engines.adapter.COUNTED`), `word{reason="..."}` for requests. A row
+# What else an engine counts, by its word (`metrics.ENGINE_COUNTERS`), `word{reason="..."}` for requests. A row
 # only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) tells.
 engine_counter_sample = _table(
     "engine_counter_sample",
@@ -344,25 +327,20 @@ def _sums(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}_sum" for name in names)
 
 
-_DEVICE = (
-    "util_1e4",
-    "memory_used_bytes",
-    "power_mw",
-    "sm_clock_mhz",
-    "temperature_c",
-    "sm_active_1e4",
-    "sm_occupancy_1e4",
-    "tensor_active_1e4",
-    "dram_active_1e4",
-    "nvlink_rx_mib_s",
-    "nvlink_tx_mib_s",
-)
+_DEVICE = tuple(each.stored for each in rolled(RollUp.GAUGE) if each.since is None)
+_LATER = tuple(each for each in DEVICE if each.since is not None)
 device_rollup = _rollup(
     "device",
     ("device_id", "ts"),
     required=("duration_ms", "observed_ms", "samples", "throttled_n"),
     gauges=_DEVICE,
-    nullable=(*_sums(*_DEVICE), "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
+    nullable=(
+        *_sums(*_DEVICE),
+        *("energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
+        # Columns that came later are last.
+        *(f"{each.stored}_{part}" for each in _LATER if each.roll_up is RollUp.GAUGE for part in ("n", "sum")),
+        *(each.stored for each in _LATER if each.roll_up is RollUp.COUNTER),
+    ),
 )
 _HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
 host_rollup = _rollup(

@@ -1,9 +1,9 @@
 """Everything known of one deployment, device or host, in words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from pertoken.costs.engine_counts import EngineCounts
 from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, rolled
 from pertoken.tui.columns import Column, L
 from pertoken.tui.fleet_columns import (
     busy_share,
@@ -31,6 +31,7 @@ from pertoken.tui.words import (
     watts,
 )
 from pertoken.units import format_count, format_duration, format_usd
+from pertoken.window.engine_counts import EngineCounts
 
 WIDE_SPARK_CELLS = 60
 _NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken prices set --help` says how to set one."
@@ -93,19 +94,21 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
 def _counted(counts: EngineCounts, *, busy_is_bound: bool) -> tuple[Fact, ...]:
     """What it counts beside tokens, as far as it does."""
     accepted = counts.spec_acceptance_length
-    asleep = format_duration(counts.asleep_ms / 1000) if counts.asleep_ms else None
     facts = (
         ("requests ended", ", ".join(f"{literal(how)} {format_count(n)}" for how, n in counts.ended)),
-        ("requests failed", format_count(counts.failed) if counts.failed else ""),
         ("preemptions", format_count(counts.preemptions) if counts.preemptions is not None else ""),
         ("prefix cache hits", percent(counts.prefix_hit_rate) if counts.prefix_hit_rate is not None else ""),
         ("drafts accepted", percent(counts.spec_acceptance_rate) if counts.spec_acceptance_rate is not None else ""),
         ("acceptance length", f"{accepted:.2f} tokens per step" if accepted is not None else ""),
         ("MFU while busy", _utilization(counts.mfu, busy_is_bound=busy_is_bound)),
         ("MBU while busy", _utilization(counts.mbu, busy_is_bound=busy_is_bound)),
-        ("asleep", asleep or ""),
+        *((ENGINE_COUNTERS[name].label, _increase(ENGINE_COUNTERS[name], n)) for name, n in counts.counted if n),
     )
     return tuple((name, text) for name, text in facts if text)
+
+
+def _increase(metric: EngineMetric, n: int) -> str:
+    return format_duration(n / 1000) if metric.unit == "ms" else format_count(n)
 
 
 def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
@@ -132,22 +135,9 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
         ),
         Section(
             "What its time went into",
-            _known(
-                ("SMs busy", percent, line.sm_active),
-                ("warps in them, of those they can hold", percent, line.sm_occupancy),
-                ("tensor cores", percent, line.tensor_active),
-                ("memory bandwidth", percent, line.dram_active),
-            ),
+            _measured(line, ratios=True),
         ),
-        Section(
-            "Its links and clocks",
-            _known(
-                ("NVLink received", bytes_per_s, line.nvlink_rx_bytes_s),
-                ("NVLink sent", bytes_per_s, line.nvlink_tx_bytes_s),
-                ("SM clock", megahertz, line.sm_clock_mhz),
-                ("temperature", celsius, line.temperature_c),
-            ),
-        ),
+        Section("Its links and clocks", _measured(line, ratios=False)),
         Section("Its power is", (literal(line.power_source),) if line.power_source else ()),
         Section("Price", _price(line)),
         Section("Not measured", _missing(report, line.device_id)),
@@ -176,6 +166,24 @@ def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fa
     """A line's cells, by the names of their columns."""
     cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
     return tuple((name, text) for name, text in cells if text)
+
+
+_WRITTEN: Mapping[str, Callable[[float], str]] = {
+    "ratio": percent,
+    "bytes/s": bytes_per_s,
+    "MHz": megahertz,
+    "°C": celsius,
+    "W": watts,
+}
+
+
+def _measured(line: DeviceLine, *, ratios: bool) -> tuple[Fact, ...]:
+    """Return the gauges of the metric table that were read of a device: shares of its time, or all others."""
+    return tuple(
+        (each.label, _WRITTEN[each.unit](value) if each.unit in _WRITTEN else f"{number(value)} {each.unit}".rstrip())
+        for each in rolled(RollUp.GAUGE)
+        if (each.unit == "ratio") is ratios and (value := line.values.get(each.stored)) is not None
+    )
 
 
 def _known(*facts: tuple[str, Callable[[float], str], float | None]) -> tuple[Fact, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from pertoken.costs.hourly import ModelHour, ModelHours
+from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.tui.columns import Column
 from pertoken.tui.sheet import Section, Sheet, sheet
 from pertoken.tui.words import literal, observed, sparkline

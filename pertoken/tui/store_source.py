@@ -4,7 +4,8 @@ import time
 
 from pertoken.advisor.book import standing
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.hourly import ModelHours, hourly
+from pertoken.costs.hour import ModelHours
+from pertoken.costs.hourly import hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.store.open import Store, open_store
@@ -37,5 +38,5 @@ class StoreSource:
 
     def _opened(self) -> Store:
         if self._store is None or self._store.advice is None:
-            self._store = open_store(self._place)
+            self._store = open_store(self._place, keep=True)
         return self._store

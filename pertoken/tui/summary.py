@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.hourly import ModelHours
+from pertoken.costs.hour import ModelHours
 from pertoken.costs.lines import FleetReport
 from pertoken.tui.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
 from pertoken.tui.bill import bill_sentence

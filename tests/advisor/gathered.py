@@ -5,7 +5,7 @@ from typing import Any
 
 from pertoken.advisor.advise import advice_of
 from pertoken.advisor.commands import Addresses, DeviceAddress
-from pertoken.advisor.gather import Gathered
+from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.advisor.rules import Loaded
 from pertoken.rule import Rule, rule
@@ -15,12 +15,12 @@ from tests.savings.fleets import context, evidence
 from tests.test_rule import DOC
 
 
-def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -> Gathered:
+def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -> Present:
     """Everything of a fleet, each device held the whole time or never, at $6.88 an hour."""
     devices = {each.device_id: evidence(held=float(held), observed_h=24, power_w=300) for each in fleet.devices}
     known = known or context(fleet, devices=devices)
     homes = {each.deployment_id: host.name for host in fleet.hosts for each in fleet.holders(host)}
-    return Gathered(
+    return Present(
         fleet=fleet,
         context=known,
         hosts={each.host_id: evidence(held=float(held), observed_h=24) for each in fleet.hosts},
@@ -39,7 +39,7 @@ def own(function: Callable[..., Any], rule_id: str = "own-rule") -> Rule:
     return rule(rule_id)(function)
 
 
-def advised(there: Gathered, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
+def advised(there: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
     """Advice of these rules alone."""
     loaded = [Loaded(each.rule_id, "here", (each,)) for each in rules]
     return advice_of(loaded, there, timeout_s)

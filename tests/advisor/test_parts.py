@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.gather import Gathered, gather
+from pertoken.advisor.present import Present, present
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
 from pertoken.catalog.market import load_market
@@ -47,12 +47,12 @@ def recorded(folder: Path, rows: list[Tick]) -> Place:
     return where
 
 
-def estimated(found: Gathered, candidate: Fleet) -> Estimate:
+def estimated(found: Present, candidate: Fleet) -> Estimate:
     return estimate(found.fleet, candidate, found.context)
 
 
 def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_is_priced(tmp_path: Path) -> None:
-    found = gather(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
+    found = present(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
     (now,) = found.fleet.deployments
     whole = next(each for each in found.fleet.devices if each.kind == "gpu")
     assert [part.share for part in whole.partitions] == [0.428571, 0.142857]
@@ -80,7 +80,7 @@ def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, h
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
     line = next(each for each in fleet_report(store, 3600, NOW).devices if each.kind == "gpu")
-    found = gather(store, load_market(), 3600, NOW)
+    found = present(store, load_market(), 3600, NOW)
     device = next(each for each in found.fleet.devices if each.accelerator)
     seen = found.context.devices[device.device_id]
     if hidden:
@@ -100,7 +100,7 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), Cost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
-    found = gather(store, load_market(), 3600, NOW + 120)
+    found = present(store, load_market(), 3600, NOW + 120)
     seen = found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
     assert (seen.held.mean, seen.held.n) == (0, 2)
     assert seen.observed_h.mean < 100 / 3600

@@ -10,7 +10,7 @@ POWERS = st.none() | st.integers(0, 2_000_000)
 
 
 def at(energy_mj: int | None, power_mw: int | None = None, **fields: int | None) -> DeviceReading:
-    return GPU._replace(energy_mj=energy_mj, power_mw=power_mw, **fields)  # type: ignore[arg-type]
+    return GPU._replace(energy_mj=energy_mj, power_mw=power_mw, **fields)
 
 
 def test_counter_and_integral_stand_side_by_side() -> None:

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from sqlalchemy import select
 
-from pertoken.advisor.gather import gather
+from pertoken.advisor.present import present
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.bounds import bounded
 from pertoken.agent.device_rows import device_id_of
@@ -56,7 +56,7 @@ def shown(recorded: Recording) -> tuple[Any, Any]:
     recorded.writer.roll_up()
     store, now = open_store(recorded.where), START_MS // 1000 + 120
     line = next(each for each in fleet_report(store, 3600, now).devices if each.kind == "gpu")
-    found = gather(store, load_market(), 3600, now)
+    found = present(store, load_market(), 3600, now)
     return line, found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
 
 

@@ -18,7 +18,7 @@ def gpu(slot: int = 0, *pids: int, **more: object) -> DeviceReading:
     """A GPU on which these processes run, with 10 GB each."""
     processes = tuple(DeviceProcess(pid, 10**10) for pid in pids)
     values = {"slot": slot, "power_mw": 300_000, "energy_mj": 10**9, "processes": processes, **more}
-    return DeviceReading(f"GPU-{slot}", "gpu", "nvidia", "NVIDIA H100 80GB HBM3", **values)  # type: ignore[arg-type]
+    return DeviceReading(f"GPU-{slot}", "gpu", "nvidia", "NVIDIA H100 80GB HBM3", **values)
 
 
 def probe(*devices: DeviceReading) -> ProbeReading:

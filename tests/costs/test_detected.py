@@ -4,13 +4,15 @@ from pathlib import Path
 
 from pertoken.catalog.market import load_market
 from pertoken.costs.detected import detected_prices
+from pertoken.costs.priced import book_of
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.costs.report import fleet_report, price_book
+from pertoken.costs.report import fleet_report, prices_set
 from pertoken.store import read
 from pertoken.store.open import Store, open_store
 from pertoken.store.rows import DeviceRow, HostRow
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
+from pertoken.window.reading import Window
 from tests.values import host_row, laid, tick
 
 END = 1_790_000_040
@@ -27,8 +29,13 @@ def recorded(folder: Path, *hosts: HostRow) -> Store:
     return open_store(where)
 
 
+def book(store: Store, now_ts: int) -> PriceBook:
+    with store.read() as connection:
+        return book_of(prices_set(store), Window(connection, 0, now_ts).inventory.devices.values(), now_ts)
+
+
 def price(store: Store, device: DeviceRow) -> int | None:
-    found = price_book(store, END).at(Priced(device.kind, device.name, device.uuid), END)
+    found = book(store, END).at(Priced(device.kind, device.name, device.uuid), END)
     return found.nano_usd_per_device_hour if found else None
 
 
@@ -54,7 +61,7 @@ def test_the_screens_say_that_it_is_a_list_price_of_when_and_mark_a_stale_one(tm
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):
-        (found,) = price_book(store, int(now.timestamp())).detected["GPU-1"]
+        (found,) = book(store, int(now.timestamp())).detected["GPU-1"]
         assert found.listed and found.note and "aws p5.48xlarge on-demand in us-east-1, 20" in found.note
         assert ("; stale: listed up to" in found.note) is stale
     report = fleet_report(store, 3600, END)

@@ -12,15 +12,16 @@ from sqlalchemy import text
 
 from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import Money
+from pertoken.costs.priced import PricedWindow, book_of
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report
-from pertoken.costs.seen import Seen
 from pertoken.store.answers import asking
 from pertoken.store.open import Store, open_store, writing
 from pertoken.store.place import Place, place
 from pertoken.store.retention import Ages, purge
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.write import Writer
+from pertoken.window.reading import Window
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import set_price
@@ -62,10 +63,11 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Store]:
 
 def bill(store: Store, prices: list[Price], start: int = START, end: int = END) -> Money:
     with store.read() as connection:
-        seen = Seen(connection, prices, end - start, end)
+        window = Window(connection, start, end)
+        book = book_of(prices, window.inventory.devices.values(), end)
+        pieces = window.pieces(book.changes())
         with asking(connection):
-            seen.ask(connection)
-            return seen.money
+            return PricedWindow(window, window.totals(pieces), window.recent(), book).money
 
 
 prices = st.lists(

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hourly import ModelHour, ModelHours, hourly, model_hours
-from pertoken.costs.money import allocations, stretch
-from pertoken.costs.prices import Price, PriceBook, Priced
-from pertoken.costs.report import fleet_report, price_book
-from pertoken.store import read
+from pertoken.costs.hour import ModelHour, ModelHours
+from pertoken.costs.hourly import hourly, model_hours
+from pertoken.costs.money import allocations
+from pertoken.costs.priced import book_of
+from pertoken.costs.prices import Price, PriceBook
+from pertoken.costs.report import fleet_report, prices_set
 from pertoken.store.open import open_store
 from pertoken.store.segments import segments
 from pertoken.store.write import Writer
+from pertoken.window.reading import Window
+from pertoken.window.totals import stretch
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import host_row, host_sample, set_price, tick
 
@@ -24,14 +27,13 @@ MODEL = LOW_BATCH_70B.model
 
 def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=150, end_ts=END))
-    prices = price_book(store, END)
-    found = model_hours(store, END - 9000, END, prices)
+    found = model_hours(store, END - 9000, END)
     assert {model for model, _ in found} == {MODEL}
     with store.read() as connection:
-        devices = read.devices(connection, END - 9000)
-        priced = {each.device_id: Priced(each.kind, each.name, each.uuid, each.parent_id) for each in devices}
-        devices_of = read.by_epoch(read.epoch_devices(connection, END - 9000))
-        money = allocations([stretch(connection, segments(END - 9000, END))], priced, devices_of, prices)
+        there = Window(connection, END - 9000, END).inventory
+        prices = book_of(prices_set(store), there.devices.values(), END)
+        whole_window = stretch(connection, segments(END - 9000, END), {})
+        money = allocations([whole_window], there.devices, there.own_devices, prices)
     nano = sum(hour.nano_usd or 0 for hour in found.values())
     assert nano == pytest.approx(sum(money.by_epoch.values()), abs=2 * 150)  # at most one for each device and bucket
     assert sum(hour.tokens or 0 for hour in found.values()) == 150 * 60 * (160 + 40)
@@ -46,7 +48,7 @@ def test_what_holds_no_device_here_has_tokens_and_no_dollars(tmp_path: Path) -> 
             connection.execute(f"DELETE FROM {name}")
         connection.commit()
     store = open_store(where)
-    found = model_hours(store, END - 3600, END, price_book(store, END))
+    found = model_hours(store, END - 3600, END)
     assert sum(hour.tokens or 0 for hour in found.values()) == 60 * 60 * (160 + 40)
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
 
@@ -116,13 +118,13 @@ def test_a_deployment_that_stopped_on_a_host_that_reports_is_not_missed(tmp_path
 def test_what_one_deployment_does_not_count_is_left_out_of_the_quotient_with_its_dollars(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=HOUR + 3600)
     seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=HOUR + 3600, host="b")
-    alone = model_hours(open_store(where), HOUR, HOUR + 3600, price_book(open_store(where), END))[MODEL, HOUR]
+    alone = model_hours(open_store(where), HOUR, HOUR + 3600)[MODEL, HOUR]
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         one = "(SELECT min(epoch_id) FROM epoch)"
         connection.execute(f"UPDATE deployment_1h SET prompt_tokens = NULL WHERE epoch_id = {one}")
         connection.commit()
     store = open_store(where)
-    hour = model_hours(store, HOUR, HOUR + 3600, price_book(store, END))[MODEL, HOUR]
+    hour = model_hours(store, HOUR, HOUR + 3600)[MODEL, HOUR]
     assert (hour.nano_usd, hour.tokens, hour.observed) == (alone.nano_usd, 3600 * 200, 0.5)
     assert hour.nano_usd_per_mtok == alone.nano_usd_per_mtok
 
@@ -131,7 +133,7 @@ def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
     set_price(where, "GPU-1", 10**9)
     store = open_store(where)
-    found = model_hours(store, END - 7200, END, price_book(store, END))
+    found = model_hours(store, END - 7200, END)
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
     report = fleet_report(store, 3600, END)
     (line,) = report.deployments

@@ -8,7 +8,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from pertoken.advisor.gather import gather
+from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
@@ -65,7 +65,7 @@ def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: Plac
         seeded = seed(where, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=90, end_ts=end)
         store = open_store(seeded)
         reports.append(replace(fleet_report(store, 3600, end), source=""))
-        gathered = gather(store, load_market(), 3600, end)
+        gathered = present(store, load_market(), 3600, end)
         evidence.append({key: dict(seen.items()) for key, seen in gathered.context.deployments.items()})
     assert reports[0].deployments[0].nano_usd_per_mtok
     # At a server, *now* is the newest minutes that several hosts have shipped: a mean over more of them.

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import event
 
-from pertoken.advisor.gather import gather
+from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
@@ -35,7 +35,7 @@ ASKED: dict[str, Callable[[Store], object]] = {
     "the fleet over an hour": lambda store: fleet_report(store, 3600, END).whole(),
     "the fleet over a week": lambda store: fleet_report(store, 7 * 86_400, END).whole(),
     "dollars by model and hour": lambda store: hourly(store, 24, END),
-    "what rules are given": lambda store: gather(store, load_market(), 86_400, END),
+    "what rules are given": lambda store: present(store, load_market(), 86_400, END),
     "a host's week, and since when there is anything": history,
 }
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select
 from pertoken.provenance import Provenance
 from pertoken.store import read, sums
 from pertoken.store import telemetry as t
+from pertoken.store.buckets import buckets
 from pertoken.store.open import open_store
 from pertoken.store.place import Place
 from pertoken.store.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
@@ -115,7 +116,8 @@ def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: Place) -> None:
     with open_store(where).read() as connection:
         found = summed(connection, Segment(3600, 0, 3600))
         minute = (Segment(60, 0, 3600),)
-        whole, shared = sums.served_by_bucket(connection, minute), sums.held_by_bucket(connection, minute)
+        (whole,) = buckets(connection, "deployment", minute, ("epoch_id", "ts", "whole_ms"))
+        (shared,) = buckets(connection, "share", minute, ("epoch_id", "ts", "device_id", "held_ns"))
     assert found == {(5, 11): (12_500 * SHARE, 10_000 * SHARE), (6, 11): (20_000 * SHARE, 16_000 * SHARE)}
     assert [row[2] for row in whole] == [10_000]
     assert {row[2:] for row in shared} == {(5, 2_500 * SHARE), (6, 10_000 * SHARE)}

@@ -13,10 +13,10 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
-from pertoken.costs.engine_counts import EngineCounts
-from pertoken.costs.hourly import ModelHour, ModelHours
+from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.costs.lines import Bill, DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
 from pertoken.errors import StoreError
+from pertoken.window.engine_counts import EngineCounts
 
 NOW = 1_800_000_000
 USD = 1_000_000_000
@@ -87,7 +87,7 @@ CHAT = DeploymentLine(
     counts=EngineCounts(
         preemptions=7,
         ended=(("stop", 5120), ("length", 902)),
-        failed=3,
+        counted=(("requests_failed", 3),),
         prefix_hit_rate=0.469,
         spec_acceptance_rate=0.61,
         spec_acceptance_length=2.83,
@@ -137,14 +137,16 @@ SILENT = replace(
 )
 MEASURED = replace(
     device(21, "gpu-a", 0, (CHAT.model,)),
-    sm_active=0.62,
-    sm_occupancy=0.18,
-    tensor_active=0.27,
-    dram_active=0.71,
-    nvlink_rx_bytes_s=1.3 * GIB,
-    nvlink_tx_bytes_s=0.9 * GIB,
-    sm_clock_mhz=1980.0,
-    temperature_c=61.0,
+    values={
+        "sm_active_1e4": 0.62,
+        "sm_occupancy_1e4": 0.18,
+        "tensor_active_1e4": 0.27,
+        "dram_active_1e4": 0.71,
+        "nvlink_rx_mib_s": 1.3 * GIB,
+        "nvlink_tx_mib_s": 0.9 * GIB,
+        "sm_clock_mhz": 1980.0,
+        "temperature_c": 61.0,
+    },
     power_source="average, gpu",
 )
 """A GPU whose driver tells everything."""

@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import TypeVar
 
-from pertoken.agent.engines.words import TIME
 from pertoken.agent.page import Labels, Page, PageError
 from pertoken.agent.readings import Gap, HistogramReading
+from pertoken.metrics import ENGINE_TIMES
 
 _M = TypeVar("_M", bound="Metric")
 Ask = Callable[[str], object]
@@ -145,7 +145,7 @@ class Adapter:
     @property
     def no_time(self) -> Gap | None:
         """Why its busy time is unknown, where it counts no time."""
-        if any(metric.word in TIME for metric in self.counters):
+        if any(metric.word in ENGINE_TIMES for metric in self.counters):
             return None
         remedy = self.no_tokens.remedy if self.no_tokens else None
         return Gap("busy", "missing", f"{self.kind} exposes no time that its engine worked", remedy)
@@ -166,7 +166,7 @@ class Adapter:
             try:
                 counts = page.counter(name, metric.unit)
             except PageError:
-                if metric.word not in TIME:
+                if metric.word not in ENGINE_TIMES:
                     raise
                 continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
             for key, copies in series.items():

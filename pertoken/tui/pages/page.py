@@ -8,11 +8,11 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from pertoken.costs.lines import STALE_TICKS
 from pertoken.tui.keys import KEYS
 from pertoken.tui.source import Read, View
 from pertoken.tui.words import ago, literal
 from pertoken.units import format_duration
+from pertoken.window.inventory import STALE_TICKS
 
 LATE_S = 10
 """Seconds without an answer of the database after which the title says so."""

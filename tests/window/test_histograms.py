@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.costs.quantiles import histogram, quantile
+from pertoken.window.histograms import histogram, quantile
 
 
 def test_quantiles_are_linear_within_their_bucket() -> None:

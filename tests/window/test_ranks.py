@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.gather import gather
+from pertoken.advisor.present import present
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
@@ -141,7 +141,7 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     assert (line.busy_is_bound, report.bill.busy_is_bound) == (False, False)  # nor are its followers', as it is known
     assert not [gap for gap in report.missing if gap.metric == "rendezvous"]
     assert {device.held_by for device in report.devices if device.kind == "gpu"} == {("llama",)}
-    gathered = gather(open_store(where), load_market(), 3600, END)
+    gathered = present(open_store(where), load_market(), 3600, END)
     (now,) = gathered.fleet.deployments
     assert (len(now.device_ids), now.n_devices) == (4, 4)
     assert {each.device_id for each in gathered.fleet.devices if each.kind == "gpu"} == set(now.device_ids)

@@ -1,14 +1,14 @@
 """What an engine counts beside tokens, from its samples to a deployment's line and to what a rule reads."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.advisor.gather import gather
+from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
-from pertoken.costs.engine_counts import EngineCounts, mbu, mfu, spec_acceptance_length
 from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
@@ -17,6 +17,7 @@ from pertoken.store.open import open_store
 from pertoken.store.place import Place
 from pertoken.store.rows import Capability, EngineCounterSample
 from pertoken.store.write import Writer
+from pertoken.window.engine_counts import EngineCounts, engine_counts
 from tests.scenario import H100, HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import tick
 
@@ -58,7 +59,11 @@ def test_a_line_tells_what_its_engine_counts(tmp_path: Path) -> None:
     busy_s = 60 * LOW_BATCH_70B.busy
     peak = ACCELERATOR.fp16_flops, ACCELERATOR.memory_bytes_per_s
     counts = line.counts
-    assert (counts.preemptions, counts.failed, counts.ended) == (0, 10, (("stop", 45), ("length", 15)))
+    assert (counts.preemptions, counts.counted, counts.ended) == (
+        0,
+        (("requests_failed", 10),),
+        (("stop", 45), ("length", 15)),
+    )
     shares = counts.prefix_hit_rate, counts.spec_acceptance_rate, counts.spec_acceptance_length
     assert shares == (0.75, 0.5, 2.5)
     assert counts.mfu == pytest.approx(A_MINUTE["gflop_per_gpu"] * 1e9 / peak[0] / busy_s)
@@ -66,7 +71,7 @@ def test_a_line_tells_what_its_engine_counts(tmp_path: Path) -> None:
 
 
 def test_a_rule_reads_it_by_the_minute(tmp_path: Path) -> None:
-    gathered = gather(open_store(counting(tmp_path, A_MINUTE)), load_market(), 3600, END)
+    gathered = present(open_store(counting(tmp_path, A_MINUTE)), load_market(), 3600, END)
     (seen,) = gathered.context.deployments.values()
     assert (seen.prefix_hit_rate.mean, seen.prefix_hit_rate.n) == (0.75, MINUTES)
     assert (seen.spec_acceptance_rate.p50, seen.spec_acceptance_length.p95) == (0.5, 2.5)
@@ -78,31 +83,56 @@ def test_a_rule_reads_it_by_the_minute(tmp_path: Path) -> None:
 def test_what_its_engine_does_not_count_is_unknown_and_says_what_would_tell(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END))
     assert fleet_report(store, 3600, END).deployments[0].counts == EngineCounts(preemptions=0)
-    (seen,) = gather(store, load_market(), 3600, END).context.deployments.values()
+    (seen,) = present(store, load_market(), 3600, END).context.deployments.values()
     with pytest.raises(NotMeasured, match="--enable-mfu-metrics"):
         _ = seen.mfu
     with pytest.raises(NotMeasured, match="speculative"):
         _ = seen.spec_acceptance_length
 
 
+def counted(
+    counts: dict[str, int], busy_ms: int | None = 9, device: str | None = H100, **knobs: object
+) -> EngineCounts:
+    return engine_counts([counts], None, counts, busy_ms, knobs, [device] if device else [], load_market())
+
+
 def test_utilization_is_of_one_gpu_of_each_data_parallel_rank() -> None:
     assert ACCELERATOR is not None
     counts = {"gflop_per_gpu": 10**6, "read_mb_per_gpu": 10**6}
-    one, two = (mfu(counts, 10_000, dp, ACCELERATOR, "bf16") or 0 for dp in (1, 2))
-    assert one == pytest.approx(2 * two)
-    assert mbu(counts, 10_000, 1, ACCELERATOR) == pytest.approx(1e12 / ACCELERATOR.memory_bytes_per_s / 10)
-    fp8 = mfu(counts, 10_000, 1, ACCELERATOR, "fp8")
-    assert fp8 == pytest.approx(one / 2, rel=0.01)  # its 8-bit peak is twice that of 16 bits
-    unknown = ((None, 1, ACCELERATOR, "bf16"), (0, 1, ACCELERATOR, "bf16"), (9, None, ACCELERATOR, "bf16"))
-    assert [mfu(counts, *each) for each in unknown] == [None] * 3
-    assert (mfu(counts, 9, 1, None, "bf16"), mfu(counts, 9, 1, ACCELERATOR, None)) == (None, None)
-    assert mfu({}, 9, 1, ACCELERATOR, "bf16") is None
+    one, two = (counted(counts, 10_000, dp=dp, weight_dtype="bf16") for dp in (1, 2))
+    assert one.mfu is not None and two.mfu is not None
+    assert one.mfu == pytest.approx(2 * two.mfu)
+    assert one.mbu == pytest.approx(1e12 / ACCELERATOR.memory_bytes_per_s / 10)
+    fp8 = counted(counts, 10_000, dp=1, weight_dtype="fp8").mfu
+    assert fp8 == pytest.approx(one.mfu / 2, rel=0.01)  # its 8-bit peak is twice that of 16 bits
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"busy_ms": None, "dp": 1},
+        {"busy_ms": 0, "dp": 1},
+        {},
+        {"device": None, "dp": 1},
+        {"device": "unheard of", "dp": 1},
+    ],
+)
+def test_utilization_is_unknown_without_busy_time_ranks_or_a_known_gpu(more: dict[str, Any]) -> None:
+    counts = {"gflop_per_gpu": 10**6, "read_mb_per_gpu": 10**6}
+    found = counted(counts, **{"weight_dtype": "bf16", **more})
+    assert (found.mfu, found.mbu) == (None, None)
+
+
+def test_utilization_of_flops_needs_the_format_of_the_weights_and_flops() -> None:
+    counts = {"gflop_per_gpu": 10**6, "read_mb_per_gpu": 10**6}
+    assert counted(counts, dp=1).mfu is None and counted(counts, dp=1).mbu is not None
+    assert counted({"prefix_hits": 1}, dp=1, weight_dtype="bf16").mfu is None
 
 
 @given(drafts=st.integers(1, 10**6), per_draft=st.integers(1, 8), accepted=st.floats(0, 1))
 def test_an_acceptance_length_is_between_one_and_a_draft_and_one(drafts: int, per_draft: int, accepted: float) -> None:
     tokens = round(drafts * per_draft * accepted)
-    length = spec_acceptance_length({"spec_drafts": drafts, "spec_accepted_tokens": tokens})
+    length = counted({"spec_drafts": drafts, "spec_accepted_tokens": tokens}).spec_acceptance_length
     assert length is not None and 1 <= length <= per_draft + 1
 
 
@@ -116,6 +146,6 @@ def test_tokens_that_are_counted_late_are_not_missing_but_less_certain(tmp_path:
     report = fleet_report(open_store(where), 3600, END)
     assert report.deployments[0].late == ("generated_tokens",)
     assert not [gap for gap in report.missing if gap.metric == "generated_tokens"]
-    (seen,) = gather(open_store(where), load_market(), 3600, END).context.deployments.values()
+    (seen,) = present(open_store(where), load_market(), 3600, END).context.deployments.values()
     origins = [seen.generated_tok_s.provenance, seen.busy_generated_tok_s.provenance, seen.prompt_tok_s.provenance]
     assert origins == [Provenance.REPORTED, Provenance.REPORTED, Provenance.COUNTER]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.gather import Gathered, gather
+from pertoken.advisor.present import Present, present
 from pertoken.catalog.market import load_market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance
@@ -31,7 +31,7 @@ EPOCH = EpochRow(9, 8, NOW - 3600, None, "1", "{}", (5,))
 GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3", 0)
 
 
-def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | DeviceShare]) -> Gathered:
+def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | DeviceShare]) -> Present:
     """What rules see of an engine on one GPU after minutes with these samples."""
     where = laid(folder)
     with Writer(where) as writer:
@@ -41,7 +41,7 @@ def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | Devi
             known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (EPOCH,), "devices": (GPU,)}
             writer.commit(tick(ts, *at, **known))
         writer.roll_up()
-    return gather(open_store(where), load_market(), 60 * 35, NOW)
+    return present(open_store(where), load_market(), 60 * 35, NOW)
 
 
 def recorded(folder: Path, *minutes: DeploymentSample) -> Evidence:

@@ -3,13 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pertoken.advisor.demand import hour_of_week
-from pertoken.advisor.gather import Gathered, gather
+from pertoken.advisor.present import Present, present
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
 from pertoken.catalog.market import load_market
@@ -22,6 +20,7 @@ from pertoken.state.service import Slo
 from pertoken.store.open import open_store
 from pertoken.store.place import Place
 from pertoken.store.write import Writer
+from pertoken.window.demand import hour_of_week
 from tests.agent.values import CPU, START_MS, engine, gpu, memory, moment, probe
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid
@@ -41,7 +40,7 @@ def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measure
             )
             writer.commit(tick)
         writer.roll_up()
-    found = gather(open_store(where), load_market(), 3600, NOW)
+    found = present(open_store(where), load_market(), 3600, NOW)
     (seen,) = found.context.deployments.values()
     assert seen.sm_occupancy.mean == pytest.approx(0.2)
     assert seen.nvlink_bytes_s.mean == 400 * 2**20
@@ -60,7 +59,7 @@ def test_an_engine_on_cpus_is_told_what_would_count_its_memory_traffic(tmp_path:
             )
             writer.commit(tick)
         writer.roll_up()
-    (seen,) = gather(open_store(where), load_market(), 3600, NOW).context.deployments.values()
+    (seen,) = present(open_store(where), load_market(), 3600, NOW).context.deployments.values()
     with pytest.raises(NotMeasured, match=r"not mounted\. mount -t resctrl"):
         _ = seen.memory_traffic_bytes_s
 
@@ -86,13 +85,13 @@ def serving(folder: Path, *hosts: str, **more: Any) -> Place:
     return where
 
 
-def gathered(where: Place, text: str = "", folder: Path | None = None) -> Gathered:
+def gathered(where: Place, text: str = "", folder: Path | None = None) -> Present:
     settings = Settings()
     if folder is not None:
         file = folder / "pertoken.toml"
         file.write_text(text)
         settings = load(file, {})
-    return gather(open_store(where), load_market(), 3600, END, settings)
+    return present(open_store(where), load_market(), 3600, END, settings)
 
 
 def test_a_placement_is_what_the_host_and_the_catalog_know(tmp_path: Path) -> None:
@@ -176,35 +175,6 @@ def test_evidence_of_a_service_is_the_sum_of_its_deployments_minute_by_minute(tm
     known = [hour for hour, each in enumerate(service.demand.requests_by_hour_of_week) if each is not None]
     assert known == [hour_of_week(END - 3600)]
     assert service.demand.output_len is not None and service.demand.prompt_len is not None
-
-
-def test_the_95th_percentile_is_of_the_sum_not_the_sum_of_percentiles(tmp_path: Path) -> None:
-    from pertoken.advisor import series
-
-    def row(ts: int, tokens: int) -> Any:
-        return SimpleNamespace(ts=ts, duration_ms=60_000, observed_ms=60_000, generated_tokens=tokens)
-
-    # They peak in different minutes, so that their peaks never meet.
-    first = [row(60 * n, 6000 if n % 10 == 0 else 600) for n in range(100)]
-    second = [row(60 * n, 6000 if n % 10 == 5 else 600) for n in range(100)]
-    alone = [series.rate(series.together([each]), "generated_tokens") for each in (first, second)]
-    both = series.rate(series.together([first, second]), "generated_tokens")
-    assert both is not None and [each and each.p95 for each in alone] == [100, 100]
-    assert both.p95 == 110
-
-
-def test_a_minute_in_which_one_replica_was_not_observed_is_left_out_of_the_sum() -> None:
-    from pertoken.advisor import series
-
-    def row(ts: int, observed_ms: int = 60_000) -> Any:
-        return SimpleNamespace(ts=ts, duration_ms=60_000, observed_ms=observed_ms, generated_tokens=600)
-
-    first = [row(60 * n) for n in range(10)]
-    second = [row(60 * n, 0 if n == 3 else 60_000) for n in range(10) if n != 5]
-    late = [row(60 * n) for n in range(8, 10)]
-    minutes = series.together([first, second, late])
-    assert [minute[0].ts // 60 for minute in minutes] == [0, 1, 2, 4, 6, 7, 8, 9]
-    assert [len(minute) for minute in minutes] == [2, 2, 2, 2, 2, 2, 3, 3]
 
 
 def test_a_deployment_that_stopped_is_not_of_the_fleet_but_what_it_served_was_demand(tmp_path: Path) -> None:

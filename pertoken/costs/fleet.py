@@ -1,10 +1,9 @@
-"""The present as a `state.Fleet`: rows of the window completed by the catalog and by settings."""
+"""The present as a `state.Fleet`: what there is by the window, completed by the catalog and by settings."""
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import fields, replace
 from typing import Any
 
 from pertoken.catalog.market import Market
@@ -19,36 +18,7 @@ from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service, Slo
 from pertoken.units import SHARE
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """Rows of what there is now: devices seen in the window, and the present epoch of each deployment that runs."""
-
-    devices: Sequence[Any]
-    epochs: Sequence[Any]
-    epoch_devices: Mapping[int, Sequence[int]]
-    """Device ids of each epoch, those of its worker ranks included."""
-
-    @cached_property
-    def _by_id(self) -> dict[int, Any]:
-        return {row.device_id: row for row in self.devices}
-
-    @cached_property
-    def _parts(self) -> dict[int, list[Any]]:
-        parts: dict[int, list[Any]] = defaultdict(list)
-        for row in self.devices:
-            if row.parent_id is not None:
-                parts[row.parent_id].append(row)
-        return parts
-
-    def held(self, epoch_id: int) -> list[Any]:
-        """Return the rows of an epoch's devices."""
-        return [self._by_id[each] for each in self.epoch_devices.get(epoch_id, ()) if each in self._by_id]
-
-    def partitions(self, device_id: int) -> list[Any]:
-        """Return the rows of the partitions of a device."""
-        return self._parts.get(device_id, [])
+from pertoken.window.inventory import Inventory, device_name
 
 
 def service_name(served_model: str, settings: Settings) -> str:
@@ -56,17 +26,12 @@ def service_name(served_model: str, settings: Settings) -> str:
     return next((each.name for each in settings.services if served_model in each.models), served_model)
 
 
-def device_name(row: Any) -> str:
-    """Return what people call a device: its name and slot."""
-    return f"{row.name} #{row.slot}" if row.slot is not None else str(row.name)
-
-
 def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, settings: Settings, now_ts: int) -> Fleet:
     """Return the fleet that these rows and settings describe; `demands` are by service name."""
-    devices = [row for row in there.devices if row.parent_id is None]
+    devices = [row for row in there.devices.values() if row.parent_id is None]
     hosts = _hosts(devices, market, settings)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
-    for row in there.epochs:
+    for row in there.running.values():
         deployment = _deployment(row, there, hosts, market, settings)
         deployments[deployment.serves[0][0]].append(deployment)
     said = {each.name: each for each in settings.services}
@@ -76,7 +41,7 @@ def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, setti
             for name in sorted(deployments)
         ),
         hosts=tuple(hosts.values()),
-        devices=tuple(_device(row, there.partitions(row.device_id), market) for row in devices),
+        devices=tuple(_device(row, there.partitions.get(row.device_id, ()), market) for row in devices),
         commitments=tuple(
             Commitment(
                 each.provider,

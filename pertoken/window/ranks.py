@@ -19,10 +19,10 @@ FOLLOWING = "rendezvous://"
 def heads(epochs: Iterable[Any]) -> Mapping[int, int]:
     """Epoch of ranks that follow -> the deployment that leads them, for all of `read.epochs` that can be joined."""
     rows = list(epochs)
-    leading = [(row, address) for row in rows if not _follows(row) and (address := _meeting(row)) is not None]
+    leading = [(row, address) for row in rows if not follows(row) and (address := _meeting(row)) is not None]
     found: dict[int, int] = {}
     for row in rows:
-        address = _meeting(row) if _follows(row) else None
+        address = _meeting(row) if follows(row) else None
         if address is None:
             continue
         led_by = {
@@ -93,7 +93,8 @@ def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], B
     return round(share.held_ns * head.part), head.provenance
 
 
-def _follows(row: Any) -> bool:
+def follows(row: Any) -> bool:
+    """Whether an epoch is of worker ranks, whose head rank another host has."""
     return str(row.base_url).startswith(FOLLOWING)
 
 

@@ -1,0 +1,95 @@
+"""What an advice run looks at: the fleet as it is, what was measured on each part of it, and what it costs."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pertoken.advisor.commands import Addresses, DeviceAddress
+from pertoken.catalog.market import Market
+from pertoken.config import Settings
+from pertoken.costs.fleet import fleet, service_name
+from pertoken.costs.priced import book_of
+from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.report import prices_beside
+from pertoken.evidence import Evidence
+from pertoken.savings.context import Context, EnergyPrice
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Slo
+from pertoken.store.open import Store
+from pertoken.units import NANO_USD, SHARE
+from pertoken.window.inventory import Inventory
+from pertoken.window.reading import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Everything one advice run looks at."""
+
+    fleet: Fleet
+    context: Context
+    hosts: Mapping[int, Evidence]
+    """By host id: of its accelerators together."""
+    names: Mapping[int, str]
+    """Devices, hosts and deployments as people call them, by id."""
+    addresses: Addresses
+
+
+def present(store: Store, market: Market, window_s: int, now_ts: int, settings: Settings | None = None) -> Present:
+    """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
+
+    Raises StoreError if the database cannot be read.
+    """
+    settings = settings or Settings()
+    with store.read() as connection:
+        window = Window(connection, now_ts - window_s, now_ts)
+        there = window.inventory
+        prices = book_of(prices_beside(store, connection), there.devices.values(), now_ts)
+        seen = window.evidence(market)
+    epochs: dict[str, list[Any]] = defaultdict(list)
+    for row in there.served:
+        epochs[service_name(row.served_model, settings)].append(row)
+    demands = {name: seen.demand_of(rows) for name, rows in epochs.items()}
+    now = fleet(there, demands, market, settings, now_ts)
+    alone = {each.deployment_id: seen.of_deployments([each.deployment_id]) for each in now.deployments}
+    together = {
+        each.name: alone[each.deployments[0].deployment_id]
+        if len(each.deployments) == 1
+        else seen.of_deployments([replica.deployment_id for replica in each.deployments])
+        for each in now.services
+    }
+    context = Context(
+        market=market,
+        now_ts=now_ts,
+        deployments=alone,
+        services=together,
+        devices={device_id: seen.of_devices((device_id,)) for device_id in there.devices},
+        nano_usd_per_hour={each: _nano_usd_per_hour(each, there, prices) for each in there.devices},
+        slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
+        energy=None
+        if settings.energy_usd_per_kwh is None
+        else EnergyPrice(round(settings.energy_usd_per_kwh * NANO_USD), settings.energy_pue),
+    )
+    return Present(
+        fleet=now,
+        context=context,
+        hosts={host.host_id: seen.of_devices(host.device_ids) for host in now.hosts},
+        names={
+            **there.device_names,
+            **{host.host_id: host.name for host in now.hosts},
+            **{each.deployment_id: each.name for each in now.deployments},
+        },
+        addresses=Addresses(
+            {row.deployment_id: row.host_name for row in there.running.values()},
+            {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in there.devices.items()},
+        ),
+    )
+
+
+def _nano_usd_per_hour(device_id: int, there: Inventory, prices: PriceBook) -> int | None:
+    """Return the price of a device now; of a partition its share of that device's price."""
+    row = there.devices[device_id]
+    payer = row if row.parent_id is None else there.devices.get(row.parent_id)
+    per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), there.now_ts) if payer else None
+    share_1e6 = SHARE if row.parent_id is None else row.part_1e6
+    return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE

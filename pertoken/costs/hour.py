@@ -1,0 +1,78 @@
+"""One model in one hour, and over many: dollars, tokens and how much of it was observed."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pertoken.costs.ledger import divide
+from pertoken.units import MTOK
+from pertoken.window.observed import observed_share
+
+Key = tuple[str, int]
+"""A served model and the start of an hour."""
+
+
+class ModelHour(NamedTuple):
+    """One model in one hour. Tokens are prompt (cached included) and generated, as far as they were observed."""
+
+    nano_usd: int | None
+    """None if a device it held has no price."""
+    tokens: int | None
+    """None if no deployment's tokens are known."""
+    observed_ms: int = 0
+    """Time in which its deployments were read and their tokens are known."""
+    expected_ms: int = 0
+    """Time in which its deployments should have been read, since they were first known."""
+    uncounted_nano_usd: int = 0
+    """Dollars, among the others, of deployments whose tokens are not known."""
+    estimated: bool = False
+    """Whether dollars of the hour were divided by time, as its minutes were deleted."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether anything is known of it."""
+        return self.nano_usd is not None or self.tokens is not None or self.observed_ms > 0
+
+    @property
+    def observed(self) -> float | None:
+        """Share of the hour that was observed; None if nothing was to be observed."""
+        return observed_share(self.observed_ms, self.expected_ms)
+
+    @property
+    def nano_usd_per_mtok(self) -> int | None:
+        """Nano-USD for a million tokens; None if not known, or none was served.
+
+        A deployment whose tokens are not known is left out with its dollars.
+        """
+        if self.nano_usd is None or not self.tokens:
+            return None
+        return divide((self.nano_usd - self.uncounted_nano_usd) * MTOK, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHours:
+    """One model over whole hours of the clock, the last of which is under way."""
+
+    model: str
+    start_ts: int
+    hours: tuple[ModelHour | None, ...]
+    """Oldest first; None: it was not known."""
+
+    @property
+    def together(self) -> ModelHour:
+        """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
+        hours = [each for each in self.hours if each is not None]
+        known = [each for each in hours if each.nano_usd is not None and each.tokens is not None]
+        return ModelHour(
+            sum(each.nano_usd or 0 for each in known) if known else None,
+            sum(each.tokens or 0 for each in known) if known else None,
+            sum(each.observed_ms for each in hours),
+            sum(each.expected_ms for each in hours),
+            sum(each.uncounted_nano_usd for each in known),
+            any(each.estimated for each in known),
+        )
+
+    @property
+    def tokens(self) -> int | None:
+        """Of all hours of which they are known, whether those have a price or not."""
+        known = [each.tokens for each in self.hours if each and each.tokens is not None]
+        return sum(known) if known else None

@@ -1,0 +1,379 @@
+"""Every metric, defined once: its name, label, unit, how it is stored and rolled up, and what rules read of it.
+
+- `ENGINE_COUNTERS`, `ENGINE_TIMES`, `ENGINE_GAUGES`, `HISTOGRAMS`: what adapters map the engines' own names onto.
+  A new counter is a row of `ENGINE_COUNTERS` and a `Counter` in the adapter of an engine that exposes it.
+- `DEVICE`: what probes read of a device. A new one is a row, a probe that reads it, and a migration that adds its
+  columns. It then reaches samples, roll-ups, evidence, screens and documents by this table.
+- `SERIES`: what rules read as `seen.NAME`. Those of devices come from `DEVICE`; derived ones have a formula.
+
+Nothing here is imported by a migration: revisions are frozen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pertoken.units import RATIO
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMetric:
+    """A value that engines expose, in our words."""
+
+    name: str
+    label: str
+    unit: str
+    meaning: str
+    shown: bool = True
+    """Whether a screen shows it as it is, and not only what is derived from it."""
+
+
+def _table(*rows: EngineMetric) -> Mapping[str, EngineMetric]:
+    return {row.name: row for row in rows}
+
+
+ENGINE_TOKENS = _table(
+    EngineMetric("prompt_tokens", "prompt tokens", "tokens", "tokens of the prompts, cached ones included"),
+    EngineMetric("cached_tokens", "cached tokens", "tokens", "prompt tokens taken from the prefix cache"),
+    EngineMetric(
+        "computed_tokens", "computed tokens", "tokens", "prompt tokens that were computed: prompt minus cached"
+    ),
+    EngineMetric("generated_tokens", "generated tokens", "tokens", "tokens generated"),
+    EngineMetric(
+        "requests_finished", "requests ended", "requests", "requests that ended, as far as the engine counts them"
+    ),
+    EngineMetric(
+        "preemptions", "preemptions", "requests", "requests put back to the queue because the KV cache was full"
+    ),
+)
+"""Counters that are columns of `deployment_sample`."""
+ENGINE_COUNTERS = _table(
+    EngineMetric("requests_failed", "requests failed", "requests", "requests refused, aborted or failed"),
+    EngineMetric(
+        "prefix_queries", "prefix cache lookups", "tokens", "tokens looked up in the prefix cache", shown=False
+    ),
+    EngineMetric("prefix_hits", "prefix cache hits", "tokens", "tokens found in the prefix cache", shown=False),
+    EngineMetric("spec_drafts", "drafts", "drafts", "speculative drafts made", shown=False),
+    EngineMetric("spec_draft_tokens", "drafted tokens", "tokens", "tokens in speculative drafts", shown=False),
+    EngineMetric("spec_accepted_tokens", "accepted tokens", "tokens", "drafted tokens that were accepted", shown=False),
+    EngineMetric(
+        "gflop_per_gpu", "FLOPs of a GPU", "10^9 FLOP", "as the engine estimates, over data-parallel ranks", shown=False
+    ),
+    EngineMetric(
+        "read_mb_per_gpu", "bytes read by a GPU", "10^6 bytes", "from its memory, as the engine estimates", shown=False
+    ),
+    EngineMetric(
+        "write_mb_per_gpu",
+        "bytes written by a GPU",
+        "10^6 bytes",
+        "to its memory, as the engine estimates",
+        shown=False,
+    ),
+    EngineMetric("asleep_ms", "asleep", "ms", "time during which the engine slept, its weights not ready"),
+)
+"""Counters that are rows of `engine_counter_sample`, beside `NAME{reason="..."}` of requests."""
+ENGINE_TIMES = _table(
+    EngineMetric("engine_ms", "engine time", "ms", "time in which the engine computed"),
+    EngineMetric("prefill_ms", "prefill time", "ms", "time of requests in prefill; requests that run together overlap"),
+    EngineMetric("decode_ms", "decode time", "ms", "time of requests in decode; requests that run together overlap"),
+    EngineMetric(
+        "steps",
+        "steps",
+        "steps",
+        "steps of the engine; each gives every running request a token, or more when drafting",
+    ),
+)
+"""Counters from which busy time is computed (`agent.busy`). They are not stored as samples."""
+ENGINE_GAUGES = _table(
+    EngineMetric("running", "requests running", "requests", "requests in the running batch"),
+    EngineMetric("waiting", "requests waiting", "requests", "requests in the queue"),
+    EngineMetric("kv_use", "KV cache in use", "ratio", "share of the KV cache in use"),
+    EngineMetric("awake", "awake", "ratio", "1, or 0 while the engine sleeps"),
+    EngineMetric("requests_per_step", "requests per step", "requests", "mean of all steps since the engine started"),
+)
+HISTOGRAMS = _table(
+    EngineMetric("ttft_s", "TTFT", "s", "time to first token"),
+    EngineMetric("tpot_s", "TPOT", "s", "time per output token after the first"),
+    EngineMetric("e2e_s", "request latency", "s", "request latency from arrival to last token"),
+    EngineMetric("prompt_len", "prompt length", "tokens", "prompt length per finished request"),
+    EngineMetric("generated_len", "output length", "tokens", "generated length per finished request"),
+)
+
+
+ENGINE = (ENGINE_TOKENS, ENGINE_COUNTERS, ENGINE_TIMES, ENGINE_GAUGES, HISTOGRAMS)
+"""All that adapters map onto."""
+
+
+class RollUp(Enum):
+    """What roll-ups keep of the values of ticks."""
+
+    GAUGE = "sum and number of samples"
+    COUNTER = "sum of what a counter rose by"
+    NOTHING = "nothing: the value is kept as long as ticks are"
+
+
+@dataclass(frozen=True, slots=True)
+class Plausible:
+    """The range in which a value is believed, both ends included, in the unit of the reading; outside it is unknown."""
+
+    low: int
+    high: int
+    unit: str
+    source: str
+    """Why these limits."""
+    limited_by: str | None = None
+    """Another value of the same reading that this one cannot exceed..."""
+    times: int = 1
+    """...this many times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMetric:
+    """A value of a device: what a probe reads, how it is stored, what becomes of it."""
+
+    stored: str
+    """Column of `device_sample`, which names the scale of the stored integer."""
+    label: str
+    unit: str
+    """In which people and rules see it."""
+    per_unit: float = 1
+    """Stored value of one unit."""
+    plausible: Plausible
+    roll_up: RollUp = RollUp.GAUGE
+    read: str | None = None
+    """Name of the value in a reading where it is not `stored`: of a counter, the absolute count."""
+    series: str | None = None
+    """Evidence series that it is, without scale."""
+    meaning: str = ""
+    """Of that series."""
+    summed: bool = False
+    """Whether the values of several devices add up; else their mean is taken."""
+    remedy: str = ""
+    """How to have it measured where it is missing."""
+    since: str | None = None
+    """Revision of the telemetry schema that added its columns, which come last then; None: the first one."""
+
+    @property
+    def reading(self) -> str:
+        """Name of the value in a reading."""
+        return self.read or self.stored
+
+
+MAX_MEMORY_BYTES = 2**50
+MEMORY_SOURCE = "1 PiB: sixteen times the largest host; an hour of such values at 1 s still adds up in 64 bits"
+MAX_POWER_MW = 10_000_000
+"""10 kW: four times the largest module that is sold (GB200: 2.7 kW)."""
+POWER_LIMITS = 3
+"""Times the power limit that a power, or energy over its time, is believed at most: spikes reach about twice."""
+POWER_SOURCE = "10 kW: four times the largest module that is sold (GB200: 2.7 kW)"
+_POWER = Plausible(0, MAX_POWER_MW, "mW", POWER_SOURCE, "power_limit_mw", POWER_LIMITS)
+_HUNDREDTHS = "hundredths of a percent"
+_OF_TIME = Plausible(0, RATIO, _HUNDREDTHS, "a share of time is between 0 and 100 %")
+_OF_COUNTERS = Plausible(0, 10_100, _HUNDREDTHS, "101 %: two hardware counters that are not read at one instant")
+_LINK = Plausible(0, 10**7, "MiB/s", "about 10 TB/s: ten times NVLink 5 in one direction")
+_CLOCK = "three times the fastest that is sold"
+_REASONS = "NVML defines 9 bits (nvml.h 12.9); 16 leave room for more"
+_ERRORS = Plausible(0, 10**9, "errors", "a billion: no memory with so many errors serves")
+_READABLE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
+_ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
+
+
+def _activity(stored: str, label: str, series: str, meaning: str) -> DeviceMetric:
+    return DeviceMetric(
+        stored=stored,
+        label=label,
+        unit="ratio",
+        per_unit=1e4,
+        plausible=_OF_COUNTERS,
+        series=series,
+        meaning=meaning,
+        remedy=_ACTIVITY,
+    )
+
+
+def _of_ticks(stored: str, label: str, unit: str, per_unit: float, plausible: Plausible) -> DeviceMetric:
+    return DeviceMetric(
+        stored=stored, label=label, unit=unit, per_unit=per_unit, plausible=plausible, roll_up=RollUp.NOTHING
+    )
+
+
+DEVICE = (
+    DeviceMetric(
+        stored="util_1e4",
+        label="utilization",
+        unit="ratio",
+        per_unit=1e4,
+        plausible=_OF_TIME,
+        series="device_util",
+        meaning="time the driver saw a kernel running (not how full it was)",
+        remedy=_READABLE,
+    ),
+    DeviceMetric(
+        stored="memory_used_bytes",
+        label="memory",
+        unit="bytes",
+        plausible=Plausible(0, MAX_MEMORY_BYTES, "bytes", MEMORY_SOURCE, "memory_bytes"),
+        series="device_memory",
+        meaning="device memory in use, all devices together",
+        summed=True,
+        remedy=_READABLE,
+    ),
+    DeviceMetric(
+        stored="power_mw",
+        label="power",
+        unit="W",
+        per_unit=1e3,
+        plausible=_POWER,
+        series="power_w",
+        meaning="power drawn by the devices together",
+        summed=True,
+        remedy=_READABLE,
+    ),
+    _of_ticks("power_instant_mw", "instant power", "W", 1e3, _POWER),
+    _of_ticks("power_module_mw", "module power", "W", 1e3, Plausible(0, MAX_POWER_MW, "mW", POWER_SOURCE)),
+    _of_ticks("power_memory_mw", "memory power", "W", 1e3, _POWER),
+    DeviceMetric(
+        stored="energy_counter_mj",
+        read="energy_mj",
+        label="energy",
+        unit="J",
+        per_unit=1e3,
+        plausible=Plausible(0, 2**53, "mJ", "28 years at 10 kW"),
+        roll_up=RollUp.COUNTER,
+    ),
+    DeviceMetric(
+        stored="sm_clock_mhz",
+        label="SM clock",
+        unit="MHz",
+        plausible=Plausible(0, 10_000, "MHz", _CLOCK),
+    ),
+    _of_ticks("memory_clock_mhz", "memory clock", "MHz", 1, Plausible(0, 50_000, "MHz", _CLOCK)),
+    DeviceMetric(
+        stored="temperature_c",
+        label="temperature",
+        unit="°C",
+        plausible=Plausible(0, 150, "°C", "silicon is shut down below 130 °C"),
+    ),
+    _of_ticks("throttle_reasons", "throttle reasons", "", 1, Plausible(0, 2**16 - 1, "", _REASONS)),
+    _activity("sm_active_1e4", "SM active", "sm_active", "SMs that were busy, of all the devices' SMs"),
+    _activity("sm_occupancy_1e4", "SM occupancy", "sm_occupancy", "warps active in the SMs, of those they could hold"),
+    _activity("tensor_active_1e4", "tensor active", "tensor_active", "time the tensor cores were computing"),
+    _activity("dram_active_1e4", "memory bandwidth", "dram_active", "memory bandwidth used, of what there is"),
+    DeviceMetric(stored="nvlink_rx_mib_s", label="NVLink received", unit="bytes/s", per_unit=2**-20, plausible=_LINK),
+    DeviceMetric(stored="nvlink_tx_mib_s", label="NVLink sent", unit="bytes/s", per_unit=2**-20, plausible=_LINK),
+    DeviceMetric(
+        stored="ecc_corrected",
+        label="corrected memory errors",
+        unit="errors",
+        plausible=_ERRORS,
+        roll_up=RollUp.COUNTER,
+    ),
+    DeviceMetric(
+        stored="ecc_uncorrected",
+        label="uncorrected memory errors",
+        unit="errors",
+        plausible=_ERRORS,
+        roll_up=RollUp.COUNTER,
+    ),
+)
+"""In the order of their columns. Beside what an energy counter rose by stands the energy by power, its check."""
+
+DEVICE_COLUMNS = tuple(
+    name
+    for each in DEVICE
+    for name in (each.stored, *(("energy_integral_mj",) if each.stored == "energy_counter_mj" else ()))
+)
+"""Columns of `device_sample` that hold what was read of a device."""
+
+
+def rolled(roll_up: RollUp) -> tuple[DeviceMetric, ...]:
+    """Return the device metrics of which roll-ups keep this."""
+    return tuple(each for each in DEVICE if each.roll_up is roll_up)
+
+
+def label_of(name: str) -> str:
+    """Return what people call a stored metric: of a device or an engine, else the name in words."""
+    return _LABELS.get(name) or name.replace("_", " ")
+
+
+_LABELS = {each.reading: each.label for each in DEVICE} | {
+    name: each.label for table in ENGINE for name, each in table.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """A figure that is derived from counters of an engine: the sum of some, over another or over its busy time."""
+
+    above: tuple[str, ...]
+    below: str | None = None
+    """None: the seconds in which the engine was busy."""
+    plus: float = 0
+    """Added to the quotient."""
+
+
+PREFIX_HIT_RATE = Quotient(("prefix_hits",), "prefix_queries")
+SPEC_ACCEPTANCE_RATE = Quotient(("spec_accepted_tokens",), "spec_draft_tokens")
+SPEC_ACCEPTANCE_LENGTH = Quotient(("spec_accepted_tokens",), "spec_drafts", plus=1)
+"""1 + accepted tokens / drafts, as vLLM and TensorRT-LLM define it: what one target step yields."""
+GFLOP_PER_BUSY_S = Quotient(("gflop_per_gpu",))
+MB_PER_BUSY_S = Quotient(("read_mb_per_gpu", "write_mb_per_gpu"))
+QUOTIENTS: Mapping[str, Quotient] = {
+    "prefix_hit_rate": PREFIX_HIT_RATE,
+    "spec_acceptance_rate": SPEC_ACCEPTANCE_RATE,
+    "spec_acceptance_length": SPEC_ACCEPTANCE_LENGTH,
+}
+"""Evidence series that are such a quotient and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSpec:
+    """What a series means, its unit, and how to have it measured where it is missing."""
+
+    unit: str
+    meaning: str
+    remedy: str
+
+
+_TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` says how"
+_GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` says how"
+_LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
+_PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
+_DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
+_ESTIMATES = "needs vLLM or SGLang with --enable-mfu-metrics, on GPUs the catalog knows"
+SERIES: Mapping[str, SeriesSpec] = {
+    "prompt_tok_s": SeriesSpec("tokens/s", "prompt tokens submitted, cached included", _TOKENS),
+    "computed_tok_s": SeriesSpec("tokens/s", "prompt tokens computed (not served from a cache)", _TOKENS),
+    "generated_tok_s": SeriesSpec("tokens/s", "tokens generated", _TOKENS),
+    "busy_generated_tok_s": SeriesSpec("tokens/s", "tokens generated per second of busy time", _TOKENS),
+    "cached_share": SeriesSpec("ratio", "prompt tokens found in the prefix cache", _TOKENS),
+    "requests_s": SeriesSpec("requests/s", "requests that ended", "needs an engine that counts requests"),
+    "busy": SeriesSpec("ratio", "time in which the engine worked", _TOKENS),
+    "running": SeriesSpec("requests", "requests running while busy", _GAUGES),
+    "waiting": SeriesSpec("requests", "requests queued", _GAUGES),
+    "kv_use": SeriesSpec(
+        "ratio", "KV cache in use while busy", "needs an engine that reports it; llama.cpp and TGI do not"
+    ),
+    "preemptions": SeriesSpec("1/h", "requests preempted for lack of KV cache", "needs vLLM or SGLang"),
+    "prefix_hit_rate": SeriesSpec("ratio", "tokens looked up in the prefix cache that were found there", _PREFIX),
+    "spec_acceptance_rate": SeriesSpec("ratio", "drafted tokens that were accepted", _DRAFTS),
+    "spec_acceptance_length": SeriesSpec(
+        "tokens", "tokens per speculative step, the one certain one included", _DRAFTS
+    ),
+    "mfu": SeriesSpec("ratio", "FLOPs the engine counts, of its GPUs' dense peak while busy", _ESTIMATES),
+    "mbu": SeriesSpec("ratio", "bytes it reads and writes, of its GPUs' peak bandwidth while busy", _ESTIMATES),
+    **{
+        name: SeriesSpec(HISTOGRAMS[name].unit, HISTOGRAMS[name].meaning, _LATENCY)
+        for name in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s")
+    },
+    **{each.series: SeriesSpec(each.unit, each.meaning, each.remedy) for each in DEVICE if each.series},
+    "nvlink_bytes_s": SeriesSpec("bytes/s", "received and sent over NVLink, mean of the devices", _ACTIVITY),
+    "memory_traffic_bytes_s": SeriesSpec(
+        "bytes/s",
+        "read from and written to memory by all CPUs of the host",
+        "needs a CPU with such a counter (cqm_mbm_total): mount -t resctrl resctrl /sys/fs/resctrl",
+    ),
+    "held": SeriesSpec("ratio", "share of observed time some process held the device", _READABLE),
+    "observed_h": SeriesSpec("h", "hours of the window that were really observed", "let the agent run"),
+}
+"""Every series a rule may read, by name."""

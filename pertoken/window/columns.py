@@ -1,0 +1,87 @@
+"""Roll-up rows as columns of integers: a fleet's month is read in seconds, and takes eight bytes a value."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pertoken.store.buckets import NULL
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Rows by owner and time. The first two columns are the owner's id and the start of the bucket.
+
+    A value that is not known is `NULL` among integers, NaN among floats.
+    """
+
+    at: Mapping[str, int]
+    """Position of each column."""
+    values: Ints
+    """(rows, columns)."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def ints(self, name: str) -> Ints:
+        """Return a column as stored."""
+        column: Ints = self.values[:, self.at[name]]
+        return column
+
+    def floats(self, name: str) -> Floats:
+        """Return a column with NaN where it is not known."""
+        column = self.ints(name)
+        return np.where(column == NULL, np.nan, column.astype(np.float64))
+
+    def where(self, mask: Mask | Ints | slice) -> "Columns":
+        """Return some of the rows: those of a mask, or in the order of indices."""
+        return Columns(self.at, self.values[mask])
+
+    def with_column(self, name: str, values: Ints) -> "Columns":
+        """Return the rows with other values in one column."""
+        changed = self.values.copy()
+        changed[:, self.at[name]] = values
+        return Columns(self.at, changed)
+
+
+def columns(names: Sequence[str], chunks: Iterable[Sequence[Sequence[int]]]) -> Columns:
+    """Make columns of chunks of rows, ordered by the first two columns."""
+    width = len(names)
+    parts = [np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width) for rows in chunks]
+    values = np.concatenate(parts).reshape(-1, width) if parts else np.empty((0, width), np.int64)
+    if width > 1 and len(values) > 1:
+        order = np.lexsort((values[:, 1], values[:, 0]))
+        if not np.array_equal(order, np.arange(len(order))):
+            values = values[order]
+    return Columns({name: n for n, name in enumerate(names)}, values)
+
+
+def by_owner(rows: Columns) -> dict[int, Columns]:
+    """Return the rows of each owner; they share the memory of `rows`."""
+    return {owner: rows.where(span) for owner, span in _spans(rows.values[:, 0])}
+
+
+def together(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of several owners by time."""
+    if len(parts) == 1:
+        return parts[0]
+    values = np.concatenate([each.values for each in parts])
+    return Columns(parts[0].at, values[np.argsort(values[:, 1], kind="stable")])
+
+
+def starts(values: Ints) -> Ints:
+    """Return where a run of equal values begins."""
+    begins: Ints = np.flatnonzero(np.concatenate((values[:1] == values[:1], values[1:] != values[:-1])))
+    return begins
+
+
+def _spans(owners: Ints) -> Iterator[tuple[int, slice]]:
+    edges = [*starts(owners).tolist(), len(owners)]
+    for start, end in pairwise(edges):
+        yield int(owners[start]), slice(start, end)

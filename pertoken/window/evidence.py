@@ -1,0 +1,197 @@
+"""What rules read of deployments, services, devices and hosts: series with their provenance, made of a window."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pertoken.catalog.market import Market
+from pertoken.evidence import Evidence, Series
+from pertoken.metrics import DEVICE, QUOTIENTS, SERIES, RollUp, rolled
+from pertoken.provenance import Provenance, worst
+from pertoken.state.demand import Demand
+from pertoken.units import HOUR_MS
+from pertoken.window import engine_counts, series
+from pertoken.window.columns import Columns, Floats
+from pertoken.window.demand import demand
+from pertoken.window.histograms import histogram
+from pertoken.window.inventory import Inventory
+from pertoken.window.measured import Measured
+
+LENGTHS = ("prompt_len", "generated_len")
+LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+_TRAFFIC = "memory_traffic_bytes"
+_SERIES_OF = {each.stored: each.series for each in DEVICE if each.series} | {
+    "processes": "held",
+    "busy": "busy",
+    "nvlink_rx_mib_s": "nvlink_bytes_s",
+    _TRAFFIC: "memory_traffic_bytes_s",
+}
+"""Stored metrics -> the series that is missing where they are."""
+_COUNTED_BY = {
+    "prompt_tok_s": {"prompt_tokens"},
+    "computed_tok_s": {"prompt_tokens", "computed_tokens"},
+    "generated_tok_s": {"generated_tokens"},
+    "busy_generated_tok_s": {"generated_tokens"},
+}
+"""Rates -> the engine metrics whose late counting makes them late."""
+_BEGUN = "recording has only begun: let the agent run some minutes"
+
+
+@dataclass(frozen=True)
+class EvidenceReader:
+    """Makes series of what was measured; each method reads nothing but its arguments."""
+
+    market: Market
+    inventory: Inventory
+    measured: Measured
+    histograms: Mapping[tuple[int, str], Sequence[tuple[str, str]]]
+    """(upper bounds, counts) by epoch and metric, of `store.sums.histograms`."""
+    missing: Mapping[int, Sequence[Any]]
+    """Rows of metrics that cannot be read, by owner."""
+    holders_known_since: Mapping[int, int]
+    """Devices whose holders were once unknown -> since when they are known again."""
+
+    def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
+        """Return what was measured on one deployment, or on several added up bucket by bucket.
+
+        Of the present epoch of each, since an earlier one had other knobs or devices.
+        """
+        rows = [self.inventory.running[each] for each in deployment_ids]
+        buckets = series.together([self._served(row.epoch_id) for row in rows])
+        if not len(buckets):
+            return Evidence({}, dict.fromkeys(SERIES, _BEGUN))
+        busy, origin = series.busy(buckets), series.busy_provenance(buckets)
+        device_ids = tuple(
+            dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id))
+        )
+        host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
+        found: dict[str, Series | None] = {
+            **self._device_series(device_ids),
+            "prompt_tok_s": series.rate(buckets, "prompt_tokens"),
+            "computed_tok_s": series.rate(buckets, "computed_tokens"),
+            "generated_tok_s": series.rate(buckets, "generated_tokens"),
+            "busy_generated_tok_s": series.ratio(busy, "generated_tokens", "busy_ms", origin, 1000),
+            "cached_share": series.ratio(buckets, "cached_tokens", "prompt_tokens"),
+            "requests_s": series.rate(buckets, "requests_finished"),
+            "busy": series.ratio(buckets, "busy_ms", "observed_ms", origin),
+            "running": series.while_busy(buckets, "running_1e2", 1e2, mean=False),
+            "waiting": series.gauge(buckets, "waiting_1e2", 1e2),
+            "kv_use": series.while_busy(buckets, "kv_use_1e4", 1e4, mean=True, largest=1.0),
+            "preemptions": series.rate(buckets, "preemptions", per_ms=HOUR_MS),
+            "memory_traffic_bytes_s": self._memory_traffic(host_ids),
+            "observed_h": series.single(
+                float(buckets.least(buckets.rows.floats("observed_ms")).sum()) / HOUR_MS, Provenance.COUNTER
+            ),
+            **self._engine_counts(rows, buckets, origin),
+            **{name: self._histogram(rows, name) for name in (*LENGTHS, *LATENCIES)},
+        }
+        for name in self._late(rows):
+            if (late := found.get(name)) is not None:
+                found[name] = replace(late, provenance=worst((late.provenance, Provenance.REPORTED)))
+        return Evidence(_known(found), self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
+
+    def of_devices(self, device_ids: Sequence[int]) -> Evidence:
+        """Return what was measured on a device, or on several together."""
+        observed = [float(self._with_holders(each).ints("observed_ms").sum()) / HOUR_MS for each in device_ids]
+        hidden = any(gap.metric == "processes" for each in device_ids for gap in self.missing.get(each, ()))
+        found = {
+            **self._device_series(device_ids),
+            # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
+            "held": None if hidden else self._held(device_ids),
+            "observed_h": series.single(min(observed, default=0.0), Provenance.COUNTER),
+        }
+        return Evidence(_known(found), self._remedies(*device_ids))
+
+    def demand_of(self, epochs: Sequence[Any]) -> Demand:
+        """Return what was asked of these epochs together, those that ended in the window included."""
+        lengths = {name: self._histogram(epochs, name) for name in LENGTHS}
+        members = [self._served(row.epoch_id) for row in epochs]
+        return demand(series.together(members), lengths, late=self._late(epochs) != set())
+
+    def _served(self, epoch_id: int) -> Columns:
+        return series.with_busy(self.measured.epoch(epoch_id))
+
+    def _late(self, rows: Iterable[Any]) -> set[str]:
+        """Return the rates of which a bucket's tokens, counted when a request ends, are partly of buckets before."""
+        late = {gap.metric for row in rows for gap in self.missing.get(row.engine_id, ()) if gap.status == "late"}
+        return {name for name, metrics in _COUNTED_BY.items() if late & metrics}
+
+    def _histogram(self, rows: Iterable[Any], metric: str) -> Series | None:
+        return series.histogram(
+            histogram(part for row in rows for part in self.histograms.get((row.epoch_id, metric), ()))
+        )
+
+    def _engine_counts(
+        self, rows: Sequence[Any], buckets: series.Buckets, busy: Provenance
+    ) -> dict[str, Series | None]:
+        """Return quotients of what the engines count beside tokens, of each bucket in which they counted."""
+        counts = [self.measured.counters[row.epoch_id] for row in rows if row.epoch_id in self.measured.counters]
+        found = {name: series.of_counts(counts, buckets, quotient) for name, quotient in QUOTIENTS.items()}
+        if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
+            return found
+        knobs = json.loads(rows[0].knobs)
+        names = {device.name for device in self.inventory.held(rows[0].epoch_id) if device.parent_id is None}
+        accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
+        # The engine's own estimate over the catalog's peak.
+        origin = worst((Provenance.LISTED, busy))
+        for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
+            estimate = series.of_counts(counts, buckets, quotient, share)
+            found[name] = estimate and replace(estimate, provenance=origin)
+        return found
+
+    def _held(self, device_ids: Sequence[int]) -> Series | None:
+        """Return the share of its observed time that some process held a device, a mean over several."""
+        shares, times = [], []
+        for each in device_ids:
+            rows = self._with_holders(each)
+            rows = rows.where(rows.ints("duration_ms") > 0)
+            ms = rows.floats("duration_ms")
+            shares.append(self.measured.held_ns(each, rows) / 1e6 / ms)
+            times.append(ms)
+        return series.over(shares, times, Provenance.REPORTED)
+
+    def _with_holders(self, device_id: int) -> Columns:
+        """Return the buckets of a device since its holders are known: before, no share of it was stored."""
+        rows = self.measured.device(device_id)
+        since = self.holders_known_since.get(device_id)
+        return rows if since is None else rows.where(rows.ints("ts") >= since)
+
+    def _device_series(self, device_ids: Sequence[int]) -> dict[str, Series | None]:
+        """Return the series of some devices together."""
+        devices = [self.measured.device(each) for each in device_ids]
+        if not devices:
+            return {}
+        found = {
+            each.series: series.of_devices(
+                devices, [_gauge(rows, each.stored) / each.per_unit for rows in devices], mean=not each.summed
+            )
+            for each in rolled(RollUp.GAUGE)
+            if each.series
+        }
+        both = [(_gauge(rows, "nvlink_rx_mib_s") + _gauge(rows, "nvlink_tx_mib_s")) * 2**20 for rows in devices]
+        return found | {"nvlink_bytes_s": series.of_devices(devices, both, mean=True)}
+
+    def _memory_traffic(self, host_ids: Sequence[int]) -> Series | None:
+        """Return the memory traffic of the CPUs of all hosts together."""
+        return series.rate(series.together([self.measured.host(each) for each in host_ids]), _TRAFFIC)
+
+    def _remedies(self, *owner_ids: int) -> dict[str, str]:
+        """Return what would switch a missing series on, where the agent stored it."""
+        return {
+            _SERIES_OF[gap.metric]: f"{gap.reason}. {gap.remedy}" if gap.remedy else gap.reason
+            for owner_id in owner_ids
+            for gap in self.missing.get(owner_id, ())
+            if gap.metric in _SERIES_OF
+        }
+
+
+def _gauge(rows: Columns, stored: str) -> Floats:
+    """Return the mean of a gauge in each row; NaN where it was not read."""
+    n = rows.floats(f"{stored}_n")
+    n[n == 0] = float("nan")
+    return rows.floats(f"{stored}_sum") / n
+
+
+def _known(found: Mapping[str, Series | None]) -> dict[str, Series]:
+    return {name: each for name, each in found.items() if each is not None}

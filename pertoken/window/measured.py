@@ -1,0 +1,116 @@
+"""The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from sqlalchemy import Connection
+
+from pertoken.metrics import ENGINE_COUNTERS, RollUp, rolled
+from pertoken.store import read
+from pertoken.store.buckets import NULL, buckets, counter_buckets
+from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.segments import Segment, Segments, segments
+from pertoken.units import SHARE
+from pertoken.window.columns import Columns, Floats, by_owner, columns
+
+MAX_BUCKETS = 1_000_000
+"""Rows of devices and deployments that are read by the minute at most: some 300 MB, and seconds."""
+_SPAN = ("ts", "duration_ms", "observed_ms")
+DEVICE = ("device_id", *_SPAN, *(f"{each.stored}_{part}" for each in rolled(RollUp.GAUGE) for part in ("sum", "n")))
+HOST = ("host_id", *_SPAN, "memory_traffic_bytes")
+DEPLOYMENT = (
+    *("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms"),
+    *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished", "preemptions"),
+    *(f"{gauge}_{part}" for gauge in ("running_1e2", "waiting_1e2", "kv_use_1e4") for part in ("sum", "n")),
+)
+SHARES = ("device_id", "ts", "epoch_id", "held_ns")
+COUNTERS = tuple(ENGINE_COUNTERS)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Columns of what was measured, by owner and time."""
+
+    devices: Mapping[int, Columns]
+    hosts: Mapping[int, Columns]
+    deployments: Mapping[int, Columns]
+    """By epoch."""
+    counters: Mapping[int, Columns]
+    """By epoch: deltas of `COUNTERS`, of the buckets in which one of them rose."""
+    shares: Columns
+    """Shared time; what an epoch held whole is in its own rows."""
+    own_devices: Mapping[int, Sequence[int]]
+    """Devices of each epoch."""
+
+    def device(self, device_id: int) -> Columns:
+        """Return the buckets of a device; none if it has none."""
+        return self.devices.get(device_id, _empty(DEVICE))
+
+    def host(self, host_id: int) -> Columns:
+        """Return the buckets of a host; none if it has none."""
+        return self.hosts.get(host_id, _empty(HOST))
+
+    def epoch(self, epoch_id: int) -> Columns:
+        """Return the buckets of an epoch; none if it has none."""
+        return self.deployments.get(epoch_id, _empty(DEPLOYMENT))
+
+    @cached_property
+    def _held(self) -> Mapping[int, Columns]:
+        """By device: time held in each bucket, by any process."""
+        parts = [self.shares.values[:, [0, 1, 3]]] if len(self.shares) else []
+        for epoch_id, rows in self.deployments.items():
+            whole = rows.where(rows.ints("whole_ms") != NULL)
+            for device_id in self.own_devices.get(epoch_id, ()) if len(whole) else ():
+                owner = np.full(len(whole), device_id)
+                parts.append(np.column_stack((owner, whole.ints("ts"), whole.ints("whole_ms") * SHARE)))
+        values = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
+        order = np.lexsort((values[:, 1], values[:, 0]))
+        return by_owner(Columns({"device_id": 0, "ts": 1, "held_ns": 2}, values[order]))
+
+    def held_ns(self, device_id: int, rows: Columns) -> Floats:
+        """Return how long a device was held by any process in each of its rows."""
+        held = self._held.get(device_id)
+        if held is None:
+            return np.zeros(len(rows))
+        at = np.searchsorted(rows.ints("ts"), held.ints("ts"))
+        inside = at < len(rows)
+        inside[inside] = rows.ints("ts")[at[inside]] == held.ints("ts")[inside]
+        return np.bincount(at[inside], held.floats("held_ns")[inside], len(rows)).astype(np.float64)
+
+
+def _empty(names: Sequence[str]) -> Columns:
+    return columns(names, ())
+
+
+def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> Segments:
+    """Return the buckets to read: minutes where they are kept and not too many, hours elsewhere."""
+    minutes = Segment(MINUTE, start // MINUTE * MINUTE, now_ts + MINUTE)
+    if owners * (minutes.end - minutes.start) // MINUTE > MAX_BUCKETS:
+        return segments(start, now_ts)
+    oldest = read.oldest_minute(connection, minutes.start, minutes.end)
+    if oldest is None:
+        return segments(start, now_ts)
+    if oldest < minutes.start + HOUR:
+        return (minutes,)
+    # Older minutes were deleted, all of an hour together: whole hours stand for them.
+    first = oldest // HOUR * HOUR
+    return *segments(start, first), Segment(MINUTE, first, minutes.end)
+
+
+def read_measured(connection: Connection, where: Segments, own_devices: Mapping[int, Sequence[int]]) -> Measured:
+    """Read the buckets of a window."""
+
+    def of(rollup: str, names: Sequence[str]) -> Columns:
+        return columns(names, buckets(connection, rollup, where, names))
+
+    counters = columns(("epoch_id", "ts", *COUNTERS), counter_buckets(connection, where, COUNTERS))
+    return Measured(
+        devices=by_owner(of("device", DEVICE)),
+        hosts=by_owner(of("host", HOST)),
+        deployments=by_owner(of("deployment", DEPLOYMENT)),
+        counters=by_owner(counters),
+        shares=of("share", SHARES),
+        own_devices=own_devices,
+    )

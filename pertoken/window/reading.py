@@ -1,0 +1,135 @@
+"""The one way from rows to figures: everything recorded of a stretch of time, read in one transaction."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from pertoken.catalog.market import Market
+from pertoken.store import read, sums
+from pertoken.store.buckets import buckets
+from pertoken.store.segments import Segments, divided_hours, stretches
+from pertoken.window.columns import Columns, columns
+from pertoken.window.evidence import EvidenceReader
+from pertoken.window.inventory import Inventory, by, read_inventory
+from pertoken.window.measured import Measured, read_measured, resolution
+from pertoken.window.recent import Recent, read_recent
+from pertoken.window.totals import Following, Totals, following, stretch
+
+SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
+"""Lengths of slices of a window. From some hours on they are whole hours: a fleet has too many minutes."""
+MAX_SLICES = 15
+"""Cells of a sparkline in the fleet's table."""
+SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens", "observed_ms")
+SHARED = ("epoch_id", "ts", "device_id", "held_ns")
+
+
+Piece = tuple[Segments, Following]
+
+
+class ServedBuckets(NamedTuple):
+    """Buckets between two cuts of a window."""
+
+    start: int
+    is_part: bool
+    """Whether it begins with a part of an hour whose minutes were deleted."""
+    served: Columns
+    """`SERVED`: time each epoch held its devices whole, its tokens and observed time."""
+    shared: Columns
+    """`SHARED`: time each epoch held a part of a device."""
+
+
+class Window:
+    """Telemetry of [start, end). Each part is read when it is asked for, in the caller's transaction.
+
+    Nothing in it has a price. Instants at which prices change are passed as `cuts`, so that sums never span one.
+    """
+
+    def __init__(self, connection: Connection, start: int, end: int) -> None:
+        self._connection = connection
+        self.start, self.end = start, end
+        self._whole_hour = read.whole_hour(connection, end)
+        """Whether the hour that `end` lies in is as new as its minutes."""
+        self._has_minutes: dict[int, bool] = {}
+        """By start of an hour, as far as looked up."""
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What there was."""
+        return read_inventory(self._connection, self.start, self.end)
+
+    @property
+    def slice_s(self) -> int:
+        """Length of the slices of a sparkline."""
+        return next((s for s in SLICES_S if self.end - self.start <= s * MAX_SLICES), SLICES_S[-1])
+
+    def pieces(self, cuts: Iterable[int]) -> tuple[Piece, ...]:
+        """Return what lies between two cuts each, and in it the busy time of worker ranks."""
+        return tuple((each, following(self._connection, each, self.inventory)) for each in self._stretches(cuts))
+
+    def totals(self, pieces: Sequence[Piece]) -> Totals:
+        """Ask for the sums of each piece; within `store.answers.asking` a server works while Python does."""
+        connection = self._connection
+        paid = [stretch(connection, *each) for each in pieces]
+        hours = self._hours()
+        return Totals(
+            self.inventory,
+            paid,
+            sums.histograms(connection, hours, ("ttft_s", "tpot_s")),
+            sums.engine_counter_totals(connection, hours),
+            sums.generated_by_slice(connection, self.start // self.slice_s * self.slice_s, self.end, self.slice_s),
+        )
+
+    def recent(self) -> Recent:
+        """Ask how it is now."""
+        return read_recent(self._connection, self.inventory, self.start)
+
+    def served(self, cuts: Iterable[int]) -> Iterator[ServedBuckets]:
+        """Yield the buckets of all epochs between two cuts each."""
+        for each in self._stretches(cuts):
+            yield ServedBuckets(
+                each[0].begin,
+                each[0].part is not None,
+                columns(SERVED, buckets(self._connection, "deployment", each, SERVED)),
+                columns(SHARED, buckets(self._connection, "share", each, SHARED)),
+            )
+
+    @cached_property
+    def measured(self) -> Measured:
+        """Every bucket of the window: by the minute, or by the hour where there are too many minutes."""
+        owners = len(self.inventory.devices) + len(self.inventory.epochs)
+        where = resolution(self._connection, self.start, self.end, owners)
+        return read_measured(self._connection, where, self.inventory.own_devices)
+
+    def evidence(self, market: Market) -> EvidenceReader:
+        """Read all that rules may ask for."""
+        return EvidenceReader(
+            market,
+            self.inventory,
+            self.measured,
+            self._histograms(),
+            by(read.missing(self._connection), "owner_id"),
+            read.holders_known_since(self._connection),
+        )
+
+    def _histograms(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
+        found: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+        for epoch_id, metric, upper_bounds, counts in sums.histograms(self._connection, self._hours()):
+            found[epoch_id, metric].append((upper_bounds, counts))
+        return found
+
+    def _hours(self) -> Segments:
+        (whole,) = self._stretches(())
+        return whole
+
+    def _stretches(self, cuts: Iterable[int]) -> tuple[Segments, ...]:
+        """Return the buckets between two cuts each; hours without minutes are divided by time."""
+        cuts = tuple(cuts)
+        divided = divided_hours(self.start, self.end, cuts, under_way=self._whole_hour)
+        unread = [hour for hour in divided if hour not in self._has_minutes]
+        gone = read.without_minutes(self._connection, unread)
+        self._has_minutes |= {hour: hour not in gone for hour in unread}
+        without = [hour for hour in divided if not self._has_minutes[hour]]
+        return stretches(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)

@@ -1,0 +1,115 @@
+"""How it is now: sums over the newest minutes, what cannot be read, and what happened."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.store import read, sums
+from pertoken.store.answers import Rows
+from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.segments import Segment
+from pertoken.store.shares import held
+from pertoken.window.inventory import Inventory
+from pertoken.window.totals import Sums, of_deployment, summed
+
+
+@dataclass(frozen=True)
+class Recent:
+    """Rows of the newest minutes. Answers of the database are looked at when somebody asks for a figure."""
+
+    inventory: Inventory
+    _deployments: Rows
+    _shared: Rows
+    _devices: Rows
+    _hosts: Rows
+    _gaps: Rows
+    _events: Rows
+    _agents: Rows
+
+    def of(self, deployment_id: int) -> Sums:
+        """Return the sums of all epochs of a deployment."""
+        return of_deployment(self._by_epoch, self.inventory, deployment_id)
+
+    @cached_property
+    def _by_epoch(self) -> Mapping[int, Sums]:
+        return summed((self._deployments,))
+
+    @cached_property
+    def devices(self) -> Mapping[int, Any]:
+        """Sums by device."""
+        return {row.device_id: row for row in self._devices}
+
+    @cached_property
+    def hosts(self) -> Mapping[int, Any]:
+        """Sums by host."""
+        return {row.host_id: row for row in self._hosts}
+
+    @cached_property
+    def gaps(self) -> Sequence[Any]:
+        """Metrics that cannot be read."""
+        return list(self._gaps)
+
+    @cached_property
+    def gaps_of(self) -> Mapping[int, Sequence[Any]]:
+        """The same by owner."""
+        found: dict[int, list[Any]] = defaultdict(list)
+        for row in self.gaps:
+            found[row[0]].append(row)  # by position, which is faster than by name
+        return found
+
+    @cached_property
+    def events(self) -> Sequence[Any]:
+        """What happened in the window, newest first."""
+        return list(self._events)
+
+    @cached_property
+    def agents(self) -> Mapping[int, Any]:
+        """What the agent of each host cost at its newest tick."""
+        return {row.host_id: row for row in self._agents if row.host_id is not None}
+
+    @cached_property
+    def lost(self) -> Mapping[int, int]:
+        """Devices that do not answer -> since when."""
+        return {gap.owner_id: gap.since_ts for gap in self.gaps if gap.metric == "device"}
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """Devices whose owners cannot be read."""
+        return frozenset(gap.owner_id for gap in self.gaps if gap.metric == "processes")
+
+    @cached_property
+    def held_by(self) -> Mapping[int, Mapping[int, tuple[int, int]]]:
+        """device_id -> epoch_id -> (held_ns, busy_ns)."""
+        return held(self._shared, self._deployments, self.inventory.own_devices)
+
+    @cached_property
+    def allocated(self) -> Mapping[int, Mapping[int, int]]:
+        """epoch_id -> device_id -> held_ns."""
+        found: dict[int, dict[int, int]] = defaultdict(dict)
+        for device_id, by in self.held_by.items():
+            for epoch_id, (held_ns, _) in by.items():
+                found[epoch_id][device_id] = held_ns
+        return found
+
+
+def read_recent(connection: Connection, inventory: Inventory, start: int) -> Recent:
+    """Ask how it is now; events since `start`."""
+    now = inventory.now_ts
+    # A host whose clock is ahead must not hide the newest minutes of all others.
+    last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now + HOUR), default=now)
+    until = (last - 1) // MINUTE * MINUTE + MINUTE
+    newest = (Segment(MINUTE, until - read.recent_s(connection), last + 1),)
+    return Recent(
+        inventory,
+        sums.deployment_totals(connection, newest),
+        sums.shared_time(connection, newest),
+        sums.device_totals(connection, newest),
+        sums.host_totals(connection, newest),
+        read.missing(connection),
+        read.events(connection, start),
+        read.newest_agent_samples(connection),
+    )

@@ -1,0 +1,252 @@
+"""Series of one deployment, or of several added up bucket by bucket, from roll-up rows.
+
+A bucket is a minute, or an hour where a window is too long for minutes. Rates and queues are added over the members, so
+that a 95th percentile is that of the sum; ratios are divided sum by sum, which weights each member by its denominator.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pertoken.evidence import Series
+from pertoken.metrics import Quotient
+from pertoken.provenance import Provenance
+from pertoken.store.buckets import NULL
+from pertoken.window.columns import Columns, Floats, Ints, Mask, starts
+from pertoken.window.columns import together as by_time
+from pertoken.window.histograms import quantile
+
+MAX_MINUTE_MS = 600_000
+"""What a row of a minute covers at most where its ticks are far apart; a longer one is of an hour."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buckets:
+    """Rows of all members by time; a bucket is the rows of one `ts`, one row for a single deployment."""
+
+    rows: Columns
+    starts: Ints
+    """Index of the first row of each bucket."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def ts(self) -> Ints:
+        """Start of each bucket."""
+        return self.rows.ints("ts")[self.starts]
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows of each bucket."""
+        sizes: Ints = np.diff(self.starts, append=len(self.rows))
+        return sizes
+
+    @property
+    def lengths(self) -> str:
+        """What the buckets are, for people: `minutes`, or `buckets of up to an hour`."""
+        longest_ms = self.rows.ints("duration_ms").max(initial=0)
+        return "minutes" if longest_ms <= MAX_MINUTE_MS else "buckets of up to an hour"
+
+    def sum(self, values: Floats) -> Floats:
+        """Add a value of each row by bucket."""
+        return np.add.reduceat(values, self.starts) if len(self) else np.empty(0)
+
+    def least(self, values: Floats) -> Floats:
+        """Return the least value of the rows of each bucket."""
+        return np.minimum.reduceat(values, self.starts) if len(self) else np.empty(0)
+
+    def count(self, mask: Mask) -> Ints:
+        """Count the rows of each bucket for which a condition holds."""
+        return np.add.reduceat(mask.astype(np.int64), self.starts) if len(self) else np.empty(0, np.int64)
+
+    def where(self, rows: Mask) -> "Buckets":
+        """Return some of the rows, and the buckets that have any."""
+        return _buckets(self.rows.where(rows))
+
+    def having(self, some: Mask) -> "Buckets":
+        """Return some of the buckets, with all of their rows."""
+        return self.where(np.repeat(some, self.sizes))
+
+
+def together(members: Sequence[Columns]) -> Buckets:
+    """Return the buckets in which every member (one at least) that ran then was observed, oldest first.
+
+    A member runs from its first to its last row. A bucket that lacks one of them would show less than was served.
+    """
+    observed = [rows for each in members if len(rows := each.where(each.ints("observed_ms") > 0))]
+    if not observed:
+        return _buckets(members[0].where(slice(0, 0)))
+    buckets = _buckets(by_time(observed))
+    if len(observed) == 1:
+        return buckets
+    first, last = (np.sort([each.ints("ts")[end] for each in observed]) for end in (0, -1))
+    running = np.searchsorted(first, buckets.ts, "right") - np.searchsorted(last, buckets.ts, "left")
+    return buckets.having(buckets.sizes == running)
+
+
+def _buckets(rows: Columns) -> Buckets:
+    return Buckets(rows, starts(rows.ints("ts")))
+
+
+def busy(buckets: Buckets) -> Buckets:
+    """Return the rows in which a member was busy, with the buckets that have any."""
+    return buckets.where(buckets.rows.ints("busy_ms") > 0)
+
+
+def with_busy(rows: Columns) -> Columns:
+    """Return rows of one member; one that works but exposes no time is busy for at most all of its observed time.
+
+    It stays unknown where no bucket's busy time is known.
+    """
+    busy_ms = rows.ints("busy_ms")
+    unknown = busy_ms == NULL
+    if unknown.all() or not unknown.any():
+        return rows
+    works = unknown & (rows.ints("busy_provenance") > 0)
+    return rows.with_column("busy_ms", np.where(works, rows.ints("observed_ms"), busy_ms))
+
+
+def busy_provenance(buckets: Buckets) -> Provenance:
+    """Return the worst provenance of the busy times: `BOUND` where one of them is an upper bound."""
+    return Provenance(max(0, int(buckets.rows.ints("busy_provenance").max(initial=0))))
+
+
+def rates(buckets: Buckets, name: str, per_ms: float = 1000) -> tuple[Ints, Floats, Floats]:
+    """Return (ts, rate of all members together, weight) of each bucket in which all of them counted."""
+    value, ms = buckets.rows.floats(name), buckets.rows.floats("duration_ms")
+    full = buckets.having(buckets.count(~np.isnan(value) & (ms > 0)) == buckets.sizes)
+    ms = full.rows.floats("duration_ms")
+    return full.ts, full.sum(full.rows.floats(name) / ms) * per_ms, full.sum(ms)
+
+
+def rate(buckets: Buckets, name: str, per_ms: float = 1000) -> Series | None:
+    """Return the rate of a counter, all members together."""
+    _, values, weights = rates(buckets, name, per_ms)
+    return weighted(values, weights, Provenance.COUNTER)
+
+
+def ratio(
+    buckets: Buckets, above: str, below: str, provenance: Provenance = Provenance.COUNTER, scale: float = 1
+) -> Series | None:
+    """Return the sum of one column over the sum of another, weighted by the latter.
+
+    A bucket in which a member has the latter without the former is left out.
+    """
+    some = buckets.where(buckets.rows.floats(below) > 0)
+    full = some.having(some.count(~np.isnan(some.rows.floats(above))) == some.sizes)
+    whole = full.sum(full.rows.floats(below))
+    return weighted(full.sum(full.rows.floats(above)) / whole * scale, whole, provenance)
+
+
+def gauge(buckets: Buckets, name: str, scale: float) -> Series | None:
+    """Return the sum over all members of a gauge's mean in each bucket in which all of them reported it."""
+    total, n = buckets.rows.floats(f"{name}_sum"), buckets.rows.floats(f"{name}_n")
+    full = buckets.having(buckets.count((n > 0) & ~np.isnan(total)) == buckets.sizes)
+    total, n = full.rows.floats(f"{name}_sum"), full.rows.floats(f"{name}_n")
+    return weighted(full.sum(total / n) / scale, full.sum(n), Provenance.REPORTED)
+
+
+def mean_gauge(buckets: Buckets, name: str, scale: float) -> Series | None:
+    """Return the mean over all members of a gauge, weighted by their samples."""
+    return ratio(buckets, f"{name}_sum", f"{name}_n", Provenance.REPORTED, 1 / scale)
+
+
+def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest: float = math.inf) -> Series | None:
+    """Return a gauge while the members work: its value in each bucket in which they did, over their busy share.
+
+    `mean` over the members, else their sum. The share is of all these buckets, since an engine may count its time later
+    than the gauge shows it.
+    """
+    works = (buckets.rows.ints("busy_ms") > 0) | (buckets.rows.floats(f"{name}_sum") > 0)
+    active = buckets.having(buckets.count(works) > 0)
+    busy_ms = np.nansum(active.rows.floats("busy_ms"))
+    found = (mean_gauge if mean else gauge)(active, name, scale)
+    if found is None or not busy_ms:
+        return None
+    factor = max(1.0, float(active.rows.ints("observed_ms").sum() / busy_ms))
+    values = {each: min(largest, getattr(found, each) * factor) for each in ("mean", "p50", "p95", "max")}
+    return replace(found, **values)
+
+
+def of_counts(
+    counts: Sequence[Columns], buckets: Buckets, quotient: Quotient, scale: float | None = None
+) -> Series | None:
+    """Return a quotient of further counters, added over the members, of each bucket in which they counted.
+
+    `counts` are the deltas of each member. Without a `scale` the quotient is of two counters, weighted by the latter;
+    with one, of a counter (times `scale`) and the seconds in which the members were busy, weighted by those.
+    """
+    if not counts:
+        return None
+    found = _buckets(by_time(counts))
+    found = found.having(np.isin(found.ts, buckets.ts))
+    above = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.above], axis=0))
+    if scale is None and quotient.below is not None:
+        below = found.sum(np.nan_to_num(found.rows.floats(quotient.below)))
+        some = below > 0
+        return weighted(above[some] / below[some] + quotient.plus, below[some], Provenance.COUNTER)
+    busy_ms = buckets.sum(np.nan_to_num(buckets.rows.floats("busy_ms")))[np.searchsorted(buckets.ts, found.ts)]
+    some = (found.count(~np.isnan(found.rows.floats(quotient.above[0]))) > 0) & (busy_ms > 0)
+    return weighted(above[some] * (scale or 1) / (busy_ms[some] / 1000), busy_ms[some], Provenance.COUNTER)
+
+
+def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bool = False) -> Series | None:
+    """Return the sum (or mean) over devices of each bucket in which all of them were read; `values` are by device."""
+    known = [~np.isnan(each) for each in values]
+    ts = np.concatenate([each.ints("ts")[mask] for each, mask in zip(devices, known, strict=True)])
+    value = np.concatenate([each[mask] for each, mask in zip(values, known, strict=True)])
+    ms = np.concatenate([each.floats("duration_ms")[mask] for each, mask in zip(devices, known, strict=True)])
+    if not len(ts):
+        return None
+    order = np.argsort(ts, kind="stable")
+    begins = starts(ts[order])
+    full = np.diff(begins, append=len(ts)) == len(devices)
+    total, weight = (np.add.reduceat(each[order], begins)[full] for each in (value, ms))
+    return weighted(total / (len(devices) if mean else 1), weight, Provenance.REPORTED)
+
+
+def histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:
+    """Return the summary of a histogram's observations, exact to the bucket."""
+    p50, p95, largest = (quantile(buckets, share) for share in (0.5, 0.95, 1.0))
+    if p50 is None or p95 is None or largest is None:
+        return None
+    n, total = 0, 0.0
+    at: dict[float, float] = defaultdict(float)
+    for bounds, counts in buckets.items():
+        edges = (0.0, *bounds, math.inf)
+        for lower, upper, count in zip(edges, edges[1:], counts, strict=False):
+            # The middle of the bucket; the open last one counts as its lower edge.
+            middle = lower if upper == math.inf else (lower + upper) / 2
+            n, total = n + count, total + count * middle
+            at[upper] += count
+    return Series(total / n, p50, p95, largest, n, Provenance.COUNTER, tuple(sorted(at.items())))
+
+
+def weighted(values: Floats, weights: Floats, provenance: Provenance) -> Series | None:
+    """Return weighted mean and quantiles; None without any weight."""
+    total = float(weights.sum())
+    if not len(values) or total <= 0:
+        return None
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order], weights[order]
+    reached = np.cumsum(weights)
+
+    def at(q: float) -> float:
+        return float(values[min(int(np.searchsorted(reached, q * total, "left")), len(values) - 1)])
+
+    mean = float((values * weights).sum() / total)
+    return Series(mean, at(0.5), at(0.95), float(values[-1]), len(values), provenance)
+
+
+def over(values: Sequence[Floats], weights: Sequence[Floats], provenance: Provenance) -> Series | None:
+    """Return the weighted series of several owners' values, side by side; None of no owner."""
+    return weighted(np.concatenate(values), np.concatenate(weights), provenance) if values else None
+
+
+def single(value: float, provenance: Provenance) -> Series:
+    """Return a series of one observation."""
+    return Series(value, value, value, value, 1, provenance)

@@ -1,0 +1,148 @@
+"""Sums over a window, stretch by stretch: what was there, what it served, and who held which device."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.provenance import Provenance
+from pertoken.store import read, sums
+from pertoken.store.answers import Rows
+from pertoken.store.segments import Segments, scaled
+from pertoken.window import ranks
+from pertoken.window.engine_counts import Counts, by_epoch
+from pertoken.window.histograms import histogram, quantile
+from pertoken.window.inventory import Inventory
+
+Following = Mapping[tuple[int, int], tuple[int, int]]
+"""(device_id, epoch_id) -> (busy_ns, its provenance) of worker ranks."""
+Sums = Mapping[str, Any]
+"""Sums of the columns of roll-ups by name; a column that is NULL in all rows is None or absent."""
+_NONE: Sums = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What was there and served between two cuts of a window."""
+
+    start: int
+    divides_hour: bool
+    """Whether it begins within an hour of which only the sum is left."""
+    times: Rows
+    """Of `sums.device_time`."""
+    totals: Rows
+    """Of `sums.deployment_totals`."""
+    shared: Rows
+    """Of `sums.shared_time`."""
+    following: Following
+
+    def bounds(self) -> set[int]:
+        """Return the epochs whose busy time is an upper bound."""
+        bounds = {row.epoch_id for row in self.totals if row.busy_provenance == Provenance.BOUND}
+        bounds -= {epoch_id for _, epoch_id in self.following}
+        return bounds | {epoch for (_, epoch), (_, origin) in self.following.items() if origin == Provenance.BOUND}
+
+
+def following(connection: Connection, segments: Segments, inventory: Inventory) -> Following:
+    """Return the busy time of worker ranks: they are busy while their head rank is, bucket by bucket."""
+    heads = inventory.heads
+    if not heads:
+        return {}
+    deployments = frozenset(heads.values())
+    leading = [epoch for epoch, deployment in inventory.deployment_of.items() if deployment in deployments]
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for segment in segments:
+        busy = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), inventory.deployment_of)
+        for row in read.share_buckets(connection, segment, tuple(heads)):
+            busy_ns, origin = ranks.busy_ns(row, heads, busy)
+            busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
+            before_ns, before = found.get((row.device_id, row.epoch_id), (0, 0))
+            found[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
+    return found
+
+
+def stretch(connection: Connection, segments: Segments, followers: Following) -> Stretch:
+    """Ask what was there and served in a stretch."""
+    return Stretch(
+        segments[0].begin,
+        segments[0].begin > segments[0].start,
+        sums.device_time(connection, segments),
+        sums.deployment_totals(connection, segments),
+        sums.shared_time(connection, segments),
+        followers,
+    )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the window. Answers of the database are looked at when somebody asks for a figure."""
+
+    inventory: Inventory
+    stretches: Sequence[Stretch]
+    histograms: Rows
+    counters: Rows
+    slices_told: Rows
+
+    @cached_property
+    def _by_epoch(self) -> Mapping[int, Sums]:
+        return summed(each.totals for each in self.stretches)
+
+    def of(self, deployment_id: int) -> Sums:
+        """Return the sums of all epochs of a deployment."""
+        return of_deployment(self._by_epoch, self.inventory, deployment_id)
+
+    def busy_ms(self, epoch_id: int) -> int:
+        """Return how long an epoch was busy."""
+        return self._by_epoch.get(epoch_id, _NONE).get("busy_ms") or 0
+
+    @cached_property
+    def counts(self) -> Mapping[int, Counts]:
+        """Increase of what an engine counts beside tokens, by epoch."""
+        return by_epoch(self.counters)
+
+    @cached_property
+    def slices(self) -> Mapping[int, str]:
+        """Rows of `sums.generated_by_slice` by epoch, as they are stored."""
+        return dict(self.slices_told)
+
+    @cached_property
+    def _latencies(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
+        found: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+        for epoch_id, metric, upper_bounds, counts in self.histograms:
+            found[self.inventory.deployment_of.get(epoch_id, 0), metric].append((upper_bounds, counts))
+        return dict(found)
+
+    def latency(self, deployment_id: int, metric: str, q: float) -> float | None:
+        """Return a quantile over the window, in seconds."""
+        return quantile(histogram(self._latencies.get((deployment_id, metric), ())), q)
+
+
+def of_deployment(by_epoch: Mapping[int, Sums], inventory: Inventory, deployment_id: int) -> Sums:
+    """Return the sums of all epochs of a deployment together."""
+    return _added([by_epoch[row.epoch_id] for row in inventory.epochs_of[deployment_id] if row.epoch_id in by_epoch])
+
+
+def summed(parts: Iterable[Rows]) -> dict[int, Sums]:
+    """Return rows of `sums.deployment_totals` of several times, added up by epoch."""
+    found: dict[int, list[Sums]] = defaultdict(list)
+    for rows in parts:
+        for row in rows:
+            found[row.epoch_id].append(row._asdict())
+    return {epoch_id: _added(each) for epoch_id, each in found.items()}
+
+
+def _added(parts: Sequence[Sums]) -> Sums:
+    """Add by name; of a provenance take the worst."""
+    if len(parts) < 2:
+        return parts[0] if parts else _NONE
+    together: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            if name == "busy_provenance" and value is not None:
+                together[name] = max(together.get(name, value), value)
+            elif name != "epoch_id" and value is not None:
+                together[name] = together.get(name, 0) + value
+    return together
