@@ -10,7 +10,7 @@ def test_quantiles_are_linear_within_their_bucket() -> None:
 
 def test_a_quantile_lies_in_the_bucket_in_which_its_share_is_reached() -> None:
     # Half of the observations are at most 1: what is above the empty bucket after that has no part in the median.
-    apart = {(1.0, 2.0, 3.0, 4.0): [10, 0, 10, 0, 0]}
+    apart: dict[tuple[float, ...], list[int]] = {(1.0, 2.0, 3.0, 4.0): [10, 0, 10, 0, 0]}
     assert quantile(apart, 0.5) == 1.0
     assert quantile(apart, 1.0) == 3.0
     assert quantile({(1.0, 2.0): [0, 10, 0]}, 0.0) == 1.0
