@@ -10,7 +10,7 @@ from itertools import chain
 from pertoken import __version__
 from pertoken.agent.attribution import Holding
 from pertoken.agent.conditions import Condition, Conditions, followed
-from pertoken.agent.counters import is_bucket
+from pertoken.agent.counters import Peak, is_bucket
 from pertoken.agent.device_rows import (
     DeviceStep,
     device_step,
@@ -305,6 +305,7 @@ def _kept(
         probe=readings.probe,
         counters=_counted(memory.counters, tick, buckets=False),
         buckets=_counted(memory.buckets, tick, buckets=True),
+        peaks=_peaks(memory, engines),
         pages={**memory.pages, **taken},
         epochs={**memory.epochs, **epochs},
         gaps=gaps,
@@ -316,6 +317,11 @@ def _kept(
         gpu_holdings=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )
+
+
+def _peaks(memory: Memory, engines: Sequence[EngineStep]) -> Mapping[int, Mapping[str, Peak]]:
+    taken = {step.engine.engine_id: step.peaks for step in engines if step.peaks is not None}
+    return {engine_id: peaks for engine_id, peaks in {**memory.peaks, **taken}.items() if peaks}
 
 
 def _set_back_ts(memory: Memory, ts: int) -> int:

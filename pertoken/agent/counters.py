@@ -5,8 +5,10 @@ A series is `word` or `word{label="value"}`; a histogram bucket is a counter too
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pertoken.agent.lives import comparable
 from pertoken.agent.readings import HistogramReading
@@ -55,6 +57,16 @@ class Advance:
     """Series of this life of the process that this reading lacks. They keep their state."""
     forgotten: tuple[str, ...] = ()
     """Series of an ended life that this reading lacks: their states are to be removed."""
+    peaks: Mapping[str, "Peak"] = field(default_factory=dict)
+    """Of the series of this life that fell or jumped: to be passed with the next reading."""
+
+
+class Peak(NamedTuple):
+    """Where a counter of a living process stood before it fell, or jumped beyond what can be counted."""
+
+    value: int
+    counted: int
+    """What was counted of it since."""
 
 
 def advance(
@@ -67,19 +79,22 @@ def advance(
     from_zero: bool,
     elapsed_s: float,
     unseen_s: float = 0,
+    peaks: Mapping[str, Peak] = MappingProxyType({}),
 ) -> Advance:
     """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
 
     `life`: id of the counting process (`agent.lives`), None if nothing reveals it. `ts`: epoch seconds of the reading.
     `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
     else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
-    `unseen_s`: how long no page was seen, where one was missed.
+    `unseen_s`: how long no page was seen, where one was missed. `peaks`: of the reading before.
 
     - Same process: the difference. A series that appears late counts from 0.
-    - A value that falls in a process known to go on is no count: unknown, and counted from there on. Where nothing
-      reveals the process, a fall is the only sign of a restart: the series counts from 0, which adds too little if it
-      had passed its old value. Where pages were missed meanwhile, and it could have counted all that again, the
-      reading is incomplete.
+    - A value that falls in a process known to go on is no count: unknown, and counted from there on. If it passes its
+      old value again, the fall may have been an error of the page: together no more is counted than lies beyond the
+      old value.
+    - Where nothing reveals the process, a fall is the only sign of a restart: the series counts from 0, which adds too
+      little if it had passed its old value. Where pages were missed meanwhile, and it could have counted all that
+      again, the reading is incomplete.
     - Another process: everything counts from 0, and the reading is incomplete, since what the old process counted
       after its last reading is lost.
     - A delta beyond what a server can count in the time is unknown.
@@ -94,7 +109,8 @@ def advance(
 
     deltas: dict[str, int | None] = {}
     now: dict[str, CounterState] = {}
-    fell, earlier, unidentified, implausible = [], [], [], []
+    kept_peaks = {} if restarted else dict(peaks)
+    fell, earlier, unidentified, implausible, passed = [], [], [], [], []
     for name, value in values.items():
         state = states.get(name)
         delta: int | None
@@ -111,11 +127,25 @@ def advance(
         elif value < state.value:
             delta = None if lives else value
             fell.append(name)
+            if lives:
+                kept_peaks.setdefault(name, Peak(state.value, 0))
         else:
             delta = value - state.value
+            if name in kept_peaks:
+                peak = kept_peaks[name]
+                if state.value < peak.value <= value:
+                    beyond = max(0, value - peak.value - peak.counted)
+                    if beyond < delta:
+                        passed.append(name)
+                        delta = beyond
+                    del kept_peaks[name]
+                else:
+                    kept_peaks[name] = Peak(peak.value, peak.counted + delta)
         if delta and delta > _max_per_s(name) * (elapsed_s + _MARGIN_S):
             implausible.append(f"{name} increased by {delta} in {elapsed_s:.0f} s, more than a server can count")
             delta = None
+            if state is not None and not restarted:
+                kept_peaks[name] = peaks.get(name) or Peak(state.value, 0)
         deltas[name] = delta
         if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
             state = CounterState(owner_id, name, value, life, ts)
@@ -134,6 +164,9 @@ def advance(
         may_have_restarted = not lives
     elif implausible:
         reason = f"{min(implausible)}: not counted"
+    elif passed:
+        first = min(passed)
+        reason = f"{first} rose past {peaks[first].value}, from which it fell before: what is beyond that is counted"
     elif unidentified:
         reason = (
             f"{min(unidentified)} was last read by an older pertoken, and its process cannot be identified: "
@@ -150,6 +183,7 @@ def advance(
         restarted=may_have_restarted,
         missing=() if restarted else absent,
         forgotten=absent if restarted else (),
+        peaks=kept_peaks,
     )
 
 

@@ -57,6 +57,8 @@ class EngineStep:
     states: tuple[CounterState, ...] = ()
     forgotten: tuple[str, ...] = ()
     """Counters of a process that is gone."""
+    peaks: Mapping[str, counters.Peak] | None = None
+    """Of its counters that fell or jumped; None where none were taken."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -247,6 +249,7 @@ def engine_step(
         ),
         states=tuple(advance.states.values()),
         forgotten=advance.forgotten,
+        peaks=advance.peaks,
         gaps=reading.gaps,
         events=_events(engine, before, advance),
         conditions=_conditions(engine, advance.reason),
@@ -282,6 +285,7 @@ def _advance(memory: Memory, reading: EngineReading, engine: EngineRow, moment: 
         from_zero=from_zero,
         elapsed_s=elapsed_ms / 1000,
         unseen_s=since_page_ms / 1000 if since_page_ms > 1000 * OBSERVED_TICKS * moment.interval_s else 0,
+        peaks=memory.peaks.get(engine_id, {}),
     )
     if advance.restarted and reading.histograms is None:
         # Buckets of the process that ended: the next page with latencies counts from 0.

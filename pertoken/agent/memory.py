@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pertoken.agent.attribution import Holding
 from pertoken.agent.busy import Stretch
 from pertoken.agent.conditions import Conditions
+from pertoken.agent.counters import Peak
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.store.rows import Capability, CounterState, EpochRow
 
@@ -68,6 +69,8 @@ class Memory:
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     buckets: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     """Those of buckets of histograms, which are read less often."""
+    peaks: Mapping[int, Mapping[str, Peak]] = field(default_factory=dict)
+    """By engine, of its counters that fell or jumped since this start."""
     pages: Mapping[int, Moment] = field(default_factory=dict)
     """When the counters of each engine were last taken, since this start."""
     known_owners: frozenset[int] = frozenset()

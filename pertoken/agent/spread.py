@@ -2,7 +2,8 @@
 
 After an absence (of the agent, of a device, of a suspended host) one row covers all of it. A roll-up files a row whole
 under the bucket in which it ends, so that hours of device time would be paid for in one minute, at the price of that
-minute. The time is therefore split into one row for each minute of the last day and for each hour before. What was
+minute. The time is therefore split into one row for each minute of the last day and for each hour before. The energy
+of a device is split by time as well, so that no bucket shows more power than the device draws. Everything else that was
 counted meanwhile is known as a sum only: it stays on the last row, the one whose reading counted it.
 """
 
@@ -31,7 +32,7 @@ class Part:
 def spread(samples: Sequence[Any], memory: Memory, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
     """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
 
-    The durations, and the times observed and busy, of the parts of a row add up to those of the row.
+    The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
     """
     limit_ms = OBSERVED_TICKS * 1000 * moment.interval_s
     if moment.ts <= memory.set_back_ts or all(getattr(each, "duration_ms", 0) <= limit_ms for each in samples):
@@ -82,15 +83,15 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
     if len(buckets) == 1:
         return [sample]
     durations = [each.duration_ms for each in buckets]
-    if isinstance(sample, DeviceSample | HostSample):
+    if isinstance(sample, DeviceSample):
+        return _split_device(sample, buckets, durations)
+    if isinstance(sample, HostSample):
         observed = _latest(sample.observed_ms, durations)
-        whole = type(sample)
-        owner = sample.device_id if isinstance(sample, DeviceSample) else sample.host_id
-        rows: list[Any] = [
-            whole(owner, part.ts, part.duration_ms, seen) for part, seen in zip(buckets[:-1], observed, strict=False)
+        hosts: list[Any] = [
+            HostSample(sample.host_id, part.ts, part.duration_ms, seen)
+            for part, seen in zip(buckets[:-1], observed, strict=False)
         ]
-        last = {"duration_ms": durations[-1], "observed_ms": observed[-1]}
-        return [*rows, sample._replace(**last) if isinstance(sample, DeviceSample) else replace(sample, **last)]
+        return [*hosts, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1])]
     observed_ms = observed_of.get(sample.epoch_id, 0)
     observed = _latest(observed_ms, durations)
     busy = _busy(sample.busy_ms, durations, observed)
@@ -99,7 +100,7 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
             replace(sample, ts=part.ts, duration_ms=part.duration_ms, busy_ms=busy_ms)
             for part, busy_ms in zip(buckets, busy, strict=True)
         ]
-    rows = [
+    rows: list[Any] = [
         DeploymentSample(
             sample.epoch_id,
             part.ts,
@@ -112,6 +113,27 @@ def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int])
         for part, seen, busy_ms in zip(buckets[:-1], observed, busy, strict=False)
     ]
     return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], busy_ms=busy[-1])]
+
+
+def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> list[Any]:
+    values = [
+        {
+            "ts": part.ts,
+            "duration_ms": part.duration_ms,
+            "observed_ms": observed_ms,
+            "energy_counter_mj": counter_mj,
+            "energy_integral_mj": integral_mj,
+        }
+        for part, observed_ms, counter_mj, integral_mj in zip(
+            buckets,
+            _latest(sample.observed_ms, durations),
+            _evenly(sample.energy_counter_mj, durations),
+            _evenly(sample.energy_integral_mj, durations),
+            strict=True,
+        )
+    ]
+    *earlier, last = values
+    return [*(DeviceSample(sample.device_id, **each) for each in earlier), sample._replace(**last)]
 
 
 def _latest(amount: int, durations: Sequence[int]) -> list[int]:
@@ -129,9 +151,16 @@ def _busy(busy_ms: int | None, durations: Sequence[int], observed: Sequence[int]
         return [None] * len(durations)
     latest = _latest(min(busy_ms, sum(observed)), observed)
     unobserved = [duration - seen for duration, seen in zip(durations, observed, strict=True)]
-    rest = busy_ms - sum(latest)
-    total = max(1, sum(unobserved))
-    marks = [0, *(rest * reached // total for reached in accumulate(unobserved))]
-    spread_ms = [until - since for since, until in pairwise(marks)]
-    spread_ms[-1] += rest - marks[-1]
-    return [a + b for a, b in zip(latest, spread_ms, strict=True)]
+    rest = _evenly(busy_ms - sum(latest), unobserved)
+    return [a + b for a, b in zip(latest, rest, strict=True)]
+
+
+def _evenly(amount: int | None, durations: Sequence[int]) -> list[Any]:
+    """Return how much of an amount each part has if it is spread evenly over these times; all None if not known."""
+    if amount is None:
+        return [None] * len(durations)
+    total = max(1, sum(durations))
+    marks = [0, *(amount * reached // total for reached in accumulate(durations))]
+    shares = [until - since for since, until in pairwise(marks)]
+    shares[-1] += amount - marks[-1]
+    return shares

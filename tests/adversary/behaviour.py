@@ -19,8 +19,8 @@ Lie = Literal[
 ]
 """What is wrong with the counters of a page:
 
-- `one_less`: every second page shows one token less; `far`: 5 * 10^17 more;
-- `alternating`: 0 and 10^18 in turn; `beyond_int64`: 2^63; `nan`: NaN; `overflow`: 1e400;
+- `one_less`: every second pair of pages shows one token less; `far`: 5 * 10^17 more;
+- `alternating`: two pages 0 and two 10^18 in turn; `beyond_int64`: 2^63; `nan`: NaN; `overflow`: 1e400;
 - `missing`: no generated tokens; `twice`: each series twice, with different values;
 - `cut`: half of a page; `large`: more bytes than a page may have.
 """

@@ -89,7 +89,8 @@ class Engine:
         return body[: len(body) // 2 - odd] if lie == "cut" else body
 
     def _shown(self, value: int) -> str:
-        lie, odd = self.behaviour.lie, self.pages % 2
+        # Two pages alike: a page on which a counter fell is read again, and shows the same.
+        lie, odd = self.behaviour.lie, self.pages // 2 % 2
         if lie in ("nan", "overflow"):
             return {"nan": "NaN", "overflow": "1e400"}[lie]
         changed = {

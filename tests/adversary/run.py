@@ -123,8 +123,12 @@ def _acted(
         downs.look()
         for key in world.silent_at_start:
             scene.engines[key].signal(signal.SIGCONT)
-        known = {each.spec.model for each in scene.engines.values()} | ({ALIAS} if llama else set())
+        known = {each.spec.model for each in scene.engines.values() if not each.spec.shared}
+        known |= {ALIAS} if llama else set()
         scene.until(lambda: known <= _models(scene, llama), f"{', '.join(sorted(known))} to be seen", READY_S)
+        if any(each.spec.shared for each in scene.engines.values()):
+            several = "SELECT 1 FROM event WHERE kind = 'engine_several_servers'"
+            scene.until(lambda: scene.ask(several), "servers at one address to be seen as several", READY_S)
         for selector, usd in PRICES:
             scene.set_price(selector, usd)
         loaded_s = time.monotonic()

@@ -168,6 +168,12 @@ def test_parts_add_up_and_lie_in_one_bucket_each(ts: int, duration_ms: int, afte
         assert (part.ts - 1) // span_s == (1000 * part.ts - part.duration_ms) // (1000 * span_s)
 
 
+ADDED_UP = (
+    *("duration_ms", "observed_ms", "busy_ms", "generated_tokens"),
+    *("energy_counter_mj", "energy_integral_mj"),
+)
+
+
 @given(
     duration_ms=st.integers(20_001, 10**8),
     observed_ms=st.integers(0, 20_000),
@@ -181,19 +187,19 @@ def test_what_was_observed_and_busy_adds_up_and_fits_into_each_part(
     busy_ms = None if busy_unknown else int(duration_ms * busy)
     samples = [
         HostSample(1, now.ts, duration_ms, observed_ms, load_1e2=7),
-        DeviceSample(2, now.ts, duration_ms, observed_ms, power_mw=5, energy_counter_mj=9),
+        DeviceSample(2, now.ts, duration_ms, observed_ms, power_mw=5, energy_counter_mj=9, energy_integral_mj=10**9),
         DeploymentSample(3, now.ts, duration_ms, observed_ms, False, busy_ms, generated_tokens=11),
         DeviceShare(2, 3, now.ts, duration_ms, SHARE, busy_ms or 0, Provenance.REPORTED),
     ]
     rows = spread(samples, memory(), now, {})
     sums: Counter[tuple[type, str]] = Counter()
     for row in rows:
-        for name in ("duration_ms", "observed_ms", "busy_ms", "generated_tokens", "energy_counter_mj"):
+        for name in ADDED_UP:
             sums[type(row), name] += getattr(row, name, None) or 0
         assert 0 <= getattr(row, "observed_ms", 0) <= row.duration_ms
         assert 0 <= (getattr(row, "busy_ms", 0) or 0) <= row.duration_ms
     for sample in samples:
-        for name in ("duration_ms", "observed_ms", "busy_ms", "generated_tokens", "energy_counter_mj"):
+        for name in ADDED_UP:
             assert sums[type(sample), name] == (getattr(sample, name, None) or 0)
     served = [row for row in rows if isinstance(row, DeploymentSample)]
     shares = [row for row in rows if isinstance(row, DeviceShare)]
@@ -201,3 +207,14 @@ def test_what_was_observed_and_busy_adds_up_and_fits_into_each_part(
         (row.ts, row.duration_ms, row.busy_ms) for row in shares
     ]
     assert [row.complete for row in served].count(False) == 1
+
+
+@given(duration_ms=st.integers(20_001, 40 * 86_400_000), energy_mj=st.integers(0, 2**53))
+def test_energy_of_an_absence_is_spread_over_its_minutes_and_hours(duration_ms: int, energy_mj: int) -> None:
+    now = moment(1000)
+    sample = DeviceSample(2, now.ts, duration_ms, 10_000, energy_counter_mj=energy_mj, power_mw=5)
+    *earlier, last = spread([sample], memory(), now, {})
+    assert last.energy_counter_mj + sum(row.energy_counter_mj for row in earlier) == energy_mj
+    for row in (*earlier, last):
+        assert abs(row.energy_counter_mj - energy_mj * row.duration_ms / duration_ms) <= 1 + energy_mj / 10**12
+        assert row.energy_integral_mj is None

@@ -1,8 +1,11 @@
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.counters import Advance, advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.counters import Advance, Peak, advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.lives import process_life
 from pertoken.agent.readings import HistogramReading
 from pertoken.store.rows import CounterState
@@ -21,9 +24,19 @@ def step(
     start_ms: int | None = WATCHING_MS + 5,
     ts: int = 2000,
     elapsed_s: float = 10,
+    peaks: Mapping[str, Peak] = MappingProxyType({}),
 ) -> Advance:
     from_zero = start_ms is not None and start_ms >= WATCHING_MS
-    return advance(states, values, owner_id=OWNER, life=life(start_ms), ts=ts, from_zero=from_zero, elapsed_s=elapsed_s)
+    return advance(
+        states,
+        values,
+        owner_id=OWNER,
+        life=life(start_ms),
+        ts=ts,
+        from_zero=from_zero,
+        elapsed_s=elapsed_s,
+        peaks=peaks,
+    )
 
 
 def test_a_process_that_started_while_watched_counts_from_zero() -> None:
@@ -99,9 +112,59 @@ def test_a_counter_that_falls_in_a_living_process_is_unknown_and_counted_from_th
     assert second.deltas == {"prompt_tokens": None, "generated_tokens": 1}
     assert not second.complete and not second.restarted
     assert second.reason is not None and "prompt_tokens fell from 999999 to 999998" in second.reason
-    third = step(second.states, {"prompt_tokens": 1_000_001, "generated_tokens": 6})
-    assert third.deltas == {"prompt_tokens": 3, "generated_tokens": 0}
+    third = step(second.states, {"prompt_tokens": 999_998, "generated_tokens": 7}, peaks=second.peaks)
+    assert third.deltas == {"prompt_tokens": 0, "generated_tokens": 1}
     assert third.complete
+
+
+def test_a_counter_that_rises_past_where_it_fell_from_counts_only_what_is_beyond() -> None:
+    first = step({}, {"prompt_tokens": 999_999})
+    second = step(first.states, {"prompt_tokens": 5}, peaks=first.peaks)
+    third = step(second.states, {"prompt_tokens": 7}, peaks=second.peaks)
+    assert (third.deltas, third.complete) == ({"prompt_tokens": 2}, True)
+    fourth = step(third.states, {"prompt_tokens": 1_000_009}, peaks=third.peaks)
+    # Of the ten that are beyond, two are counted.
+    assert fourth.deltas == {"prompt_tokens": 8}
+    assert not fourth.complete and not fourth.restarted
+    assert fourth.reason is not None and "rose past 999999" in fourth.reason
+    fifth = step(fourth.states, {"prompt_tokens": 1_000_010}, peaks=fourth.peaks)
+    assert (fifth.deltas, fifth.complete, fifth.peaks) == ({"prompt_tokens": 1}, True, {})
+
+
+def test_a_counter_that_was_reset_in_a_living_process_counts_on_and_loses_at_most_one_reading() -> None:
+    taken = step({}, {"prompt_tokens": 1_000})
+    counted = 0
+    for value in range(0, 3_000, 30):
+        taken = step(taken.states, {"prompt_tokens": value}, peaks=taken.peaks)
+        counted += taken.deltas["prompt_tokens"] or 0
+    assert counted == 2_970 - 30
+
+
+def test_a_restart_forgets_where_a_counter_fell_from() -> None:
+    first = step({}, {"prompt_tokens": 1_000})
+    second = step(first.states, {"prompt_tokens": 5}, peaks=first.peaks)
+    third = step(second.states, {"prompt_tokens": 2_000}, start_ms=WATCHING_MS + 90_000, peaks=second.peaks)
+    assert (third.deltas, third.peaks) == ({"prompt_tokens": 2_000}, {})
+
+
+SHOWN = st.one_of(st.just("true"), st.just("true"), st.integers(0, 50), st.integers(10**17, 10**18))
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), SHOWN), max_size=15))
+def test_pages_of_a_living_process_that_show_less_or_impossibly_much_add_nothing(
+    pages: list[tuple[int, str | int]],
+) -> None:
+    served, counted, complete = 1_000, 0, True
+    taken = step({}, {"tokens": served})
+    for more, shown in [*pages, (0, "true")]:
+        served += more
+        value = served if isinstance(shown, str) else shown
+        taken = step(taken.states, {"tokens": value}, peaks=taken.peaks)
+        counted += taken.deltas["tokens"] or 0
+        complete &= taken.complete
+        if isinstance(shown, str):
+            assert counted <= served - 1_000
+    assert not complete or counted == served - 1_000
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
+from pertoken.store.rows import DeploymentSample
 from pertoken.store.write import Writer
 from tests.agent.engines.pages import read_one
 from tests.agent.engines.test_reader import PAGE, VLLM, huge
 from tests.agent.servers import Answer, answering, dripping, pages
-from tests.agent.values import memory, moment, probe
+from tests.agent.values import engine, memory, moment, probe
 from tests.values import laid
 
 GOOD = pages({**VLLM, "/metrics": PAGE})
@@ -65,3 +66,13 @@ def test_each_fault_is_an_event_and_a_null_and_the_next_good_page_counts_on(tmp_
     assert [row.generated_tokens for row in rows] == [None, 5]
     assert (rows[0].prompt_tokens, rows[0].running_1e2, rows[0].observed_ms) == (None, None, 0)
     assert f"engine_{kind}" in events
+
+
+def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing() -> None:
+    kept, rows = memory(), list[DeploymentSample]()
+    for n, count in enumerate((1000, 1000, 999, 999, 1000, 400, 400, 1007)):
+        tick, kept = assemble(kept, Readings(probe(), (engine(count),)), moment(n), Cost(1, 1, 1, 0) if n else None)
+        rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+    assert [row.generated_tokens for row in rows] == [0, None, 0, 0, None, 0, 7]
+    assert [row.complete for row in rows] == [True, False, True, False, False, True, False]
+    assert not kept.peaks

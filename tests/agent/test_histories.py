@@ -236,6 +236,9 @@ def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
 @example([("work", SERIES[0], 7), ("read broken", "NaN"), ("kill agent",)], "seen")
 @example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("work", SERIES[0], 70), ("read",)], "told")
 @example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("be away",), ("work", SERIES[0], 70)], "unknown")
+@example([*[("burst", SERIES[0], 10**16)] * 10, ("read",), ("restart engine",), ("work", SERIES[0], 7)], "unknown")
+@example([("work", SERIES[0], 7), ("read",), *[("burst", SERIES[0], 10**16)] * 10, ("kill agent",)], "unknown")
+@example([("work", SERIES[0], 7), ("read",), *[("burst", SERIES[0], 10**16)] * 10, ("restart engine",)], "unknown")
 def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_doubled(
     empty: Path, moves: list[tuple[Any, ...]], start: str
 ) -> None:

@@ -13,13 +13,25 @@ from pertoken.costs.money import allocations
 from pertoken.costs.priced import book_of
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report, prices_set
+from pertoken.provenance import Provenance
 from pertoken.store.open import open_store
+from pertoken.store.rows import (
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    DeviceSample,
+    DeviceShare,
+    EngineRow,
+    EpochRow,
+)
 from pertoken.store.segments import segments
+from pertoken.store.telemetry import OTHER
 from pertoken.store.write import Writer
+from pertoken.units import SHARE
 from pertoken.window.reading import Window
 from pertoken.window.totals import stretch
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import host_row, host_sample, set_price, tick
+from tests.values import HOST, host_row, host_sample, laid, set_price, tick
 
 END = 1_790_000_400
 MODEL = LOW_BATCH_70B.model
@@ -140,3 +152,32 @@ def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path:
     assert (line.nano_usd, line.nano_usd_per_mtok, line.nano_usd_per_hour, report.nano_usd_per_mtok) == (None,) * 4
     assert report.bill is not None and report.bill.paid == 10**9
     assert report.unpriced_devices == ("NVIDIA H100 80GB HBM3 #0",)
+
+
+def test_dollars_of_a_shared_device_without_a_price_are_not_left_out_of_the_hour(tmp_path: Path) -> None:
+    # One GPU is held whole and has a price, the other is shared with foreign work and has none.
+    where = laid(tmp_path)
+    set_price(where, "GPU-6", 10**9)
+    gpus = tuple(DeviceRow(n, HOST, "gpu", f"GPU-{n}", "nvidia", "NVIDIA H100 80GB HBM3", n) for n in (5, 6))
+    known = {
+        "engines": (EngineRow(7, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),
+        "deployments": (DeploymentRow(8, 7, HOST, "tiny", None, None),),
+        "epochs": (EpochRow(9, 8, HOUR, None, "1", "{}", (5, 6)),),
+        "devices": gpus,
+    }
+    with Writer(where) as writer:
+        for ts in range(HOUR + 60, HOUR + 3600, 60):
+            served = DeploymentSample(9, ts, 60_000, 60_000, True, 0, prompt_tokens=100, generated_tokens=10)
+            shares = [
+                DeviceShare(device, epoch, ts, 60_000, share, 0, Provenance.REPORTED)
+                for device, epoch, share in ((5, 9, SHARE // 2), (5, OTHER, SHARE // 2), (6, 9, SHARE))
+            ]
+            used = [DeviceSample(device, ts, 60_000, 60_000) for device in (5, 6)]
+            writer.commit(tick(ts, served, *shares, *used, **known))
+        writer.roll_up()
+    store = open_store(where)
+    hour = model_hours(store, HOUR, HOUR + 3600, price_book(store, END))["tiny", HOUR]
+    assert (hour.nano_usd, hour.tokens) == (None, 59 * 110)
+    set_price(where, "gpu", 10**9)
+    hour = model_hours(store, HOUR, HOUR + 3600, price_book(store, END))["tiny", HOUR]
+    assert hour.nano_usd == round(1.5e9 * 59 / 60)

@@ -58,6 +58,15 @@ def test_only_reasons_beside_being_idle_count_as_throttled(where: Place) -> None
             assert (row.samples, row.throttled_n) == (7, 4)
 
 
+@pytest.mark.parametrize("bit", range(9))
+def test_each_reason_of_the_driver_but_being_idle_counts_as_throttled(where: Place, bit: int) -> None:
+    with Writer(where) as writer:
+        writer.commit(tick(10, device(10, throttle_reasons=1 << bit)))
+        writer.roll_up()
+        (minute,) = rows(writer, t.device_rollup[60])
+    assert minute.throttled_n == (0 if bit == 0 else 1)
+
+
 def test_rolling_up_twice_changes_nothing_and_a_late_row_raises_the_revision(where: Place) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, device(10, util_1e4=1)))

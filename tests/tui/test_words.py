@@ -3,8 +3,10 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pertoken.costs.hourly import ModelHour, ModelHours
 from pertoken.costs.lines import Bill
 from pertoken.tui.bill import bar_cells
+from pertoken.tui.hours import hours_sheet
 from pertoken.tui.words import (
     ago,
     at_least,
@@ -12,6 +14,7 @@ from pertoken.tui.words import (
     literal,
     literal_lines,
     number,
+    observed,
     percent,
     ratio_range,
     seconds,
@@ -23,6 +26,17 @@ from pertoken.tui.words import (
 )
 
 MONEY = st.integers(0, 10**15)
+
+
+def test_only_what_lacks_nothing_is_all_observed() -> None:
+    written = [observed(share) for share in (None, 0.0, 0.001, 0.125, 0.999, 1.0)]
+    assert written == ["–", "0%", "<1%", "12%", "99%", "100%"]
+
+
+def test_an_hour_that_was_observed_in_part_shows_how_much_of_it() -> None:
+    hours = (ModelHour(10**9, 500, 3_600_000, 3_600_000), ModelHour(10**9, 500, 1_790_000, 3_600_000), None)
+    lines = [line[1] for line in hours_sheet(ModelHours("m", 0, hours))[0].lines if not isinstance(line, str)]
+    assert [line.partition("$1.00")[2] for line in lines[1:]] == [", 49% observed", ""]
 
 
 def test_unknown_is_a_dash_and_zero_is_zero() -> None:

@@ -8,6 +8,14 @@ def test_quantiles_are_linear_within_their_bucket() -> None:
     assert quantile({(1.0, 2.0): [10, 10, 0]}, 0.75) == pytest.approx(1.5)
 
 
+def test_a_quantile_lies_in_the_bucket_in_which_its_share_is_reached() -> None:
+    # Half of the observations are at most 1: what is above the empty bucket after that has no part in the median.
+    apart: dict[tuple[float, ...], list[int]] = {(1.0, 2.0, 3.0, 4.0): [10, 0, 10, 0, 0]}
+    assert quantile(apart, 0.5) == 1.0
+    assert quantile(apart, 1.0) == 3.0
+    assert quantile({(1.0, 2.0): [0, 10, 0]}, 0.0) == 1.0
+
+
 def test_what_lies_beyond_the_last_bound_is_told_as_that_bound() -> None:
     assert quantile({(1.0, 2.0): [0, 0, 5]}, 0.95) == 2.0
 

@@ -109,6 +109,11 @@ class SameUuid(_OfGpu):
 class OtherUuid(_OfGpu):
     """Behind the handle of this GPU another one answers; at the end it is there again."""
 
+    @property
+    def touches(self) -> frozenset[str]:
+        # The other one is a device of its own, which is there for a while.
+        return frozenset({self.gpu, f"{self.gpu}-other"})
+
     def begin(self, scene: Scene) -> None:
         scene.change_gpu(self.gpu, uuid=f"{self.gpu}-other")
 

@@ -51,7 +51,7 @@ def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: 
         "generated_tokens": served.generated,
     }
     rows = connection.execute(f"SELECT complete, {', '.join(TOKENS)} {_of(played, model)}").fetchall()
-    marked = any(not row["complete"] for row in rows)
+    marked = any(not row["complete"] for row in rows) or _contested(played, connection, model)
     swapped = model.endswith("-swapped") or f"{model}-swapped" in played.served
     late = _late(played, model) if swapped else dict.fromkeys(TOKENS, 0)
     for name in TOKENS:
@@ -60,6 +60,14 @@ def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: 
             yield Finding("tokens", f"{model}: {stored} {name} are stored, and only {true[name]} were served")
         if stored < true[name] - late[name] and not marked:
             yield Finding("tokens", f"{model}: {stored} {name} are stored of {true[name]} served, and no row says so")
+
+
+def _contested(played: Played, connection: sqlite3.Connection, model: str) -> bool:
+    """Whether the servers of a model share one address, and an event says that none of them is counted."""
+    if not any(each.shared and each.model == model for each in played.world.engines):
+        return False
+    several = "SELECT COUNT(*) FROM event WHERE kind = 'engine_several_servers'"
+    return bool(connection.execute(several).fetchone()[0])
 
 
 def _late(played: Played, model: str) -> dict[str, int]:
