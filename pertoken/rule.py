@@ -102,6 +102,11 @@ RISKS = ("none", "latency", "availability", "quality")
 EFFORTS = ("low", "medium", "high")
 """Low: applied while the engine serves. Medium: the engine restarts. High: other hardware, models or programs."""
 
+MAX_REASON = 2000
+"""Characters of a refusal's reason."""
+MAX_RELATED = 100
+"""Rules that a proposal requires, or excludes."""
+
 Subject = Deployment | Service | Device | Partition | Host
 """What evidence and refusals can be about."""
 
@@ -121,12 +126,14 @@ def skip(code: str, reason: str, about: Subject | None = None) -> Skip:
     """Yield this to refuse: `skip("not-memory-bound", "decode does not wait on memory")`.
 
     `about` names the service, deployment or host a rule over the fleet refuses for. Raises ValueError for a code that
-    is not lower-case words joined by hyphens, or an empty reason.
+    is not lower-case words joined by hyphens, or a reason that is empty or longer than `MAX_REASON`.
     """
     if not isinstance(code, str) or not re.fullmatch(_WORDS, code):
         raise ValueError(f"refusal code {code!r}: use lower-case words joined by hyphens")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("a refusal needs its reason")
+    if len(reason) > MAX_REASON:
+        raise ValueError(f"the reason of refusal {code} has {len(reason):,} characters: use at most {MAX_REASON:,}")
     return Skip(code, reason.strip(), about)
 
 
@@ -163,6 +170,8 @@ def propose(
     for rule_id in (*related[0], *related[1]):
         if not isinstance(rule_id, str) or not re.fullmatch(_WORDS, rule_id):
             raise ValueError(f"{rule_id!r} is not a rule id")
+    if max(map(len, related)) > MAX_RELATED:
+        raise ValueError(f"a proposal requires or excludes at most {MAX_RELATED} rules")
     return Proposal(state, risk, effort, *related)
 
 

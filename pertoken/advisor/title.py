@@ -17,6 +17,8 @@ _LABELS = {
 }
 _SECONDARY = ("placement.devices_per_instance", "placement.offer", "placement.instance_type")
 """Changes that follow from others of a move."""
+MAX_TITLE = 200
+"""Characters of a title; the changes stand below it one by one."""
 DEMAND = {
     "demand.requests_per_s": ("requests", " requests/s"),
     "demand.prompt_len": ("prompts", " tokens"),
@@ -32,6 +34,8 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
     parts = list(_hosts(difference))
     for group in groups(difference, before):
         words = list(_words(group))
+        if not words and not difference.added:  # beside a new deployment the shares follow from it
+            words = [shares(group.changes["serves"][1])]
         if words:
             parts.append(", ".join(words) + group.replicas)
     parts += _services(difference, before, chosen)
@@ -46,7 +50,8 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
         if change.field == "commitments":
             new = change.after[len(change.before) :]
             parts += [f"commit to {each.count} × {each.instance_type}" for each in new]
-    return "; ".join(parts)
+    text = "; ".join(parts)
+    return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
 
 def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[ChangeLine, ...]:
