@@ -63,6 +63,7 @@ EXPECTED: dict[str, str] = {
     "sleep mode": "does not know what sleep does",
     "nights off": BANKABLE,
     "nights asleep": CAPACITY,
+    "replicas by hour": BANKABLE,
     "idle host": BANKABLE,
     "spot": BANKABLE,
     "commitment": BANKABLE,
