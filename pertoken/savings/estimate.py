@@ -25,6 +25,8 @@ from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
 LOW, LIKELY, HIGH = range(3)
+MAX_NAMED = 4
+"""Hosts that an assumption names; all of them are in `released`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +170,5 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
 
 
 def _whole_hosts(released: tuple[str, ...]) -> tuple[str, ...]:
-    return (f"{', '.join(released)} can be given back whole",) if released else ()
+    more = f" and {len(released) - MAX_NAMED} more" if len(released) > MAX_NAMED else ""
+    return (f"{', '.join(released[:MAX_NAMED])}{more} can be given back whole",) if released else ()
