@@ -37,7 +37,17 @@ A rule names what it needs as parameters:
   `FleetEvidence`: `seen.of(host)`, `seen.of(device)`, `seen.of(service)`, `seen.of(deployment)`.
 - `market`: the read-only catalog of accelerators, list prices and model shapes.
 
-It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture.
+It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
+
+- Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,
+  `expecting(low, likely, high, source)`.
+- Of a service, for all its deployments: `but(knob=...)`, `on(Placement(...), all_but=1)`, `resized()` (the fewest
+  replicas that hold the demand), `scaled_to(n)` (one replica fewer: `service.scaled_to(len(service.deployments) - 1)`),
+  `serving(output_len=times(0.7))`, `scheduled(off(hours))`, `expecting(...)`. Pricing chooses which replicas go.
+- Of the fleet: `replace(now, one, other)`, `merge(deployments, into)`, `release(host)`, `partition(device, profile)`,
+  `commit(Commitment(...))`; `edit(service)` puts an edited service or deployment into it, for several changes at once.
+
+`docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
 `propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
 never computes money: the advisor prices the difference between the present and each proposal.
 """

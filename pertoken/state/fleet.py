@@ -133,7 +133,10 @@ class Fleet:
         present = self.service(edited.name)
         ids = {each.deployment_id for each in present.deployments}
         if ids != {each.deployment_id for each in edited.deployments}:
-            raise InvalidEdit(f"{edited.name} has other deployments than in the fleet: use fleet.replace or merge")
+            raise InvalidEdit(
+                f"{edited.name} has other deployments than in the fleet: use scaled_to(n) or resized() for another "
+                "number of replicas, fleet.replace or fleet.merge for other deployments"
+            )
         services = tuple(edited if each.name == edited.name else each for each in self.services)
         changed = {each.deployment_id: each for each in edited.deployments}
         return replace(self, services=tuple(_with(each, changed) for each in services))

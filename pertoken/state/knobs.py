@@ -75,6 +75,16 @@ def knobs() -> Mapping[str, Knob]:
     return {row["name"]: Knob(**{**row, "values": tuple(row.get("values", ()))}) for row in rows}
 
 
+_INSTEAD = {
+    "replicas": ": use service.scaled_to(n) or service.resized()",
+    **dict.fromkeys(
+        ("accelerator", "provider", "region", "purchase", "instance_type"), ": use on(Placement(...)) of a service"
+    ),
+    "devices": ": use on_devices(ids)",
+}
+"""What to use for names that are no knobs, but that a rule may look for."""
+
+
 def checked(changes: Mapping[str, object]) -> dict[str, Any]:
     """Return the changes with each value as it is stored.
 
@@ -82,7 +92,9 @@ def checked(changes: Mapping[str, object]) -> dict[str, Any]:
     """
     for name in changes:
         if name not in knobs():
-            raise UnknownKnob(f"{name!r} is not a knob of a deployment; known: {', '.join(knobs())}")
+            raise UnknownKnob(
+                f"{name!r} is not a knob of a deployment{_INSTEAD.get(name, '')}; known: {', '.join(knobs())}"
+            )
     return {name: knobs()[name].check(value) for name, value in changes.items()}
 
 
