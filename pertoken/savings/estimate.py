@@ -118,7 +118,8 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
     if bankable[LIKELY] <= 0:
         bankable = [0, 0, 0]
     # A device is either given back or free: what leaves the bill serves nothing more.
-    free = NOTHING if bankable[LIKELY] > 0 and not found.capacity else (capacity[0], capacity[1], capacity[2])
+    gone = bankable[LIKELY] > 0 and found.released and not found.capacity
+    free = NOTHING if gone else (capacity[0], capacity[1], capacity[2])
     return _Totals(
         bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),
         capacity=(free[LOW] + timed[LOW], free[LIKELY] + timed[LIKELY], free[HIGH] + timed[HIGH]),

@@ -165,9 +165,13 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     if has_capacity:
         low, likely, high = (round(each * HOURS_PER_MONTH) for each in capacity)
         money = low, likely, high
+    watts = energy.of_speeds(before, pairs, speeds, context)
+    if watts is not None:
+        assumptions += watts[1]
     return Outcome(
         kept=same(tuple(staying)),
         new_nano_usd_per_hour=(new_cost[0], new_cost[1], new_cost[2]),
+        bankable=watts[0] if watts is not None else None,
         capacity=money,
         ratio=first.ratio if first else None,
         slo=first.slo if first else "unknown",
