@@ -54,7 +54,7 @@ def test_a_value_outside_its_type_or_range_is_refused(changes: dict[str, Any], m
 
 
 def test_a_name_that_is_no_knob_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownKnob, match=r"'purchase' is not a knob of a deployment: use on.*; known: model, engine, "):
+    with pytest.raises(UnknownKnob, match=r"'purchase' is not a knob of a deployment: use on.*; known: model, "):
         NOW.but(purchase="spot")
 
 
