@@ -113,12 +113,14 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
     assert found is not None
     timed = [sum(each.timed[end] for each in outcomes if each.timed) for end in (LOW, LIKELY, HIGH)]
     against = list(found.against)
-    if bankable[LIKELY] < 0:
-        against.append(f"the bill would rise by {format_usd(-bankable[LIKELY])} a month while demand stays as it is")
+    rises = max(0, -bankable[LIKELY])
+    if rises:
+        against.append(f"the bill would rise by {format_usd(rises)} a month while demand stays as it is")
     if bankable[LIKELY] <= 0:
         bankable = [0, 0, 0]
     # A device is either given back or free: what leaves the bill serves nothing more.
-    gone = bankable[LIKELY] > 0 and found.released and not found.capacity
+    # Nor is a bill that rises by more than becomes free a saving.
+    gone = (bankable[LIKELY] > 0 and found.released and not found.capacity) or rises > capacity[LIKELY]
     free = NOTHING if gone else (capacity[0], capacity[1], capacity[2])
     return _Totals(
         bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),

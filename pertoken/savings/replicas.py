@@ -7,6 +7,7 @@ from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price, refuse_partitions
+from pertoken.savings.instances import rented_devices
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
@@ -113,9 +114,15 @@ def _new_cost(
         return relation
     staying = present - len(moved)
     one = sum(prices) / max(1, len(prices)) * (moved[0].n_devices or len(prices))
-    slow, likely, fast = (max(0, count - staying) for count in counts)
+    needed = moved[0].n_devices or len(prices)
+
+    def paid(count: int) -> float:
+        away = max(0, count - staying)
+        whole = rented_devices(moved[0].placement, away, needed, context.market) if away else 0
+        return one * whole / needed
+
     low, middle, high = relation.ratio
-    return one * low * fast, one * middle * likely, one * high * slow
+    return low * paid(counts[2]), middle * paid(counts[1]), high * paid(counts[0])
 
 
 def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) -> tuple[MeasuredLoad, Speed] | str:

@@ -8,6 +8,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings import demand_change, energy, routing, timetable
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
+from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.replicas import resized
@@ -21,6 +22,7 @@ from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 
 Pair = tuple[Deployment, Deployment]
+_WHOLE = "instances are rented whole: devices that it does not need are paid for there too"
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
@@ -126,9 +128,13 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
             if isinstance(relation, str):
                 return Outcome(infeasible=f"prices cannot be compared: {relation}")
             mean = sum(prices) / len(prices)
+            alike = sum(each.placement == new.placement and each.n_devices == new.n_devices for _, each in pairs)
+            paid = rented_devices(new.placement, alike, after, context.market) / alike
             for end in range(3):
-                new_cost[end] += mean * after * relation.ratio[end]
+                new_cost[end] += mean * paid * relation.ratio[end]
             price_factor = relation.ratio
+            if paid > after and _WHOLE not in against:
+                against.append(_WHOLE)
             assumptions.append(relation.note)
             if old.placement.purchase is None:
                 assumptions.append("what is paid now is an on-demand price")
