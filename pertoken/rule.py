@@ -37,7 +37,17 @@ A rule names what it needs as parameters:
   `FleetEvidence`: `seen.of(host)`, `seen.of(device)`, `seen.of(service)`, `seen.of(deployment)`.
 - `market`: the read-only catalog of accelerators, list prices and model shapes.
 
-It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture.
+It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
+
+- Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,
+  `expecting(low, likely, high, source)`.
+- Of a service, for all its deployments: `but(knob=...)`, `on(Placement(...), all_but=1)`, `resized()` (the fewest
+  replicas that hold the demand), `scaled_to(n)` (one replica fewer: `service.scaled_to(len(service.deployments) - 1)`),
+  `serving(output_len=times(0.7))`, `scheduled(off(hours))`, `expecting(...)`. Pricing chooses which replicas go.
+- Of the fleet: `replace(now, one, other)`, `merge(deployments, into)`, `release(host)`, `partition(device, profile)`,
+  `commit(Commitment(...))`; `edit(service)` puts an edited service or deployment into it, for several changes at once.
+
+`docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
 `propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
 never computes money: the advisor prices the difference between the present and each proposal.
 """
@@ -102,6 +112,11 @@ RISKS = ("none", "latency", "availability", "quality")
 EFFORTS = ("low", "medium", "high")
 """Low: applied while the engine serves. Medium: the engine restarts. High: other hardware, models or programs."""
 
+MAX_REASON = 2000
+"""Characters of a refusal's reason."""
+MAX_RELATED = 100
+"""Rules that a proposal requires, or excludes."""
+
 Subject = Deployment | Service | Device | Partition | Host
 """What evidence and refusals can be about."""
 
@@ -121,12 +136,14 @@ def skip(code: str, reason: str, about: Subject | None = None) -> Skip:
     """Yield this to refuse: `skip("not-memory-bound", "decode does not wait on memory")`.
 
     `about` names the service, deployment or host a rule over the fleet refuses for. Raises ValueError for a code that
-    is not lower-case words joined by hyphens, or an empty reason.
+    is not lower-case words joined by hyphens, or a reason that is empty or longer than `MAX_REASON`.
     """
     if not isinstance(code, str) or not re.fullmatch(_WORDS, code):
         raise ValueError(f"refusal code {code!r}: use lower-case words joined by hyphens")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("a refusal needs its reason")
+    if len(reason) > MAX_REASON:
+        raise ValueError(f"the reason of refusal {code} has {len(reason):,} characters: use at most {MAX_REASON:,}")
     return Skip(code, reason.strip(), about)
 
 
@@ -163,6 +180,8 @@ def propose(
     for rule_id in (*related[0], *related[1]):
         if not isinstance(rule_id, str) or not re.fullmatch(_WORDS, rule_id):
             raise ValueError(f"{rule_id!r} is not a rule id")
+    if max(map(len, related)) > MAX_RELATED:
+        raise ValueError(f"a proposal requires or excludes at most {MAX_RELATED} rules")
     return Proposal(state, risk, effort, *related)
 
 

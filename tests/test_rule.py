@@ -1,4 +1,6 @@
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +143,36 @@ def test_a_plugin_needs_no_other_module_of_pertoken() -> None:
     for file in (ROOT / "pertoken/plugins").glob("*.py"):
         imports = [line for line in file.read_text().splitlines() if "pertoken" in line and "import" in line]
         assert all(line.startswith("from pertoken.rule import") for line in imports), file.name
+
+
+def test_the_docstring_of_the_public_surface_names_every_edit() -> None:
+    text = surface.__doc__ or ""
+    edits = {
+        Deployment: ("but", "on", "on_devices", "serving_share", "restarted", "expecting"),
+        Service: ("but", "on", "resized", "scaled_to", "serving", "scheduled", "expecting"),
+        Fleet: ("replace", "merge", "release", "partition", "commit", "edit"),
+    }
+    for kind, names in edits.items():
+        returning = {
+            name
+            for name, value in vars(kind).items()
+            if not name.startswith("_") and getattr(value, "__annotations__", {}).get("return") in (kind, kind.__name__)
+        }
+        assert returning - {"deployment", "service"} == set(names), kind
+        assert all(f"`{name}(" in text for name in names), kind
+
+
+@pytest.mark.parametrize(
+    ("edit", "instead"),
+    [
+        (lambda: NOW.but(replicas=2), "use service.scaled_to(n) or service.resized()"),
+        (lambda: NOW.but(accelerator="H200 SXM"), "use on(Placement(...)) of a service"),
+        (
+            lambda: replicas(2).edit(replace(replicas(2).services[0], deployments=())),
+            "use scaled_to(n) or resized() for another number of replicas",
+        ),
+    ],
+)
+def test_what_a_newcomer_tries_first_is_answered_with_the_edit_to_use(edit: Callable[[], Any], instead: str) -> None:
+    with pytest.raises((InvalidEdit, UnknownKnob), match=re.escape(instead)):
+        edit()

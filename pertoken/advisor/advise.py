@@ -11,12 +11,14 @@ from pertoken.advisor.pricing import Found, Pricing
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
 from pertoken.advisor.rules import Loaded
 from pertoken.advisor.run import Broken, Inputs, Ran, SubjectKey, run_rule
+from pertoken.advisor.values import storable
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.forecast.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
+from pertoken.rule import subject_key
 from pertoken.store.ids import stable_id
 from pertoken.store.open import Store
 
@@ -72,7 +74,7 @@ def advice_of(
         for rule in each.rules:
             progress(rule.rule_id)
             for ran in run_rule(rule, inputs, timeout_s, pricing.results):
-                rows += _rows(ran, pricing, now_ts)
+                rows += _rows(ran, pricing, inputs, now_ts)
     return tuple(sorted(rows, key=_rank))
 
 
@@ -105,23 +107,20 @@ def _failed_load(each: Loaded, now_ts: int) -> Recommendation:
     )
 
 
-def _rows(ran: Ran[Mapping[Target, Found]], pricing: Pricing, now_ts: int) -> list[Recommendation]:
+def _rows(ran: Ran[Mapping[Target, Found]], pricing: Pricing, inputs: Inputs, now_ts: int) -> list[Recommendation]:
     outcome = ran.outcome
     if not isinstance(outcome, Broken):
-        return [_row(ran, target, found, pricing, now_ts) for target, found in outcome.items()]
-    base = _base(ran, pricing.target(ran.asked), pricing.gathered, now_ts)
+        return [_row(ran, target, found, inputs, now_ts) for target, found in outcome.items()]
+    base = _base(ran, pricing.target(ran.asked), inputs, now_ts)
     if outcome.blocked is not None:
-        missing = outcome.blocked
-        blocked = f"{missing.series} was not measured"
-        return [replace(base, state=State.BLOCKED, reason=blocked, remedy=missing.remedy)]
+        series, missing = outcome.blocked
+        return [replace(base, state=State.BLOCKED, reason=f"{series} was not measured", remedy=missing)]
     remedy = "The rule itself is broken: report it to its author."
     return [replace(base, state=State.FAILED, reason=outcome.failed, remedy=remedy)]
 
 
-def _row(
-    ran: Ran[Mapping[Target, Found]], target: Target, found: Found, pricing: Pricing, now_ts: int
-) -> Recommendation:
-    base = _base(ran, target, pricing.gathered, now_ts)
+def _row(ran: Ran[Mapping[Target, Found]], target: Target, found: Found, inputs: Inputs, now_ts: int) -> Recommendation:
+    base = _base(ran, target, inputs, now_ts)
     refusals = tuple(found.refusals)
     if not found.variants:
         reason = "; ".join(dict.fromkeys(each.reason for each in refusals))
@@ -136,31 +135,34 @@ def _row(
     )
 
 
-def _base(ran: Ran[Mapping[Target, Found]], target: Target, gathered: Present, now_ts: int) -> Recommendation:
+def _base(ran: Ran[Mapping[Target, Found]], target: Target, inputs: Inputs, now_ts: int) -> Recommendation:
     return Recommendation(
         recommendation_id=identity(ran.rule.rule_id, target),
         rule_id=ran.rule.rule_id,
         state=State.REFUSED,
-        title=ran.rule.title,
+        title=storable(ran.rule.title),
         target=target.label,
         target_kind=target.kind,
         target_key=target.key,
         deployment_id=int(target.key) if target.kind == "deployment" else None,
-        evidence=_evidence(ran.evidence, target, gathered),
+        evidence=_evidence(ran, target, inputs),
         created_ts=now_ts,
         updated_ts=now_ts,
     )
 
 
-def _evidence(
-    read: Iterable[tuple[SubjectKey | None, Evidence]], target: Target, gathered: Present
-) -> tuple[EvidenceLine, ...]:
-    """Return a line for each series that was read of a target, or of what it consists of."""
+def _evidence(ran: Ran[Mapping[Target, Found]], target: Target, inputs: Inputs) -> tuple[EvidenceLine, ...]:
+    """Return a line for each series that was read of a target, or of what it consists of, as it was gathered."""
+    own = None if ran.asked is None else subject_key(ran.asked)
     return tuple(
-        _line(f"{_name(subject, gathered)}: {name}" if subject is not None else name, name, evidence)
-        for subject, evidence in read
-        if subject is None or _part_of(subject, target, gathered)
-        for name in evidence.read
+        _line(
+            f"{_name(subject, inputs.gathered)}: {name}" if subject is not None else name,
+            name,
+            inputs.measured.get(subject or own or ("", ""), Evidence({})),
+        )
+        for subject, names in ran.read
+        if subject is None or _part_of(subject, target, inputs.gathered)
+        for name in names
     )
 
 

@@ -55,7 +55,7 @@ def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) 
 
 def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Iterator[Step]:
     changed = groups(difference, before)
-    alone = len(changed) == 1 and len(changed[0].deployments) == 1 and not (difference.added or difference.removed)
+    alone = len(changed) == 1 == len(changed[0].service.deployments) and not (difference.added or difference.removed)
     for change in difference.changes:
         if change.field == "partitions":
             yield _partition(change, before, where)
@@ -254,13 +254,21 @@ def _release(name: str, host: Host | None, before: Fleet) -> Step:
 
 
 def _where(group: Group, where: Addresses) -> str:
-    hosts = tuple(where.hosts[each.deployment_id] for each in group.deployments if each.deployment_id in where.hosts)
-    return f"{group.deployments[0].name} on {listed(hosts)}" if hosts else group.deployments[0].name
+    """Return where the deployments of a group are: hosts, and devices where others of the service are on the host."""
+    changing = {each.deployment_id for each in group.deployments}
+    others = [each for each in group.service.deployments if each.deployment_id not in changing]
+    shared = {where.hosts.get(each.deployment_id) for each in others}
+    places = []
+    for each in group.deployments:
+        host = where.hosts.get(each.deployment_id)
+        if host is not None:
+            places.append(f"{host} ({_devices(each.device_ids, where)})" if host in shared else host)
+    return f"{group.deployments[0].name} on {listed(tuple(places))}" if places else group.deployments[0].name
 
 
 def _named(deployment: Deployment, where: Addresses) -> str:
     host = where.hosts.get(deployment.deployment_id)
-    return f"{deployment.name} on {host}" if host else deployment.name
+    return f"{deployment.name} on {host} ({_devices(deployment.device_ids, where)})" if host else deployment.name
 
 
 def _devices(device_ids: Sequence[int], where: Addresses) -> str:

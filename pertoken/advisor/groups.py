@@ -111,7 +111,10 @@ def hours(schedule: Schedule) -> str:
     counts: dict[int, list[int]] = {}
     for hour, count in schedule.replicas:
         counts.setdefault(count, []).append(hour)
-    parts += [f"{count} replicas in {len(each)} hours a week ({_spans(each)})" for count, each in counts.items()]
+    parts += [
+        f"{count} replica{'s' * (count != 1)} in {len(each)} hours a week ({_spans(each)})"
+        for count, each in counts.items()
+    ]
     return ", ".join(parts) or "always on"
 
 

@@ -55,11 +55,11 @@ class Pricing:
         own = self.target(asked)
         keys: set[str] = set()
         for each in yielded:
-            if isinstance(each, Skip):
+            if type(each) is Skip:
                 said = _checked(each)
                 found[own if asked is not None else self._about(said)].refusals.append(Refusal(said.code, said.reason))
                 continue
-            possible = candidate(before, each, asked)
+            possible = candidate(before, each, asked, self.context.market)
             if possible is None:
                 found[own].ignored += 1
                 continue

@@ -1,14 +1,15 @@
 """Finding and loading rules: by entry point, or from a file of one's own. One bad plugin stops nothing else."""
 
 import importlib.util
-import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
+from pertoken.advisor.run import Broken, guarded
 from pertoken.errors import BadInput
-from pertoken.rule import Rule
+from pertoken.rule import Rule, rule
 
 GROUP = "pertoken.rules"
 
@@ -40,29 +41,36 @@ def load_rules(extra_files: tuple[Path, ...] = ()) -> tuple[Loaded, ...]:
         *((point.name, _origin(point), point.load) for point in points),
         *((file.stem, str(file), lambda file=file: _module(file)) for file in extra_files),
     ]:
-        try:
-            rules = rules_of(load())
-            for each in rules:
-                if each.rule_id in taken:
-                    raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            found.append(Loaded(name, origin, error=_trace(error)))
+        rules = guarded(lambda load=load, taken=taken: _new_rules(load(), taken))  # type: ignore[misc]
+        if isinstance(rules, Broken):
+            found.append(Loaded(name, origin, error=rules.failed or ": ".join(rules.blocked or ())))
             continue
         taken |= {each.rule_id: origin for each in rules}
         found.append(Loaded(name, origin, rules))
     return tuple(found)
 
 
+def _new_rules(module: object, taken: Mapping[str, str]) -> tuple[Rule, ...]:
+    rules = rules_of(module)
+    for each in rules:
+        if each.rule_id in taken:
+            raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
+    return rules
+
+
 def rules_of(module: object) -> tuple[Rule, ...]:
     """Rules a module defines (or the one Rule an entry point names). Raises ValueError if there is none."""
-    if isinstance(module, Rule):
-        return (module,)
-    rules = tuple(value for value in vars(module).values() if isinstance(value, Rule))
+    if type(module) is Rule:
+        return (_checked(module),)
+    rules = tuple(_checked(value) for value in vars(module).values() if type(value) is Rule)
     if not rules:
         raise ValueError(f"{getattr(module, '__name__', module)} defines no rule: use @rule('its-id')")
     return rules
+
+
+def _checked(found: Rule) -> Rule:
+    """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
+    return rule(found.rule_id)(found.function)
 
 
 def _origin(point: EntryPoint) -> str:
@@ -76,7 +84,3 @@ def _module(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)).strip()

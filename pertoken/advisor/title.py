@@ -8,6 +8,7 @@ from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
 from pertoken.state.service import FEWEST
+from pertoken.units import format_bytes
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
 """Changes that a title begins with, since a narrow screen cuts its end."""
@@ -17,6 +18,8 @@ _LABELS = {
 }
 _SECONDARY = ("placement.devices_per_instance", "placement.offer", "placement.instance_type")
 """Changes that follow from others of a move."""
+MAX_TITLE = 200
+"""Characters of a title; the changes stand below it one by one."""
 DEMAND = {
     "demand.requests_per_s": ("requests", " requests/s"),
     "demand.prompt_len": ("prompts", " tokens"),
@@ -32,6 +35,8 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
     parts = list(_hosts(difference))
     for group in groups(difference, before):
         words = list(_words(group))
+        if not words and not difference.added:  # beside a new deployment the shares follow from it
+            words = [shares(group.changes["serves"][1])]
         if words:
             parts.append(", ".join(words) + group.replicas)
     parts += _services(difference, before, chosen)
@@ -46,7 +51,8 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
         if change.field == "commitments":
             new = change.after[len(change.before) :]
             parts += [f"commit to {each.count} × {each.instance_type}" for each in new]
-    return "; ".join(parts)
+    text = "; ".join(parts)
+    return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
 
 def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[ChangeLine, ...]:
@@ -56,7 +62,7 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
         count = len(group.deployments)
         where = group.deployments[0].name if count == 1 else f"{count} replicas of {group.service.name}"
         lines += [
-            ChangeLine(where, name, *(shares(each) if name == "serves" else shown(each) for each in pair))
+            ChangeLine(where, name, *(shares(each) if name == "serves" else with_unit(name, each) for each in pair))
             for name, pair in group.changes.items()
         ]
     for change in difference.changes:
@@ -92,10 +98,18 @@ def _words(group: Group) -> Iterator[str]:
             yield f"on {len(new)} other device(s)"
         else:
             label = _LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
-            before, after = shown(old), shown(new)
+            before, after = (with_unit(name, each) for each in (old, new))
             if name == "model":
                 before, after = (each.rpartition("/")[2] for each in (before, after))
             yield f"{label}{after}" if isinstance(new, bool) or old is None else f"{label}{before} → {after}"
+
+
+def with_unit(name: str, value: object) -> str:
+    """Return the value of a knob in words, with its unit where its label does not imply one."""
+    unit = knobs()[name].unit if name in knobs() else None
+    if unit == "bytes" and isinstance(value, int):
+        return format_bytes(value)
+    return f"{shown(value)} {unit}" if unit in ("W", "MHz") and value is not None else shown(value)
 
 
 def _services(difference: Diff, before: Fleet, chosen: Chosen) -> Iterator[str]:

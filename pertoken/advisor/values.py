@@ -19,6 +19,12 @@ MAX_TEXT = 10_000
 MAX_ITEMS = 100_000
 
 
+def type_name(value: object) -> str:
+    """Return the name of a value's type without running code of a metaclass."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return storable(name)
+
+
 def rebuilt(value: Any, declared: Any) -> Any:
     """Return an equal value of the declared type. Raises InvalidEdit naming the field of another type or size."""
     return _rebuild(declared)(value, getattr(declared, "__name__", "it").lower())
@@ -45,7 +51,7 @@ def _rebuild(declared: Any) -> _Rebuild:
 
 
 def _wrong(where: str, value: object, wanted: str) -> InvalidEdit:
-    return InvalidEdit(f"{where} must be {wanted}, not {type(value).__name__}")
+    return InvalidEdit(f"{where} must be {wanted}, not {type_name(value)}")
 
 
 def _exactly(kind: type) -> _Rebuild:
@@ -107,10 +113,10 @@ def _union(options: tuple[Any, ...]) -> _Rebuild:
     wanted = " or ".join("None" if each is NoneType else each.__name__ for each in by_type)
 
     def rebuild(value: Any, where: str) -> Any:
-        option = by_type.get(type(value))
-        if option is None:
-            raise _wrong(where, value, wanted)
-        return option(value, where)
+        for kind, option in by_type.items():
+            if type(value) is kind:  # no lookup by hash: a metaclass may define its own
+                return option(value, where)
+        raise _wrong(where, value, wanted)
 
     return rebuild
 

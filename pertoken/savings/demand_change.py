@@ -23,8 +23,6 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
     """Return the share of busy time that a changed demand frees, and from where on it frees a replica."""
     changed = [name for name in EDITABLE if getattr(now.demand, name) != getattr(to.demand, name)]
     name = changed[0]
-    if to.deployments != now.deployments:
-        return Outcome(unpriced=f"{name} changes beside knobs: propose them one after the other")
     one = now.deployments[0]
     found = speed(one, one, context.evidence(one.deployment_id), objectives(now, context), context)
     if found.load is None or found.calibration is None:
@@ -37,6 +35,8 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
     proposed = _shown(to.demand, name)
+    if share <= 0:
+        return Outcome(infeasible=f"{proposed} frees no busy time")
     frees = f"at {proposed} it frees {share:.0%} of its busy time"
     releases = "no replica is released"
     for step in range(STEPS + 1):

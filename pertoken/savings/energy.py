@@ -1,21 +1,23 @@
-"""Energy that a power cap saves, and its dollars where the hardware is owned."""
+"""Energy that a change saves, and its dollars where the hardware is owned: power caps, and less busy time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.power import Device, clock_bound, idle_w, log_sd, under_cap
+from pertoken.forecast.power import Device, busy_w, clock_bound, idle_w, log_sd, products_share, under_cap
 from pertoken.forecast.served import Abstained, resolve
 from pertoken.forecast.serving import Z_80
 from pertoken.forecast.steady import steady
 from pertoken.provenance import Provenance
 from pertoken.savings.context import NOTHING, Context, Money
-from pertoken.savings.load import measured_load
+from pertoken.savings.load import MeasuredLoad, measured_load
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.speed import calibrated
+from pertoken.savings.sizing import objectives
+from pertoken.savings.speed import Speed, calibrated
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
@@ -27,8 +29,7 @@ NOT_OWNED = "rented devices cost the same at any power: a cap saves whoever pays
 def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context) -> Outcome:
     """Return what power caps save: energy dollars of owned hardware, $0 of rented."""
     kept = same(now.deployments)
-    owned = {each for host in before.hosts if host.placement.purchase == "owned" for each in host.device_ids}
-    if not all(set(old.device_ids) <= owned for old, _ in pairs):
+    if not _owned(before, pairs):
         return Outcome(kept=kept, bankable=NOTHING, provenance=Provenance.REPORTED, against=(NOT_OWNED,))
     if context.energy is None:
         return Outcome(kept=kept, unpriced="what a kilowatt-hour costs is not set: set `energy.usd_per_kwh`")
@@ -49,6 +50,8 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
     slowest = max((context.evidence(old.deployment_id).busy.mean for old, _ in pairs), default=0.0)
     if slowest * stretched > 1:
         return Outcome(kept=kept, infeasible=f"steps would take {stretched:.2f} times as long: it is too busy for that")
+    if missed := _missed(now, pairs, stretched, context):
+        return Outcome(kept=kept, slo="fail", infeasible=missed)
     low, likely, high = (_dollars(watts, context) for watts in total)
     money: Money = (low, likely, high)
     return Outcome(
@@ -61,32 +64,127 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
     )
 
 
+def of_speeds(
+    before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]], speeds: Mapping[int, Speed | None], context: Context
+) -> tuple[Money, tuple[str, ...]] | None:
+    """Return the energy dollars that changes of speed save on owned hardware, with the assumption behind them.
+
+    None for hardware that is not owned, without a price of energy, or where the power was not measured or is not
+    forecast: a speed is priced without it.
+    """
+    changed = [(old, new) for old, new in pairs if speeds.get(old.deployment_id) is not None]
+    if context.energy is None or not changed or not _owned(before, changed):
+        return None
+    total, notes = [0.0, 0.0, 0.0], []
+    for old, new in changed:
+        found = speeds[old.deployment_id]
+        if found is None or found.ratio is None or new.placement != old.placement:
+            return None
+        try:
+            saved, note = _saved_by_speed(old, new, found.ratio, context)
+        except (NotMeasured, Abstained, ValueError):
+            return None
+        notes.append(note)
+        for end, watts in enumerate(saved):
+            total[end] += watts
+    low, likely, high = (max(0, _dollars(watts, context)) for watts in total)
+    return (low, likely, high), tuple(dict.fromkeys(notes))
+
+
+def _owned(before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> bool:
+    owned = {each for host in before.hosts if host.placement.purchase == "owned" for each in host.device_ids}
+    return all(set(old.device_ids) <= owned for old, _ in pairs)
+
+
+def _missed(
+    now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretched: float, context: Context
+) -> str | None:
+    """Why longer steps miss the objective for the time of a token, from what was measured of it."""
+    limit = objectives(now, context).tpot_p95_ms
+    for old, _ in pairs:
+        seen = context.evidence(old.deployment_id)
+        if limit is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 * stretched > limit:
+            return f"TPOT p95 would be about {1000 * seen.tpot_s.p95 * stretched:.0f} ms, with an SLO of {limit:.0f} ms"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What each device of a deployment draws, as measured."""
+
+    load: MeasuredLoad
+    busy: float
+    idle_w: float
+    busy_w: float
+    limit_w: float
+    note: str
+
+    @property
+    def device(self) -> Device:
+        return Device(np.array([self.idle_w]), np.array([self.limit_w]))
+
+    def mean_w(self, busy: float, busy_w: float) -> float:
+        return self.idle_w * (1 - busy) + busy_w * busy
+
+
+def _drawn(old: Deployment, context: Context) -> _Drawn:
+    """Return the watts of one device while busy and idle. Raises NotMeasured or Abstained."""
+    seen, devices = context.evidence(old.deployment_id), len(old.device_ids)
+    accelerator = context.market.accelerator(old.accelerator)
+    if accelerator is None or accelerator.tdp_w is None:
+        raise Abstained("the power limit of its device is not in the catalog")
+    if not devices:
+        raise Abstained("its devices were not seen")
+    load = measured_load(seen)
+    idle, mean = idle_w(accelerator.name, accelerator.tdp_w), seen.power_w.mean / devices
+    busy = max(load.busy, 1e-3)
+    at_work = min(accelerator.tdp_w, max(idle, (mean - idle * (1 - busy)) / busy))
+    note = f"{at_work:.0f} W per device while busy, from {mean:.0f} W on average and {idle:.0f} W idle"
+    return _Drawn(load, busy, idle, at_work, accelerator.tdp_w, note)
+
+
 def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float, float, list[str]]:
     """Watts saved on average over all devices of a deployment, and how much longer its steps take.
 
     Raises NotMeasured, Abstained or ValueError for what is not known.
     """
-    seen, devices = context.evidence(old.deployment_id), len(old.device_ids)
-    accelerator = context.market.accelerator(old.accelerator)
-    if accelerator is None or accelerator.tdp_w is None:
-        raise Abstained("the power limit of its device is not in the catalog")
-    if new.power_cap_w is None or not devices:
-        raise Abstained("its devices were not seen")
-    load = measured_load(seen)
-    candidate = resolve([old], [load.load], context.market)
-    shift = calibrated(old, load, context).shift_for(old)
-    state = steady(candidate, efficiency(), np.array([max(1.0, load.load.running)]), shift)
-    idle = idle_w(accelerator.name, accelerator.tdp_w)
-    mean_w = seen.power_w.mean / devices
-    busy = max(load.busy, 1e-3)
-    busy_w = min(accelerator.tdp_w, max(idle, (mean_w - idle * (1 - busy)) / busy))
-    device = Device(np.array([idle]), np.array([accelerator.tdp_w]))
-    slowed = under_cap(device, np.array([busy_w]), clock_bound(candidate, state), np.array([float(new.power_cap_w)]))
+    drawn = _drawn(old, context)
+    candidate = resolve([old], [drawn.load.load], context.market)
+    shift = calibrated(old, drawn.load, context).shift_for(old)
+    state = steady(candidate, efficiency(), np.array([max(1.0, drawn.load.load.running)]), shift)
+    cap_w = np.array([float(new.power_cap_w or drawn.limit_w)])
+    slowed = under_cap(drawn.device, np.array([drawn.busy_w]), clock_bound(candidate, state), cap_w)
     stretch, capped_w = float(slowed.stretch[0]), float(slowed.power_w[0])
-    longer = min(1.0, busy * stretch)
-    saved_w = (idle * (1 - busy) + busy_w * busy) - (idle * (1 - longer) + capped_w * longer)
-    assumption = f"{busy_w:.0f} W per device while busy, from {mean_w:.0f} W on average and {idle:.0f} W idle"
-    return max(0.0, saved_w) * devices, stretch, [assumption]
+    longer = min(1.0, drawn.busy * stretch)
+    saved_w = drawn.mean_w(drawn.busy, drawn.busy_w) - drawn.mean_w(longer, capped_w)
+    return max(0.0, saved_w) * len(old.device_ids), stretch, [drawn.note]
+
+
+def _saved_by_speed(
+    old: Deployment, new: Deployment, ratio: Sequence[float], context: Context
+) -> tuple[list[float], str]:
+    """Watts saved at the slow, likely and fast end of a speed; devices it no longer needs stay on, idle.
+
+    What a busy device draws changes as the model of power has it, from what was measured. Raises NotMeasured,
+    Abstained or ValueError for what is not known.
+    """
+    drawn = _drawn(old, context)
+    calibration, running = calibrated(old, drawn.load, context), np.array([max(1.0, drawn.load.load.running)])
+    modelled = []
+    for each in (old, new):
+        candidate = resolve([each], [drawn.load.load], context.market)
+        state = steady(candidate, efficiency(), running, calibration.shift_for(each))
+        modelled.append(float(busy_w(drawn.device, products_share(candidate, running, state.token_s))[0]))
+    likely_w = min(drawn.limit_w, max(drawn.idle_w, drawn.busy_w * modelled[1] / modelled[0]))
+    devices, spread = len(old.device_ids), math.exp(Z_80 * log_sd(False))
+    used = new.n_devices or devices
+    saved = []
+    for end, watts in zip(ratio, (likely_w * spread, likely_w, likely_w / spread), strict=True):
+        busy = min(1.0, drawn.busy / end)
+        after = used * drawn.mean_w(busy, min(drawn.limit_w, max(drawn.idle_w, watts)))
+        after += max(0, devices - used) * drawn.idle_w
+        saved.append(devices * drawn.mean_w(drawn.busy, drawn.busy_w) - after)
+    return saved, f"{drawn.note}; about {likely_w:.0f} W while busy after the change, for less of the time"
 
 
 def _dollars(watts: float, context: Context) -> int:

@@ -15,6 +15,7 @@ from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.services import outcome
+from pertoken.savings.shared import newly_shared
 from pertoken.savings.slo import VERDICTS, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
@@ -24,6 +25,8 @@ from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
 LOW, LIKELY, HIGH = range(3)
+MAX_NAMED = 4
+"""Hosts that an assumption names; all of them are in `released`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Estimate:
     bankable: Money | None = None
     capacity: Money | None = None
     throughput_ratio: Range | None = None
-    """Generated tokens per device-second of what changes, after over before."""
+    """Generated tokens/s of what changes, after over before, on the devices it then has."""
     slo: str = "unknown"
     """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
     latency: Latencies | None = None
@@ -70,6 +73,8 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
     ]
     if any(change.field == "partitions" for change in difference.changes):
         outcomes.append(Outcome(unpriced="dividing a device changes no bill by itself: price what then runs on it"))
+    if reason := newly_shared(before, after):
+        outcomes.append(Outcome(unpriced=reason))
     refused = next((each for each in outcomes if each.infeasible is not None), None)
     if refused is not None:
         return _without_money(refused)
@@ -106,15 +111,20 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
             bankable[end] += each.bankable[end] if each.bankable else 0
             capacity[end] += each.capacity[end] if each.capacity else 0
     assert found is not None
+    timed = [sum(each.timed[end] for each in outcomes if each.timed) for end in (LOW, LIKELY, HIGH)]
     against = list(found.against)
-    if bankable[LIKELY] < 0:
-        against.append(f"the bill would rise by {format_usd(-bankable[LIKELY])} a month while demand stays as it is")
+    rises = max(0, -bankable[LIKELY])
+    if rises:
+        against.append(f"the bill would rise by {format_usd(rises)} a month while demand stays as it is")
     if bankable[LIKELY] <= 0:
         bankable = [0, 0, 0]
+    # A device is either given back or free: what leaves the bill serves nothing more.
+    # Nor is a bill that rises by more than becomes free a saving.
+    gone = (bankable[LIKELY] > 0 and found.released and not found.capacity) or rises > capacity[LIKELY]
+    free = NOTHING if gone else (capacity[0], capacity[1], capacity[2])
     return _Totals(
         bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),
-        # A device is either given back or free: what leaves the bill serves nothing more.
-        capacity=NOTHING if bankable[LIKELY] > 0 and not found.capacity else (capacity[0], capacity[1], capacity[2]),
+        capacity=(free[LOW] + timed[LOW], free[LIKELY] + timed[LIKELY], free[HIGH] + timed[HIGH]),
         released=tuple(each.name for each in found.released),
         against=tuple(against),
     )
@@ -163,4 +173,5 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
 
 
 def _whole_hosts(released: tuple[str, ...]) -> tuple[str, ...]:
-    return (f"{', '.join(released)} can be given back whole",) if released else ()
+    more = f" and {len(released) - MAX_NAMED} more" if len(released) > MAX_NAMED else ""
+    return (f"{', '.join(released[:MAX_NAMED])}{more} can be given back whole",) if released else ()

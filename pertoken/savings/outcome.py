@@ -21,6 +21,8 @@ class Outcome:
     """What devices elsewhere would cost: the range of prices, lowest first."""
     capacity: Money | None = None
     """Busy time of the devices it keeps that becomes free, nano-USD per month."""
+    timed: Money | None = None
+    """Devices that are free in the hours of a schedule, nano-USD per month: added to whatever else is free."""
     ratio: Range | None = None
     slo: str = "unknown"
     latency: Latencies | None = None
@@ -32,7 +34,7 @@ class Outcome:
     unpriced: str | None = None
     infeasible: str | None = None
     bankable: Money | None = field(default=None)
-    """Dollars that are not of hosts: energy of owned hardware, hours of a schedule; nano-USD per month."""
+    """Dollars that are not of whole months of hosts: energy of owned hardware, hours of a schedule; per month."""
 
 
 def same(deployments: tuple[Deployment, ...]) -> Kept:

@@ -76,13 +76,13 @@ def _matches(offer: Offer, placement: Placement) -> bool:
 
 def _note(what: str, named: Pair, pairs: tuple[Pair, ...], providers: set[str], market: Market, today: date) -> str:
     here, there = named.here, named.there
-    note = (
-        f"{what} costs {named.ratio:.2f} of {here.accelerator} on-demand, the median of {len(pairs)} listed pairs at "
-        f"{', '.join(sorted(providers))}; e.g. {there.provider} {there.instance_type} in {there.region} "
+    oldest = min(offer.as_of for pair in pairs for offer in (pair.here, pair.there))
+    days = (today - oldest).days
+    stale = f" (stale: listed up to {days} days ago, check before acting)" if days > market.stale_after_days else ""
+    # The first clause stands alone beside a total.
+    return (
+        f"{what} costs {named.ratio:.2f} of {here.accelerator} on-demand, the median of {len(pairs)} listed pairs"
+        f"{stale}; at {', '.join(sorted(providers))}, e.g. {there.provider} {there.instance_type} in {there.region} "
         f"{format_usd(there.nano_usd_per_device_hour)}/device-hour ({there.as_of}) against "
         f"{format_usd(here.nano_usd_per_device_hour)}"
     )
-    oldest = min(offer.as_of for pair in pairs for offer in (pair.here, pair.there))
-    if (today - oldest).days > market.stale_after_days:
-        note += f"; stale: listed up to {(today - oldest).days} days ago, check before acting"
-    return note

@@ -1,12 +1,13 @@
 """A service on another number of replicas: which ones go, and what those that moved cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price, refuse_partitions
+from pertoken.savings.instances import rented_devices
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
@@ -27,13 +28,12 @@ def resized(
     context: Context,
 ) -> Outcome:
     """The fewest replicas that hold the demand, or the proposed number of them, on whole hosts first."""
-    shapes = {replace(each, deployment_id=0, epoch_id=0, device_ids=(), serves=()) for each in replicas}
-    if len(shapes) > 1:
+    if not alike(replicas):
         return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
     present = len(now.deployments)
     try:
         arrivals, said = total_arrivals(now, context)
-        found = _calibrated(now, replicas, speeds, context)
+        found = busiest(now, speeds, context)
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     if isinstance(found, str):
@@ -79,6 +79,12 @@ def resized(
     )
 
 
+def alike(replicas: Sequence[Deployment]) -> bool:
+    """Return whether replicas differ in nothing but their devices."""
+    shapes = {replace(each, deployment_id=0, epoch_id=0, device_ids=(), serves=()) for each in replicas}
+    return len(shapes) == 1
+
+
 def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
     """The replicas as they are after the change, on the devices they have now."""
     devices = {each.deployment_id: each.device_ids for each in now.deployments}
@@ -108,15 +114,19 @@ def _new_cost(
         return relation
     staying = present - len(moved)
     one = sum(prices) / max(1, len(prices)) * (moved[0].n_devices or len(prices))
-    slow, likely, fast = (max(0, count - staying) for count in counts)
+    needed = moved[0].n_devices or len(prices)
+
+    def paid(count: int) -> float:
+        away = max(0, count - staying)
+        whole = rented_devices(moved[0].placement, away, needed, context.market) if away else 0
+        return one * whole / needed
+
     low, middle, high = relation.ratio
-    return one * low * fast, one * middle * likely, one * high * slow
+    return low * paid(counts[2]), middle * paid(counts[1]), high * paid(counts[0])
 
 
-def _calibrated(
-    now: Service, replicas: Sequence[Deployment], speeds: dict[int, Speed | None], context: Context
-) -> tuple[MeasuredLoad, Speed] | str:
-    """The load and forecast of the busiest replica; a reason where none can be stated."""
+def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) -> tuple[MeasuredLoad, Speed] | str:
+    """Return the load and forecast of the busiest replica, as it is where `speeds` has none; else the reason."""
     best: tuple[MeasuredLoad, Speed] | None = None
     reason = f"nothing was measured of the replicas of {now.name}"
     for old in now.deployments:

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
 from pertoken.savings import demand_change, energy, routing, timetable
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
+from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.replicas import resized
+from pertoken.savings.shared import BusyCost, Holders, busy_cost, holders
 from pertoken.savings.sizing import objectives
 from pertoken.savings.speed import Speed, speed
 from pertoken.state.deployment import Deployment
@@ -19,6 +22,7 @@ from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 
 Pair = tuple[Deployment, Deployment]
+_WHOLE = "instances are rented whole: devices that it does not need are paid for there too"
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
@@ -33,9 +37,17 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
             return Outcome(unpriced="what several deployments do on one engine is not forecast: measure it in a trial")
         if added:
             return routing.outcome(before, now, pairs, added, context)
-        if to.schedule != now.schedule:
+        changed = {
+            "a schedule": to.schedule != now.schedule,
+            "a demand": to.demand != now.demand,
+            "deployments or replicas": to.deployments != now.deployments or to.replicas != now.replicas,
+        }
+        together = [name for name, differs in changed.items() if differs]
+        if len(together) > 1:
+            return Outcome(unpriced=f"{' and '.join(together)} change at once: propose one, apply it, then the other")
+        if changed["a schedule"]:
             return timetable.outcome(before, now, to.schedule, context)
-        if to.demand != now.demand:
+        if changed["a demand"]:
             return demand_change.outcome(before, now, to, context)
         return _changed(before, now, to, pairs, context)
     except NoPrice as missing:
@@ -44,7 +56,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
 
 def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
     different = [(old, new) for old, new in pairs if old != new]
-    if different and all(replace(old, serves=new.serves) == new for old, new in different):
+    if any(old.serves != new.serves for old, new in different):
         return Outcome(unpriced="another share of the demand changes no bill by itself: price what it frees")
     if any(old.restart != new.restart for old, new in different):
         return Outcome(unpriced="a restart changes no bill: it ends the time in which nothing is served")
@@ -99,6 +111,7 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     has_capacity = False
     assumptions: list[str] = []
     against: list[str] = []
+    held = holders(before)
     for old, new in pairs:
         found = speeds[old.deployment_id]
         if old == new:
@@ -109,14 +122,19 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         if not prices:
             return Outcome(unpriced=f"the devices of {old.name} were not seen")
         after, price_factor = new.n_devices or len(prices), (1.0, 1.0, 1.0)
+        stays: Deployment | None = None
         if new.placement != old.placement:
             relation = price_relation(old.placement, new.placement, context.market, context.today)
             if isinstance(relation, str):
                 return Outcome(infeasible=f"prices cannot be compared: {relation}")
             mean = sum(prices) / len(prices)
+            alike = sum(each.placement == new.placement and each.n_devices == new.n_devices for _, each in pairs)
+            paid = rented_devices(new.placement, alike, after, context.market) / alike
             for end in range(3):
-                new_cost[end] += mean * after * relation.ratio[end]
+                new_cost[end] += mean * paid * relation.ratio[end]
             price_factor = relation.ratio
+            if paid > after and _WHOLE not in against:
+                against.append(_WHOLE)
             assumptions.append(relation.note)
             if old.placement.purchase is None:
                 assumptions.append("what is paid now is an on-demand price")
@@ -126,12 +144,8 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         else:
             if reason := _other_devices(before, old, new):
                 return Outcome(unpriced=reason)
-            shared = _sharing(before, old)
-            if shared and after != len(prices):
-                return Outcome(
-                    unpriced=f"its devices also serve {shared}: a device that is shared cannot be given back for one"
-                )
-            staying.append(_on_fewer(old, new, after, context))
+            stays = _on_fewer(old, new, after, held, context)
+            staying.append(stays)
             if after > len(prices):
                 mean = sum(prices) / len(prices)
                 for end in range(3):
@@ -142,16 +156,28 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
             against += found.against
             if found.load is not None:
                 has_capacity = True
-                moved = new.placement != old.placement
-                _add_capacity(capacity, found, prices, after, price_factor if moved else None)
+                try:
+                    if stays is None:
+                        cost = busy_cost(before, held, old, old.device_ids, context)
+                        _add_moved(capacity, cost, found.ratio, price_factor, after / len(prices))
+                    else:
+                        cost = _add_kept(capacity, before, held, old, stays, after, found.ratio, context)
+                except NotMeasured as missing:
+                    return Outcome(unpriced=str(missing))
+                origins.append(cost.provenance)
+                assumptions += cost.assumptions
     first = next((each for each in speeds.values() if each is not None), None)
     money: Money | None = None
     if has_capacity:
         low, likely, high = (round(each * HOURS_PER_MONTH) for each in capacity)
         money = low, likely, high
+    watts = energy.of_speeds(before, pairs, speeds, context)
+    if watts is not None:
+        assumptions += watts[1]
     return Outcome(
         kept=same(tuple(staying)),
         new_nano_usd_per_hour=(new_cost[0], new_cost[1], new_cost[2]),
+        bankable=watts[0] if watts is not None else None,
         capacity=money,
         ratio=first.ratio if first else None,
         slo=first.slo if first else "unknown",
@@ -162,34 +188,50 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     )
 
 
-def _add_capacity(
-    capacity: list[float],
-    found: Speed,
-    prices: Sequence[int],
-    after: int,
-    price_factor: tuple[float, float, float] | None,
+def _add_moved(
+    capacity: list[float], cost: BusyCost, ratios: Sequence[float], price_factor: Sequence[float], fewer: float
 ) -> None:
-    """Add the busy dollars that a faster deployment frees, nano-USD per hour, at the slow, likely and fast end.
+    """Add the share of its busy cost that a deployment saves elsewhere, at the slow, likely and fast end.
 
-    Of a move (`price_factor`: price there over here) a share of the busy bill: 1 - (bill after / before) / ratio, the
-    least speed meeting the highest price. Otherwise of the devices that it keeps: those it frees count by themselves.
+    1 - (bill after / before) / ratio, the least speed meeting the highest price.
     """
-    assert found.load is not None and found.ratio is not None
-    busy = sum(prices) * found.load.busy
-    fewer = after / len(prices)
-    for end, ratio in enumerate(found.ratio):
-        if price_factor is not None:
-            capacity[end] += busy * max(0.0, 1 - price_factor[2 - end] * fewer / ratio)
-        else:
-            capacity[end] += busy * min(1.0, fewer) * max(0.0, 1 - fewer / ratio)
+    for end, ratio in enumerate(ratios):
+        capacity[end] += cost.nano_usd_per_hour * max(0.0, 1 - price_factor[2 - end] * fewer / ratio)
 
 
-def _on_fewer(old: Deployment, new: Deployment, after: int, context: Context) -> Deployment:
-    """The deployment after the change on as many of its devices as it needs, the cheapest going last."""
+def _add_kept(
+    capacity: list[float],
+    before: Fleet,
+    held: Holders,
+    old: Deployment,
+    stays: Deployment,
+    after: int,
+    ratios: Sequence[float],
+    context: Context,
+) -> BusyCost:
+    """Add the busy time that becomes free on devices that stay in use, at the slow, likely and fast end.
+
+    A device it leaves alone is free as a whole, and counted where hosts are (`hosts.freed`). On one that others use
+    too, its own busy time becomes free.
+    """
+    left = [each for each in old.device_ids if each not in stays.device_ids and len(held[each]) > 1]
+    leaves = busy_cost(before, held, old, left, context)
+    keeps = busy_cost(before, held, old, [each for each in old.device_ids if each in stays.device_ids], context)
+    more = max(1.0, after / len(old.device_ids))  # the devices it adds are paid for, and work too
+    for end, ratio in enumerate(ratios):
+        capacity[end] += leaves.nano_usd_per_hour + keeps.nano_usd_per_hour * max(0.0, 1 - more / ratio)
+    return BusyCost(0.0, max(leaves.provenance, keeps.provenance), (*keeps.assumptions, *leaves.assumptions))
+
+
+def _on_fewer(old: Deployment, new: Deployment, after: int, held: Holders, context: Context) -> Deployment:
+    """The deployment after the change on as many of its devices as it needs: those it has alone go first, the dearest
+    before others, because only these become free as a whole."""
     if after >= len(old.device_ids) or new.device_ids != old.device_ids:
         return new
-    dearest_first = sorted(old.device_ids, key=lambda each: (-(context.nano_usd_per_hour.get(each) or 0), each))
-    going = set(dearest_first[: len(old.device_ids) - after])
+    first = sorted(
+        old.device_ids, key=lambda each: (len(held[each]) > 1, -(context.nano_usd_per_hour.get(each) or 0), each)
+    )
+    going = set(first[: len(old.device_ids) - after])
     return replace(new, device_ids=tuple(each for each in old.device_ids if each not in going))
 
 
@@ -200,17 +242,7 @@ def _other_devices(before: Fleet, old: Deployment, new: Deployment) -> str | Non
     for each in (before.device(device_id) for device_id in new.device_ids):
         if each.accelerator != old.accelerator:
             return f"{each.name} is another accelerator: name it by on(Placement(accelerator=...)) to have it forecast"
-    for other in before.deployments:
-        if other.deployment_id != old.deployment_id and set(other.device_ids) & set(new.device_ids):
-            return f"two engines on one device are not forecast: {other.name} runs there; measure it in a trial"
     return None
-
-
-def _sharing(before: Fleet, deployment: Deployment) -> str | None:
-    """Name another deployment on the same devices."""
-    held = set(deployment.device_ids)
-    others = (each for each in before.deployments if each.deployment_id != deployment.deployment_id)
-    return next((each.name for each in others if held & set(each.device_ids)), None)
 
 
 def _low_end(pairs: Sequence[Pair], speeds: dict[int, Speed | None]) -> list[str]:

@@ -81,19 +81,21 @@ def sizes(
     """
     slo = objectives(service, context)
     limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
-    spread = _spread(speed)
+    slow, likely, fast = _spread(speed)
     counts: list[int] = []
-    for factor in (spread[0], 1.0, spread[1]):
+    for factor in (slow, likely, fast):
         scaled = replace(arrivals, requests_per_s=arrivals.requests_per_s * factor)
         try:
-            count = fewest_replicas(to, load.load, scaled, context.market, speed.calibration, limits)
+            count = fewest_replicas(
+                speed.expected_of or to, load.load, scaled, context.market, speed.calibration, limits
+            )
         except Abstained as reason:
             return str(reason)
-        if count is None and factor == 1.0:
+        if count is None and factor == likely:
             within = " within the SLO" if slo != Slo() else ""
             return f"no number of replicas up to {MOST_REPLICAS} holds the p95 demand{within}"
         counts.append(MOST_REPLICAS if count is None else count)
-    slow, likely, fast = (max(service.min_replicas, count) + service.spare_replicas for count in counts)
+    held = [max(service.min_replicas, count) + service.spare_replicas for count in counts]
     said = []
     if counts[1] < service.min_replicas:
         said.append(f"{service.min_replicas} replicas are the minimum set for {service.name}")
@@ -101,7 +103,7 @@ def sizes(
         said.append("no SLO is set: replicas are counted by the demand alone")
     if service.spare_replicas:
         said.append(f"{service.spare_replicas} of the replicas are spare")
-    return Sizes(slow, likely, fast, tuple(said))
+    return Sizes(held[0], held[1], held[2], tuple(said))
 
 
 def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
@@ -143,12 +145,15 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
     return tuple(each for each in replicas if each.deployment_id not in going)
 
 
-def _spread(speed: Speed) -> tuple[float, float]:
-    """Factors on arrivals that stand for the slow and the fast end of the forecast."""
+def _spread(speed: Speed) -> tuple[float, float, float]:
+    """Factors on arrivals that stand for the slow end of the forecast, for what is likely, and for the fast end."""
+    if speed.expected_of is not None and speed.ratio is not None:
+        low, likely, high = speed.ratio
+        return 1 / low, 1 / likely, 1 / high
     if speed.at_most is None:
-        return 1.0, 1.0
+        return 1.0, 1.0, 1.0
     low, likely, high = speed.at_most
-    return likely / low, likely / high
+    return likely / low, 1.0, likely / high
 
 
 def _ratio(before: Demand, after: Demand, name: str) -> float:

@@ -1,7 +1,8 @@
 """Speed and latency of one deployment after a change, against its measured load and objectives."""
 
 import math
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.served import Abstained
@@ -10,7 +11,8 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad, measured_load
 from pertoken.savings.slo import Latencies, latencies
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, Expectation
+from pertoken.state.knobs import knobs
 from pertoken.state.service import Slo
 
 MAX_UNASKED_SLOWDOWN = 1.25
@@ -29,6 +31,8 @@ class Speed:
     calibration: Calibration | None = None
     at_most: Range | None = None
     """Generated tokens/s of a full batch after the change; None where it was not forecast."""
+    expected_of: Deployment | None = None
+    """The deployment as it is, where `ratio` is a rule's own expectation: its forecast is scaled by that ratio."""
     slo: str = "unknown"
     latency: Latencies | None = None
     provenance: Provenance | None = None
@@ -46,16 +50,7 @@ class Speed:
 def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Context, replicas: int = 1) -> Speed:
     """Forecast a change of knobs or accelerator of one deployment; `replicas` as alike serve the same service."""
     if to.expected is not None and not _forecast_knows(now, to):
-        expected = to.expected
-        return Speed(
-            ratio=(expected.low, expected.likely, expected.high),
-            load=_load(seen),
-            provenance=Provenance.ASSUMED,
-            assumptions=(
-                f"{expected.likely:g} times the tokens per device-second ({expected.low:g} to {expected.high:g}), as "
-                f"the rule expects: {expected.source}",
-            ),
-        )
+        return _expected(now, to, to.expected, seen, slo, context, replicas)
     try:
         load = measured_load(seen)
         calibration = calibrated(now, load, context)
@@ -68,6 +63,40 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         return Speed(infeasible=f"it would not start: {change.refusal}")
     known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=_at_most(change))
     return _judged(known, change, now, to, seen, slo, context, replicas)
+
+
+def _expected(
+    now: Deployment,
+    to: Deployment,
+    expected: Expectation,
+    seen: Evidence,
+    slo: Slo,
+    context: Context,
+    replicas: int,
+) -> Speed:
+    """The speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
+    known = {name: getattr(to, name) for name in now.knob_changes(to) if knobs()[name].priced_by == "forecast"}
+    part = replace(now, **known, placement=to.placement)
+    if part != now:
+        found = speed(now, part, seen, slo, context, replicas)
+        if found.infeasible is not None:
+            return found
+    load = _load(seen)
+    calibration: Calibration | None = None
+    with suppress(Abstained, ValueError):
+        calibration = calibrated(now, load, context) if load is not None else None
+    devices = (to.n_devices or 1) / (now.n_devices or 1)
+    return Speed(
+        ratio=(expected.low * devices, expected.likely * devices, expected.high * devices),
+        load=load,
+        calibration=calibration,
+        expected_of=now,
+        provenance=Provenance.ASSUMED,
+        assumptions=(
+            f"{expected.likely:g} times the tokens per device-second ({expected.low:g} to {expected.high:g}), as the "
+            f"rule expects: {expected.source}",
+        ),
+    )
 
 
 def calibrated(now: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
@@ -119,6 +148,7 @@ def _judged(
     if verdict == "fail":
         return _refused(known, miss or "it misses the SLO", latency=latency, slo=verdict)
     odd = abs(known.calibration.log_time) > ODD_CALIBRATION
+    stated = to.model != now.model and context.market.model(to.model.name) is None
     return Speed(
         ratio=known.ratio,
         load=load,
@@ -126,8 +156,14 @@ def _judged(
         at_most=known.at_most,
         slo=verdict,
         latency=latency,
-        provenance=worst([load.provenance, Provenance.FORECAST]),
-        assumptions=(*load.assumptions, *latency.assumptions, *change.after.assumptions, *_second_opinion(change)),
+        provenance=worst([load.provenance, Provenance.ASSUMED if stated else Provenance.FORECAST]),
+        assumptions=(
+            *([f"the shape of {to.model.name} is as its rule states it: the catalog has none"] if stated else []),
+            *load.assumptions,
+            *latency.assumptions,
+            *change.after.assumptions,
+            *_second_opinion(change),
+        ),
         against=(
             *([miss] if miss else []),
             *(["this host runs at over 3 times or under a third of the expected speed"] if odd else []),
@@ -140,8 +176,6 @@ def _refused(known: Speed, reason: str, *, latency: Latencies | None = None, slo
 
 
 def _forecast_knows(now: Deployment, to: Deployment) -> bool:
-    from pertoken.state.knobs import knobs
-
     return all(knobs()[name].priced_by == "forecast" for name in now.knob_changes(to))
 
 

@@ -53,7 +53,9 @@ def to(value: float, source: str = "") -> To:
 
 SHARES = ("cached_share", "response_cache_share")
 """Fields of `Demand` that are parts of a whole, 0 to 1."""
-EDITABLE = ("requests_per_s", "prompt_len", "output_len", *SHARES)
+LIMITS = {"requests_per_s": (1e-9, 1e6), "prompt_len": (1.0, 1e8), "output_len": (1.0, 1e8)}
+"""Range that a proposal may give a field: a service that gets no requests is released, not forecast."""
+EDITABLE = (*LIMITS, *SHARES)
 """Fields of `Demand` that `serving()` changes."""
 
 
@@ -86,14 +88,14 @@ class Demand:
     def serving(self, **changes: Times | To) -> "Demand":
         """Return this demand with changed fields, each by `times(x)` or `to(x)`; what is changed is assumed.
 
-        Raises InvalidEdit for another field, a bare number, or `times` of an unknown value.
+        Raises InvalidEdit for another field, a bare number, `times` of an unknown value, or a result out of range.
         """
         demand = self
         for name, change in changes.items():
             if name not in EDITABLE:
                 raise InvalidEdit(f"{name!r} is not a field of a demand; known: {', '.join(EDITABLE)}")
             if not isinstance(change, Times | To):
-                raise InvalidEdit(f"{name}={change!r}: say times(x), relative to the present, or to(x), a new value")
+                raise InvalidEdit(f"{name}={change!r}: use times(x), relative to the present, or to(x), a new value")
             changed: Any = {name: _changed(name, getattr(self, name), change)}
             demand = replace(demand, **changed)
         if "requests_per_s" in changes:
@@ -108,10 +110,15 @@ def _check(what: str, number: object) -> None:
 
 def _changed(name: str, present: Quantity | None, change: Times | To) -> Quantity:
     if isinstance(change, To):
-        return Quantity(change.value, Provenance.ASSUMED, change.source)
-    if present is None:
+        value = change.value
+    elif present is None:
         raise InvalidEdit(f"{name} is unknown, so that times() has nothing to multiply; use to()")
-    return Quantity(present.value * change.factor, Provenance.ASSUMED, change.source)
+    else:
+        value = present.value * change.factor
+    low, high = LIMITS.get(name, (0.0, math.inf))  # shares are checked by the demand
+    if not low <= value <= high:
+        raise InvalidEdit(f"{name}={value:g} is not possible: use a number from {low:g} to {high:g}")
+    return Quantity(value, Provenance.ASSUMED, change.source)
 
 
 def _scaled(before: Demand, after: Demand) -> tuple[float | None, ...]:

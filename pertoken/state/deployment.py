@@ -1,6 +1,5 @@
 """One engine at one endpoint, with its knobs, devices and placement."""
 
-import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -11,6 +10,9 @@ from pertoken.state.placement import Placement
 
 NEW = 0
 """`deployment_id` of a deployment that has no place in a fleet yet; `Fleet.replace` gives it one."""
+
+MAX_RATIO = 100
+"""Tokens per device-second after a change over before it that can be expected: a judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Expectation:
 
     def __post_init__(self) -> None:
         numbers = (self.low, self.likely, self.high)
-        if any(type(each) not in (int, float) or not math.isfinite(each) or each <= 0 for each in numbers):
-            raise InvalidEdit(f"expecting{numbers} is not possible: use finite ratios above 0")
+        if any(type(each) not in (int, float) or not 0 < each <= MAX_RATIO for each in numbers):
+            raise InvalidEdit(f"expecting{numbers} is not possible: use ratios above 0 and up to {MAX_RATIO}")
         if not self.low <= self.likely <= self.high:
             raise InvalidEdit(f"expecting{numbers} is not possible: low ≤ likely ≤ high")
         if not isinstance(self.source, str) or not self.source.strip():

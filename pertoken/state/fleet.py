@@ -1,5 +1,6 @@
 """All that runs and is paid for: services, deployments, hosts, devices and commitments."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -8,6 +9,10 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
+
+MAX_PARTITIONS = 8
+"""Source: 7 MIG instances of an NVIDIA GPU, 8 partitions of an AMD MI300X."""
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,10 @@ class Fleet:
         present = self.service(edited.name)
         ids = {each.deployment_id for each in present.deployments}
         if ids != {each.deployment_id for each in edited.deployments}:
-            raise InvalidEdit(f"{edited.name} has other deployments than in the fleet: use fleet.replace or merge")
+            raise InvalidEdit(
+                f"{edited.name} has other deployments than in the fleet: use scaled_to(n) or resized() for another "
+                "number of replicas, fleet.replace or fleet.merge for other deployments"
+            )
         services = tuple(edited if each.name == edited.name else each for each in self.services)
         changed = {each.deployment_id: each for each in edited.deployments}
         return replace(self, services=tuple(_with(each, changed) for each in services))
@@ -192,13 +200,17 @@ class Fleet:
     def partition(self, device: Device | int, *profiles: str) -> "Fleet":
         """Return this fleet with a device divided into partitions of these profiles.
 
-        Raises InvalidEdit if it is not part of the fleet, is divided already, or no profile is named.
+        Raises InvalidEdit if it is not part of the fleet, is divided already or in use, or for what is no profile.
         """
         found = self.device(device if isinstance(device, int) else device.device_id)
         if found.partitions:
             raise InvalidEdit(f"{found.name} is divided already")
-        if not profiles or not all(isinstance(each, str) and each.strip() for each in profiles):
+        if holders := [each.name for each in self.deployments if found.device_id in each.device_ids]:
+            raise InvalidEdit(f"{found.name} is held by {', '.join(dict.fromkeys(holders))}: move these first")
+        if not profiles or not all(isinstance(each, str) and _PROFILE.fullmatch(each) for each in profiles):
             raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
+        if len(profiles) > MAX_PARTITIONS:
+            raise InvalidEdit(f"a device is divided into at most {MAX_PARTITIONS} partitions")
         divided = replace(found, partitions=tuple(Partition(0, each) for each in profiles))
         return replace(
             self, devices=tuple(divided if each.device_id == found.device_id else each for each in self.devices)

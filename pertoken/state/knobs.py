@@ -11,6 +11,11 @@ from typing import Any
 from pertoken.state.errors import InvalidEdit, UnknownKnob
 from pertoken.state.model import Model
 
+MAX_NAME = 255
+"""Characters of a name."""
+MAX_NAMES = 256
+"""Names in a list."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knob:
@@ -32,14 +37,14 @@ class Knob:
         """Return `value` as it is stored. Raises InvalidEdit if it is of another type or outside the range."""
         if self.type == "model" and isinstance(value, Model):
             return value
-        if self.type == "text" and isinstance(value, str) and value.strip():
+        if self.type == "text" and is_name(value):
             return value
         if self.type == "word" and isinstance(value, str) and value in self.values:
             return value
         if self.type == "bool" and isinstance(value, bool):
             return value
-        if self.type == "names" and isinstance(value, list | tuple) and all(_is_name(each) for each in value):
-            return tuple(value)
+        if self.type == "names" and _are_names(value):
+            return tuple(value)  # type: ignore[arg-type]  # checked in the line above
         if self.type == "int" and type(value) is int and self._in_range(value):
             return value
         if self.type == "float" and type(value) in (int, float) and self._in_range(value):
@@ -70,6 +75,16 @@ def knobs() -> Mapping[str, Knob]:
     return {row["name"]: Knob(**{**row, "values": tuple(row.get("values", ()))}) for row in rows}
 
 
+_INSTEAD = {
+    "replicas": ": use service.scaled_to(n) or service.resized()",
+    **dict.fromkeys(
+        ("accelerator", "provider", "region", "purchase", "instance_type"), ": use on(Placement(...)) of a service"
+    ),
+    "devices": ": use on_devices(ids)",
+}
+"""What to use for names that are no knobs, but that a rule may look for."""
+
+
 def checked(changes: Mapping[str, object]) -> dict[str, Any]:
     """Return the changes with each value as it is stored.
 
@@ -77,12 +92,19 @@ def checked(changes: Mapping[str, object]) -> dict[str, Any]:
     """
     for name in changes:
         if name not in knobs():
-            raise UnknownKnob(f"{name!r} is not a knob of a deployment; known: {', '.join(knobs())}")
+            raise UnknownKnob(
+                f"{name!r} is not a knob of a deployment{_INSTEAD.get(name, '')}; known: {', '.join(knobs())}"
+            )
     return {name: knobs()[name].check(value) for name, value in changes.items()}
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def is_name(value: object) -> bool:
+    """Whether a value can name something on a screen and in a command."""
+    return isinstance(value, str) and bool(value.strip()) and len(value) <= MAX_NAME and value.isprintable()
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(is_name(each) for each in value)
 
 
 def _shown(value: object) -> str:

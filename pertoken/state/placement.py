@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from pertoken.state.errors import InvalidEdit
+from pertoken.state.knobs import is_name
 
 PURCHASES = ("on_demand", "spot", "reserved", "owned", "per_token")
 """Ways a device-hour is paid for; `per_token` is a serverless API, which has no devices."""
@@ -32,7 +33,7 @@ class Placement:
             if field.name == "devices_per_instance":
                 if type(value) is not int or value < 1:
                     raise InvalidEdit(f"devices_per_instance={value!r} is not possible: use a whole number above 0")
-            elif not isinstance(value, str) or not value.strip():
+            elif not is_name(value):
                 raise InvalidEdit(f"{field.name}={value!r} of a placement is not a name")
         if self.purchase is not None and self.purchase not in PURCHASES:
             raise InvalidEdit(f"purchase={self.purchase!r} is not possible: use one of {', '.join(PURCHASES)}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pertoken.state.demand import Demand, Times, To
-from pertoken.state.deployment import Deployment, Expectation
+from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.placement import Placement
 from pertoken.state.schedule import Schedule
@@ -40,7 +40,6 @@ class Service:
     schedule: Schedule = field(default_factory=Schedule)
     replicas: int | str | None = None
     """A number of replicas, `FEWEST`, or None for as many as there are."""
-    expected: Expectation | None = None
 
     def but(self, **changes: Any) -> "Service":
         """Return this service with other knobs on each of its deployments.
@@ -93,5 +92,5 @@ class Service:
         return replace(self, schedule=schedule)
 
     def expecting(self, low: float, likely: float, high: float, source: str) -> "Service":
-        """Return this service with a rule's own expectation of its speed; see `Expectation`."""
-        return replace(self, expected=Expectation(low, likely, high, source))
+        """Return this service with a rule's own expectation of each deployment's speed; see `Expectation`."""
+        return replace(self, deployments=tuple(each.expecting(low, likely, high, source) for each in self.deployments))

@@ -50,7 +50,7 @@ def totals(proposed: Sequence[Recommendation]) -> str:
         f"Capacity {usd_range(total(capacity(each) for each in best))} a month: the same bill serves more. "
         "Not to be added.\n"
         "Of changes that touch the same service or host only the best counts."
-        + "".join(f"\nAssumed: {literal(line)}{more}" for line in most)
+        + "".join(f"\nAssumed: {literal(line.partition('; ')[0])}{more}" for line in most)
     )
 
 

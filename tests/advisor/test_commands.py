@@ -52,7 +52,7 @@ def test_each_lever_has_a_title_its_changes_commands_and_undo(lever: str) -> Non
         ("commitment", "commit to 2 × p5.48xlarge"),
         ("MIG", "divide H100 #0 into 3g.40gb, 3g.40gb"),
         ("stuck engine", "restart llama-70b on 1 of 4 replicas"),
-        ("power cap", "power cap 450 on 1 of 4 replicas"),
+        ("power cap", "power cap 450 W on 1 of 4 replicas"),
         ("multi-LoRA", "merge llama-70b, llama-8b into llama-70b"),
     ],
 )

@@ -1,9 +1,10 @@
 """Whatever a rule yields, raises or changes is its own row: nothing impossible is priced, nothing else is touched."""
 
-import json
 import math
+import signal
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,22 +13,19 @@ from hypothesis import strategies as st
 
 from pertoken.advisor.advise import identity
 from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.advisor.rules import rules_of
 from pertoken.advisor.values import rebuilt
-from pertoken.evidence import Evidence
-from pertoken.plugins.release_idle_device import release_idle_device
-from pertoken.plugins.use_spot import use_spot
+from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.rule import (
-    Commitment,
     Deployment,
     Device,
     Fleet,
     FleetEvidence,
     Host,
-    Model,
-    Partition,
     Placement,
     Proposal,
+    Rule,
     Schedule,
     Service,
     Skip,
@@ -38,32 +36,23 @@ from pertoken.rule import (
 from pertoken.state.demand import Quantity
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.knobs import knobs
-from pertoken.state.service import Slo
-from tests.advisor.gathered import advised, gathered, own
-from tests.savings.fleets import context, evidence, fleet_of, host, low_batch, replicas
+from tests.advisor.gathered import advised, own
+from tests.advisor.hostile import (
+    ALONE,
+    FLEET,
+    HOSTILE,
+    NEIGHBOURS,
+    NOW,
+    PRICED,
+    SERVICE,
+    THERE,
+    force,
+    others,
+    rows,
+)
+from tests.advisor.test_edge_edits import assert_storable_and_possible
+from tests.deployments import MARKET
 from tests.state.fleets import fleet as lever_fleet
-
-CHAT = replicas(3)
-IDLE = host(9)
-FLEET = fleet_of(CHAT.services, (*CHAT.hosts, IDLE))
-SILENT = context(FLEET, evidence(running=2, busy=0.6), devices={})
-"""So little was measured that a forecast abstains at once."""
-HELD = {each.device_id: evidence(held=float(each.host_id != 9), observed_h=24) for each in FLEET.devices}
-THERE = gathered(FLEET, replace(SILENT, devices=HELD))
-SPEND = round(len(FLEET.devices) * 6.88e9 * 730)
-
-
-def rows(found: tuple[Recommendation, ...], rule_id: str) -> tuple[Recommendation, ...]:
-    return tuple(each for each in found if each.rule_id == rule_id)
-
-
-def others(found: tuple[Recommendation, ...]) -> str:
-    """The advice of all rules but the hostile one, as it would be stored."""
-    return json.dumps([asdict(each) for each in found if each.rule_id != "hostile"], sort_keys=True)
-
-
-NEIGHBOURS = (release_idle_device, use_spot)
-ALONE = others(advised(THERE, *NEIGHBOURS))
 
 
 def test_the_neighbours_of_a_hostile_rule_have_advice_that_could_change() -> None:
@@ -181,17 +170,53 @@ def _edits(fleet: Fleet) -> st.SearchStrategy[Callable[[], object]]:
     )  # fmt: skip
 
 
-ERRORS: list[type[BaseException]] = [SystemExit, GeneratorExit, StopIteration, RecursionError, Unprintable, ValueError]
+class Liar(Exception):
+    """Not even its class can be asked for."""
+
+    @property  # type: ignore[misc]  # on purpose
+    def __class__(self) -> Any:
+        raise SystemExit("no class")
+
+
+class Noted(Exception):
+    @property
+    def __notes__(self) -> Any:  # type: ignore[override]  # on purpose
+        raise KeyboardInterrupt
+
+
+class Unmeasured(NotMeasured):
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit(name)
+
+
+def _plain(kind: type[BaseException]) -> Callable[[str], BaseException]:
+    return lambda text: kind(text)
+
+
+ERRORS: dict[str, Callable[[str], BaseException]] = {
+    **{
+        each.__name__: _plain(each)
+        for each in (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, ValueError)
+    },
+    "an error without words": Unprintable,
+    "an error without a class": Liar,
+    "an error with broken notes": Noted,
+    "a forged NotMeasured": lambda text: Unmeasured("running", text),
+    "NotMeasured of no series": lambda text: NotMeasured(text, text),
+    "NotMeasured with a remedy that cannot be stored": lambda text: NotMeasured("running", text),
+    "NotMeasured without words": lambda text: NotMeasured("running", 5),  # type: ignore[arg-type]
+    "a group of errors": lambda text: BaseExceptionGroup("\0", [KeyboardInterrupt(), NotMeasured("running", text)]),
+}
 
 
 @given(
     edits=st.lists(_edits(FLEET), max_size=3),
-    error=st.one_of(st.none(), st.sampled_from(ERRORS)),
+    error=st.one_of(st.none(), st.sampled_from([*ERRORS.values()])),
     per=st.sampled_from(["now", "service", "fleet"]),
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_no_proposal_leaves_the_guard_and_no_other_rule_sees_it(
-    edits: list[Callable[[], object]], error: type[BaseException] | None, per: str
+    edits: list[Callable[[], object]], error: Callable[[str], BaseException] | None, per: str
 ) -> None:
     def body() -> Iterator[Any]:
         for edit in edits:
@@ -209,136 +234,112 @@ def test_no_proposal_leaves_the_guard_and_no_other_rule_sees_it(
         return body()
 
     functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
-    found = advised(THERE, own(functions[per], "hostile"), *NEIGHBOURS)
+    found = advised(THERE, own(functions[per], HOSTILE), *NEIGHBOURS)
     assert others(found) == ALONE
-    for each in rows(found, "hostile"):
-        json.dumps(asdict(each)).encode()
-        (each.reason or "").encode()
-        assert "\0" not in (each.reason or "") + each.title
-        for variant in each.variants:
-            assert variant.title and variant.commands and variant.undo
-            for money in (variant.bankable, variant.capacity):
-                assert money is None or all(type(end) is int and abs(end) <= SPEND for end in money)
+    assert_storable_and_possible(rows(found))
 
 
-def _force(value: object, **changes: object) -> None:
-    for name, changed in changes.items():
-        object.__setattr__(value, name, changed)
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("per", ["now", "service", "fleet"])
+def test_whatever_a_rule_raises_is_its_row(error: str, per: str) -> None:
+    def of_deployment(now: Deployment) -> None:
+        raise ERRORS[error]("\udfff\0 bad words")
+
+    def of_service(service: Service) -> None:
+        raise ERRORS[error]("\udfff\0 bad words")
+
+    def of_fleet(fleet: Fleet) -> None:
+        raise ERRORS[error]("\udfff\0 bad words")
+
+    functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
+    found = advised(THERE, own(functions[per], HOSTILE), *NEIGHBOURS)
+    assert others(found) == ALONE
+    assert {each.state for each in rows(found)} <= {State.FAILED, State.BLOCKED} and rows(found)
+    assert_storable_and_possible(rows(found))
+
+
+def test_a_person_who_presses_ctrl_c_stops_the_run() -> None:
+    def waits(service: Service) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        advised(THERE, own(waits, HOSTILE))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+FORGERIES: dict[str, Callable[[Any], Any]] = {
+    "a series that is none": lambda seen: seen._read.update(nonsense=None),
+    "a list of series": lambda seen: force(seen, _read=[[1]]),
+    "broken names": lambda seen: force(seen, _read=[Anything()]),
+    "another class": lambda seen: force(seen, __class__=Forged),
+    "broken values": lambda seen: (seen._series.update(running=Anything()), seen.running),
+}
+
+
+class Forged:
+    @property
+    def read(self) -> Any:
+        raise SystemExit("not read")
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("per", ["service", "fleet"])
+def test_evidence_that_a_rule_forges_is_not_shown(forgery: str, per: str) -> None:
+    def of_service(seen: Evidence, service: Service) -> Iterator[Any]:
+        FORGERIES[forgery](seen)
+        yield service.on(Placement(purchase="spot"), all_but=1)
+
+    def of_fleet(seen: FleetEvidence, fleet: Fleet) -> Iterator[Any]:
+        FORGERIES[forgery](seen.of(fleet.services[0]))
+        yield fleet.release(9)
+
+    functions: dict[str, Callable[..., Any]] = {"service": of_service, "fleet": of_fleet}
+    found = advised(THERE, own(functions[per], HOSTILE), *NEIGHBOURS)
+    assert others(found) == ALONE
+    assert_storable_and_possible(rows(found))
+    assert all(line.mean in (2.0, 6.0) for each in rows(found) for line in each.evidence)
+
+
+def test_a_rule_made_without_its_decorator_is_checked_when_it_is_loaded() -> None:
+    made = Rule("NO ID\ud800", lambda: (), (5, "colour"), "", {})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="use lower-case words"):
+        rules_of(SimpleNamespace(made=made))
 
 
 def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> None:
     def vandal(seen: FleetEvidence, fleet: Fleet, market: Any) -> None:
         for accelerator in market.accelerators:
-            _force(accelerator, memory_bytes=1, arch="Volta")
-        _force(market, all_offers=(), accelerators=())
+            force(accelerator, memory_bytes=1, arch="Volta")
+        force(market, all_offers=(), accelerators=())
         for now in fleet.deployments:
-            _force(now.placement, purchase="spot")
-            _force(now, weight_dtype="int4", placement=None, device_ids=())
+            force(now.placement, purchase="spot")
+            force(now, weight_dtype="int4", placement=None, device_ids=())
         for each in fleet.hosts:
-            _force(each, device_ids=(), name="gone")
+            force(each, device_ids=(), name="gone")
         for device in fleet.devices:
             seen.of(device)._series.clear()
         seen._measured.clear()
-        _force(fleet, services=(), hosts=(), devices=())
+        force(fleet, services=(), hosts=(), devices=())
 
-    for order in ((own(vandal, "hostile"), *NEIGHBOURS), (*NEIGHBOURS, own(vandal, "hostile"))):
+    for order in ((own(vandal, HOSTILE), *NEIGHBOURS), (*NEIGHBOURS, own(vandal, HOSTILE))):
         assert others(advised(THERE, *order)) == ALONE
 
 
 def test_a_value_changed_by_force_is_seen_as_the_change_it_is() -> None:
     def forged(now: Deployment) -> Iterator[Deployment]:
-        _force(now, tp=-1)
+        force(now, tp=-1)
         yield now.but(max_num_seqs=8)
 
-    found = rows(advised(THERE, own(forged, "hostile")), "hostile")
+    found = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
     assert {each.state for each in found} == {State.FAILED}
     assert all("tp=-1 is not possible" in (each.reason or "") for each in found)
-
-
-def _with(value: Any, **changes: Any) -> object:
-    return replace(value, **changes)
-
-
-PRICED = gathered(FLEET, context(FLEET, low_batch(), devices=HELD))
-NOW, SERVICE = FLEET.services[0].deployments[0], FLEET.services[0]
-NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
-    "memory share of 7": (lambda: replace(NOW, gpu_memory_utilization=7.0), "a number from 0.01 to 1"),
-    "tp of -1": (lambda: replace(NOW, tp=-1), "a whole number from 1"),
-    "tp as a list": (lambda: _with(NOW, tp=[1]), "deployment.tp must be int or None, not list"),
-    "no model": (lambda: _with(NOW, model=None), "deployment.model must be a Model"),
-    "a model of no weights": (lambda: NOW.but(model=Model("m", 0, 0, 1, 1, 1)), "shape of m is not possible"),
-    "a purchase that is none": (lambda: Placement(purchase="reserved_1y"), "use one of on_demand, spot"),
-    "an unknown knob value": (lambda: replace(NOW, weight_dtype=None), "weights must be one of"),
-    "another objective": (lambda: replace(SERVICE, slo=Slo(ttft_p95_ms=1e9)), "are settings"),
-    "fewer at least": (lambda: replace(SERVICE, min_replicas=0), "are settings"),
-    "no replicas": (lambda: replace(SERVICE, replicas=0), "use scaled_to"),
-    "half a replica": (lambda: _with(SERVICE, replicas=1.5), "must be int or str or None"),
-    "a service without deployments": (
-        lambda: replace(FLEET, services=(replace(SERVICE, deployments=()),)),
-        "would have no deployment",
-    ),
-    "a held host": (
-        lambda: replace(
-            FLEET,
-            hosts=FLEET.hosts[1:],
-            devices=tuple(each for each in FLEET.devices if each.host_id != FLEET.hosts[0].host_id),
-        ),
-        "would run on devices that the proposal does not have",
-    ),
-    "a host that is no longer paid for": (
-        lambda: replace(FLEET, hosts=tuple(replace(each, paid_until=1) for each in FLEET.hosts)),
-        "",
-    ),
-    "a cheaper host": (
-        lambda: replace(
-            FLEET.release(9),
-            hosts=tuple(replace(each, placement=Placement(purchase="spot")) for each in FLEET.release(9).hosts),
-        ),
-        "how a host is placed and paid for is not for a rule to change",
-    ),
-    "other devices": (
-        lambda: replace(FLEET, devices=tuple(replace(each, accelerator="T4") for each in FLEET.devices)),
-        "",
-    ),
-    "a device of its own": (
-        lambda: replace(FLEET, devices=(*FLEET.devices, Device(77, "new", IDLE.host_id))),
-        "other devices on hosts that stay",
-    ),
-    "shares above 1": (
-        lambda: FLEET.replace(NOW, NOW.serving_share(0.9), NOW.but(tp=1).serving_share(0.9)),
-        "add up to more than 1",
-    ),
-    "a division into nothing": (
-        lambda: replace(FLEET, devices=tuple(replace(each, partitions=(Partition(0, ""),)) for each in FLEET.devices)),
-        "name the profile",
-    ),
-    "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be taken back"),
-    "another commitment": (lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)), "is over already"),
-}
-
-
-def _committed() -> Fleet:
-    return FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 10**9, 1_900_000_000))
-
-
-@pytest.mark.parametrize("name", NONSENSE)
-def test_nothing_nonsensical_is_priced(name: str) -> None:
-    propose_it, message = NONSENSE[name]
-    there = PRICED if name != "a commitment taken back" else replace(PRICED, fleet=_committed())
-
-    def nonsense(fleet: Fleet) -> Iterator[Any]:
-        yield propose_it()
-
-    (row,) = advised(there, own(nonsense, "hostile"))
-    assert row.state in (State.FAILED, State.REFUSED) and not row.variants
-    assert message in (row.reason or "")
 
 
 def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
     from pertoken.advisor.candidate import candidate
 
     forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
-    found = candidate(FLEET, forged, SERVICE)
+    found = candidate(FLEET, forged, SERVICE, MARKET)
     assert found is not None
     changed = found.after.service("chat").demand.output_len
     assert changed is not None and changed.provenance is Provenance.ASSUMED
@@ -433,12 +434,12 @@ def test_values_are_rebuilt_from_exactly_the_types_their_fields_declare() -> Non
         rebuilt(replace(NOW, deployment_id=True), Deployment)
     with pytest.raises(InvalidEdit, match="hour 200 is not an hour"):
         forged = Schedule()
-        _force(forged, off=frozenset({200}))
+        force(forged, off=frozenset({200}))
         rebuilt(replace(SERVICE, schedule=forged), Service)
 
 
 def test_demand_changes_by_the_edit_are_taken_as_they_are() -> None:
     from pertoken.advisor.candidate import candidate
 
-    found = candidate(FLEET, SERVICE.serving(requests_per_s=times(2.0)), SERVICE)
+    found = candidate(FLEET, SERVICE.serving(requests_per_s=times(2.0)), SERVICE, MARKET)
     assert found is not None and found.after.service("chat") == SERVICE.serving(requests_per_s=times(2.0))

@@ -176,8 +176,8 @@ def test_dollars_of_a_shared_device_without_a_price_are_not_left_out_of_the_hour
             writer.commit(tick(ts, served, *shares, *used, **known))
         writer.roll_up()
     store = open_store(where)
-    hour = model_hours(store, HOUR, HOUR + 3600, price_book(store, END))["tiny", HOUR]
+    hour = model_hours(store, HOUR, HOUR + 3600)["tiny", HOUR]
     assert (hour.nano_usd, hour.tokens) == (None, 59 * 110)
     set_price(where, "gpu", 10**9)
-    hour = model_hours(store, HOUR, HOUR + 3600, price_book(store, END))["tiny", HOUR]
+    hour = model_hours(store, HOUR, HOUR + 3600)["tiny", HOUR]
     assert hour.nano_usd == round(1.5e9 * 59 / 60)

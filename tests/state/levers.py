@@ -7,7 +7,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
-from pertoken.state.schedule import asleep, off
+from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import Service
 
 Proposal = Deployment | Service | Fleet
@@ -46,6 +46,7 @@ def levers(fleet: Fleet, small: Model) -> dict[str, Callable[[], Proposal]]:
         "sleep mode": lambda: now.but(sleep=True),
         "nights off": lambda: chat.scheduled(off(NIGHT)),
         "nights asleep": lambda: chat.scheduled(asleep(NIGHT)),
+        "replicas by hour": lambda: chat.scheduled(Schedule(replicas=tuple((hour, 1) for hour in NIGHT))),
         "idle host": lambda: fleet.release(4),
         "spot": lambda: chat.on(SPOT, all_but=1),
         "commitment": lambda: fleet.commit(YEAR),

@@ -54,7 +54,7 @@ def test_a_value_outside_its_type_or_range_is_refused(changes: dict[str, Any], m
 
 
 def test_a_name_that_is_no_knob_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownKnob, match="'purchase' is not a knob of a deployment; known: model, engine, "):
+    with pytest.raises(UnknownKnob, match=r"'purchase' is not a knob of a deployment: use on.*; known: model, "):
         NOW.but(purchase="spot")
 
 
@@ -98,7 +98,7 @@ def test_demand_changes_are_relative_or_absolute_and_assumed() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output_len": 140}, r"say times\(x\), relative to the present, or to\(x\)"),
+        ({"output_len": 140}, r"use times\(x\), relative to the present, or to\(x\)"),
         ({"response_cache_share": times(0.5)}, "response_cache_share is unknown"),
         ({"tenants": to(1)}, "'tenants' is not a field of a demand that"),
         ({"cached_share": to(1.5)}, "use a share from 0 to 1"),

@@ -41,6 +41,7 @@ CHANGES: dict[str, set[tuple[Any, str]]] = {
     "sleep mode": {(100, "sleep")},
     "nights off": {("chat", "schedule")},
     "nights asleep": {("chat", "schedule")},
+    "replicas by hour": {("chat", "schedule")},
     "idle host": {(4, "released")},
     "spot": {(each, name) for each in _ALL[1:] for name in ("placement.purchase", "device_ids")},
     "commitment": {(0, "commitments")},

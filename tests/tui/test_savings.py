@@ -1,10 +1,14 @@
+import re
 from dataclasses import replace
 
 import pytest
 
 from pertoken.advisor.recommendation import State
+from pertoken.plugins.use_spot import use_spot
 from pertoken.tui.advice_columns import bankable, best_of_each_target, not_evaluated, open_advice, total
 from pertoken.tui.notes import totals
+from tests.advisor.gathered import advised, gathered
+from tests.savings.fleets import replicas
 from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, UNPRICED, USD, FixedSource
 from tests.tui.screens import running, text_of, until_shown
 
@@ -72,3 +76,14 @@ async def test_a_failed_rule_shows_its_traceback_as_text() -> None:
         await pilot.press("2", "tab", "enter")
         await until_shown(pilot, "ZeroDivisionError: [b]division[/b]")
         await until_shown(pilot, "Ask the author of the rule.")
+
+
+async def test_a_range_of_listed_prices_stands_beside_its_assumption_on_a_small_terminal() -> None:
+    found = advised(gathered(replicas(5)), use_spot)
+    async with running(FixedSource(recommendations=found), (80, 24)) as pilot:
+        await pilot.press("2")
+        await until_shown(pilot, "on_demand → spot on 4")
+        head = " ".join(text_of(pilot).partition("Open (1)")[0].split())
+    assert re.search(r"Bankable \$[\d,]+ to \$[\d,]+ a month: the bill falls by this", head)
+    assert "Assumed: H100 SXM5 spot costs 0.23 of H100 SXM5 on-demand, the median of 18 listed pairs" in head
+    assert "(and 1 more, in the details)" in head

@@ -3,7 +3,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.hourly import ModelHour, ModelHours
+from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.costs.lines import Bill
 from pertoken.tui.bill import bar_cells
 from pertoken.tui.hours import hours_sheet

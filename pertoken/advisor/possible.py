@@ -1,0 +1,148 @@
+"""Proposals that no edit of the fleet leads to, or that nobody could carry out: refused before they are priced."""
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from pertoken.catalog.market import Market
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Diff
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet
+from pertoken.state.knobs import is_name, knobs
+from pertoken.state.model import Model
+from pertoken.state.service import FEWEST, Service
+
+MAX_COUNT = 10**15
+"""Parameters of a model that can be meant."""
+MAX_ADDED = 1000
+"""New deployments of one proposal."""
+ROUNDING = 1e-9
+"""By how much shares may miss 1."""
+
+_SERVICE_EDITS = ("deployments", "demand", "schedule", "replicas")
+_DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "restart", "expected")
+
+
+def refuse_other_changes(before: Fleet, after: Fleet) -> None:
+    """Raise InvalidEdit for a change outside the edits of `state`: settings of people, prices, names, identities."""
+    for service in before.services:
+        changed = after.service(service.name)
+        if replace(changed, **_fields(service, _SERVICE_EDITS)) != service:
+            raise InvalidEdit(
+                f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
+            )
+    kept = {each.deployment_id: each for each in after.deployments}
+    for deployment in before.deployments:
+        other = kept.get(deployment.deployment_id)
+        edits = (*knobs(), *_DEPLOYMENT_EDITS)
+        if other is not None and replace(other, **_fields(deployment, edits)) != deployment:
+            raise InvalidEdit(f"name and identity of {deployment.name} cannot change")
+    hosts = {each.host_id: each for each in before.hosts}
+    if any(each != hosts[each.host_id] for each in after.hosts):
+        raise InvalidEdit("how a host is placed and paid for is not for a rule to change: move deployments, or commit")
+    devices = {each.device_id: each for each in before.devices}
+    for device in after.devices:
+        now = devices.get(device.device_id)
+        if now is None or replace(device, partitions=now.partitions) != now:
+            raise InvalidEdit(f"{device.name} is another device than the fleet has: only its partitions can change")
+        if device.partitions != now.partitions:
+            whole = replace(
+                after, devices=tuple(now if each.device_id == now.device_id else each for each in after.devices)
+            )
+            whole.partition(now, *(part.profile for part in device.partitions))  # raises for what is not possible
+            if any(part.partition_id != 0 for part in device.partitions):
+                raise InvalidEdit(f"a new partition of {device.name} has no id yet: use fleet.partition(...)")
+    if after.commitments[: len(before.commitments)] != before.commitments:
+        raise InvalidEdit("a commitment cannot be taken back")
+
+
+def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Market) -> None:
+    """Raise InvalidEdit for knobs, devices, shares or replicas that cannot be."""
+    if len(difference.added) > MAX_ADDED:
+        raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
+    for change in difference.changes:
+        if change.kind == "deployment" and change.field in knobs():
+            _refuse_impossible_knob(change.field, change.after, before, market)
+    for added in difference.added:
+        for name in knobs():
+            if getattr(added, name) is not None:
+                _refuse_impossible_knob(name, getattr(added, name), before, market)
+    there = {each.device_id for each in after.devices}
+    there |= {part.partition_id for each in after.devices for part in each.partitions if part.partition_id != 0}
+    present = {each.deployment_id: each for each in before.deployments}
+    for deployment in after.deployments:
+        if not set(deployment.device_ids) <= there:
+            raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
+        _refuse_impossible_devices(present.get(deployment.deployment_id), deployment)
+        _refuse_impossible_services(deployment, after)
+    for service in after.services:
+        _refuse_impossible_service(service)
+
+
+def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market) -> None:
+    knobs()[name].check(value)
+    if not isinstance(value, Model):
+        return
+    if not is_name(value.name):
+        raise InvalidEdit("the name of a model is printable text of at most 255 characters")
+    counts = [getattr(value, field.name) for field in fields(Model) if field.name != "name"]
+    if any(count is not None and not 0 < count <= MAX_COUNT for count in counts):
+        raise InvalidEdit(f"the shape of {value.name} is not possible: its counts are whole numbers above 0")
+    for whole, part in (("params_total", "params_active"), ("n_experts", "n_experts_active")):
+        total, active = getattr(value, whole), getattr(value, part)
+        if total is not None and active is not None and active > total:
+            raise InvalidEdit(f"the shape of {value.name} is not possible: {part} is more than {whole}")
+    present = {each.model for each in before.deployments}
+    known = [*(each for each in present if each.name == value.name), market.model(value.name)]
+    if value not in present and any(each is not None and _contradicts(value, each) for each in known):
+        raise InvalidEdit(f"{value.name} has another shape than the fleet or the catalog knows")
+
+
+def _contradicts(stated: Model, known: Model) -> bool:
+    pairs = ((getattr(stated, each.name), getattr(known, each.name)) for each in fields(Model) if each.name != "name")
+    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+
+
+def _refuse_impossible_devices(now: Deployment | None, to: Deployment) -> None:
+    if len(set(to.device_ids)) != len(to.device_ids):
+        raise InvalidEdit(f"{to.name} names a device twice")
+    if now is not None and (to.device_ids == now.device_ids or (not to.device_ids and to.placement != now.placement)):
+        return
+    if not to.device_ids:
+        if now is not None:
+            raise InvalidEdit(f"{to.name} would run on no device: use on(Placement(...)), or release its host")
+        return
+    laid_out = (to.tp, to.pp, to.dp) != (None, None, None)
+    needed = to.n_devices if laid_out or now is None else len(now.device_ids)
+    if needed != len(to.device_ids):
+        raise InvalidEdit(f"{to.name} needs {needed} devices, and {len(to.device_ids)} are named")
+
+
+def _refuse_impossible_services(deployment: Deployment, after: Fleet) -> None:
+    """A deployment serves each service that lists it, once, and no others."""
+    listed = [each.name for each in after.services if deployment in each.deployments]
+    if sorted(name for name, _ in deployment.serves) != sorted(listed):
+        raise InvalidEdit(f"{deployment.name} serves other services than those that list it: use serving_share(...)")
+
+
+def _refuse_impossible_service(service: Service) -> None:
+    if not service.deployments:
+        raise InvalidEdit(f"{service.name} would have no deployment: use scheduled(off(...)), or merge it into another")
+    if isinstance(service.replicas, str):
+        if service.replicas != FEWEST:
+            raise InvalidEdit(f"{service.replicas!r} is no number of replicas: use resized() or scaled_to(n)")
+    elif service.replicas is not None and service.replicas < 1:
+        raise InvalidEdit(f"{service.replicas} replicas are not possible: use scaled_to(n), 1 or more")
+    shares = [dict(each.serves)[service.name] for each in service.deployments]
+    if any(share is not None and not 0 <= share <= 1 for share in shares):
+        raise InvalidEdit(f"a share of the demand of {service.name} is not from 0 to 1")
+    total = sum(share or 0.0 for share in shares)
+    if total > 1 + ROUNDING:
+        raise InvalidEdit(f"the shares of the demand of {service.name} add up to more than 1")
+    if None not in shares and total < 1 - ROUNDING:
+        raise InvalidEdit(f"the shares of the demand of {service.name} add up to {total:g}: nobody serves the rest")

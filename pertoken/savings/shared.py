@@ -1,0 +1,76 @@
+"""Devices that several deployments run on: the busy time of each is its share of the device's price."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pertoken.evidence import NotMeasured
+from pertoken.provenance import Provenance
+from pertoken.savings.context import Context
+from pertoken.savings.hosts import device_price
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+
+Holders = Mapping[int, Sequence[Deployment]]
+"""Deployments by device id."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusyCost:
+    """What the busy time of one deployment costs on some of its devices."""
+
+    nano_usd_per_hour: float
+    provenance: Provenance
+    assumptions: tuple[str, ...] = ()
+
+
+def holders(fleet: Fleet) -> Holders:
+    """Return the deployments on each device."""
+    found: dict[int, list[Deployment]] = defaultdict(list)
+    for each in fleet.deployments:
+        for device_id in each.device_ids:
+            found[device_id].append(each)
+    return found
+
+
+def newly_shared(before: Fleet, after: Fleet) -> str | None:
+    """Return why deployments that come to share a device are not priced; None if none do."""
+    together = {frozenset(each.deployment_id for each in there) for there in holders(before).values()}
+    for there in holders(after).values():
+        ids = {each.deployment_id for each in there}
+        if len(ids) > 1 and not any(ids <= present for present in together):
+            names = " and ".join(dict.fromkeys(each.name for each in there))
+            return f"two engines on one device are not forecast: {names} would share one; measure it in a trial"
+    return None
+
+
+def busy_cost(
+    before: Fleet, held: Holders, deployment: Deployment, device_ids: Sequence[int], context: Context
+) -> BusyCost:
+    """Return what a deployment's busy time costs on these of its devices, nano-USD per hour.
+
+    Alone on a device, that is its busy share of the time. Where several deployments are busy for more than all the
+    time together, they overlap: each then has its part of the whole, so that all of them never exceed the price.
+    Raises NotMeasured without the busy time of one of them, NoPrice.
+    """
+    own = _busy(deployment, context)
+    total, origins, notes = 0.0, [context.evidence(deployment.deployment_id).busy.provenance], []
+    for device_id in device_ids:
+        together = held.get(device_id, (deployment,))
+        busy = sum(own if each.deployment_id == deployment.deployment_id else _busy(each, context) for each in together)
+        total += device_price(before, device_id, context) * own / max(1.0, busy)
+        if len(together) > 1:
+            origins += [context.evidence(each.deployment_id).busy.provenance for each in together]
+            others = ", ".join(dict.fromkeys(each.name for each in together if each is not deployment))
+            notes.append(
+                f"{own / max(1.0, busy):.0%} of the time of {before.device(device_id).name} is its share beside "
+                f"{others}, by busy time; what the others ask for stays as it is"
+            )
+    return BusyCost(total, max(origins), tuple(dict.fromkeys(notes)))
+
+
+def _busy(deployment: Deployment, context: Context) -> float:
+    try:
+        return min(1.0, max(0.0, context.evidence(deployment.deployment_id).busy.mean))
+    except NotMeasured as missing:
+        raise NotMeasured("busy", f"of {deployment.name}, which shares its devices: {missing.remedy}") from None
