@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable
 from sqlalchemy import Connection, delete, select
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import driver, put_rows
+from pertoken.store.open import put_rows
 from pertoken.store.seal import Seals
+from pertoken.store.sqlite import driver
 from pertoken.store.upserts import adding
 
 Mark = tuple[str, int, int]

@@ -6,15 +6,30 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    select,
+)
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
+from pertoken.store import sqlite
 from pertoken.store.place import GROUPS, Place
 from pertoken.store.server import not_allowed, without_secret
+from pertoken.store.sqlite import driver
 from pertoken.store.trouble import trouble
 
 REVISIONS = {
@@ -26,7 +41,6 @@ REVISIONS = {
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
-UNQUALIFIED: dict[str, Any] = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
 def reading(place: Place, group: str) -> Engine:
@@ -39,23 +53,16 @@ def writing(place: Place, group: str) -> Engine:
     return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc")
 
 
-def _sqlite(place: Place, group: str, mode: str) -> Engine:
+def altering(place: Place, group: str) -> Engine:
+    """An engine for Alembic, which alters the tables of one group."""
+    return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc", attached=False)
+
+
+def _sqlite(place: Place, group: str, mode: str, *, attached: bool = True) -> Engine:
     file = place.file(group).resolve()
-
-    def connect() -> sqlite3.Connection:
-        # A short wait: writers of advice take turns in milliseconds, and telemetry has only one.
-        connection = sqlite3.connect(
-            f"file:{_quoted(str(file))}?mode={mode}", uri=True, timeout=5, check_same_thread=False
-        )
-        connection.isolation_level = None  # transactions are begun by us, so that a read is one snapshot
-        if mode != "ro":
-            if group == "telemetry":
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA journal_size_limit=16777216")
-            connection.execute("PRAGMA synchronous=FULL")
-        return connection
-
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=UNQUALIFIED)
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite.connect(file, group, mode, attached=attached), poolclass=NullPool
+    )
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -63,12 +70,6 @@ def _sqlite(place: Place, group: str, mode: str) -> Engine:
             driver(connection).execute("BEGIN" if mode == "ro" else _BEGIN)
 
     return engine
-
-
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
 
 
 def _postgres(place: Place, *, read_only: bool) -> Engine:
@@ -158,17 +159,22 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
 
 def revision(engine: Engine, group: str) -> str | None:
     """The schema revision a group is at; None if it was never set up."""
-    sqlite = engine.dialect.name == "sqlite"
-    table = "alembic_version" if sqlite else f"{group}.alembic_version"
     with engine.connect() as connection:
-        if sqlite:
-            there = connection.execute(text("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'")).scalar()
-        else:
-            there = connection.execute(text("SELECT to_regclass(:name)"), {"name": table}).scalar()
-        if not there:
+        if not inspect(connection).has_table("alembic_version", schema=group):
             return None
-        found: str | None = connection.execute(text(f"SELECT version_num FROM {table}")).scalar()
+        found: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
         return found
+
+
+@cache
+def version_table(group: str) -> Table:
+    """Return Alembic's own table of one group, as Alembic makes it; its one row is the revision."""
+    return Table(
+        "alembic_version",
+        MetaData(schema=group),
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+    )
 
 
 def check_revision(found: str | None, group: str, place: Place) -> None:
@@ -275,13 +281,6 @@ def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) ->
     """Run a statement of SQLite's for each row, in the transaction begun: without what SQLAlchemy does around it, which
     costs a tick more than the rows do. Raises the driver's own error, which `explained` knows."""
     driver(connection).executemany(sql, rows)
-
-
-def driver(connection: Connection) -> sqlite3.Connection:
-    """The driver's own connection to SQLite."""
-    found = connection.connection.driver_connection
-    assert isinstance(found, sqlite3.Connection)
-    return found
 
 
 def upsert(dialect: str, table: Any) -> Any:

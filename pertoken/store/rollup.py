@@ -21,9 +21,10 @@ from pertoken.provenance import Provenance
 from pertoken.store import quarantine
 from pertoken.store import telemetry as t
 from pertoken.store.dirty import Mark, mark, marked, unmark
-from pertoken.store.open import driver, savepoint, upsert
+from pertoken.store.open import savepoint, upsert
 from pertoken.store.quarantine import Bucket
 from pertoken.store.seal import SEALED, Seals
+from pertoken.store.sqlite import driver
 
 MINUTE, HOUR = 60, 3600
 ROLL_UP_S = 10
@@ -222,11 +223,7 @@ def _recompute(
 def _sqlite(rollup: _Rollup, seconds: int) -> tuple[str, Mapping[str, Any]]:
     """The statement in SQLite's own words, with its constants: what SQLAlchemy does around each use costs more than
     the statement does."""
-    compiled = _statement("sqlite", rollup, seconds).compile(
-        dialect=sqlite.dialect(paramstyle="named"),
-        schema_translate_map={"telemetry": "main"},
-        render_schema_translate=True,
-    )
+    compiled = _statement("sqlite", rollup, seconds).compile(dialect=sqlite.dialect(paramstyle="named"))
     return str(compiled), compiled.params
 
 

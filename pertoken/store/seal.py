@@ -21,7 +21,8 @@ from zlib import crc32
 from sqlalchemy import Connection, Table
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import driver, put_rows
+from pertoken.store.open import put_rows
+from pertoken.store.sqlite import driver
 
 HOUR, DAY = 3600, 86_400
 PRIME = 2**61 - 1

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from pertoken.store import telemetry as t
 from pertoken.store.open import REVISIONS, reading
 from pertoken.store.place import Place
 from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
+from pertoken.store.sqlite import check_pages, driver
 from pertoken.store.witness import MISSING, Acknowledged, acknowledged
 
 STEP_ROWS = 500
@@ -54,9 +56,7 @@ def verify(place: Place) -> Iterator[Fault | None]:
     told = acknowledged(place.file("telemetry"))  # before the database is read: it is never ahead of it
     try:
         with reading(place, "telemetry").connect() as connection:
-            raw = connection.connection.driver_connection
-            assert isinstance(raw, sqlite3.Connection)
-            yield from _Pass(raw).run(told)
+            yield from _Pass(connection).run(told)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
         yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
@@ -72,8 +72,8 @@ def steps(place: Place) -> int:
 
 
 class _Pass:
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self._raw = raw
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._raw = connection, driver(connection)
 
     def run(self, told: Acknowledged | None) -> Iterator[Fault | None]:
         yield from self._revision()
@@ -100,13 +100,13 @@ class _Pass:
             yield Fault("alembic_version", f"names the schema {found!r}")
 
     def _pages(self, name: str) -> Iterator[Fault | None]:
-        # With its indexes where a table has some: what is read by them is not read by us.
-        indexes = self._ask("SELECT 1 FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql <> ''", name)
-        check = "integrity_check" if indexes else "quick_check"
-        for (line,) in self._ask(f"PRAGMA {check}('{name}')"):
-            # A value that may not be NULL is told by its seal too, and the file can be written on.
-            damaged = not line.startswith("NULL value")
-            yield None if line == "ok" else Fault(name, f"{check}: {line}", damaged=damaged)
+        problems = 0
+        for line in check_pages(self._connection, "telemetry", name):
+            problems += 1
+            # A value that may not be NULL shows in the checksum too, and the file can be written on.
+            yield Fault(name, line, damaged=": NULL value" not in line)
+        if not problems:
+            yield None
 
     def _batches(self, told: Acknowledged | None) -> Iterator[Fault | None]:
         name = t.batch.name

@@ -1,7 +1,5 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
-import resource
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
@@ -10,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, quarantine, rows
+from pertoken.store import outbox, quarantine, rows, sqlite
 from pertoken.store import telemetry as t
 from pertoken.store.batches import Batches
 from pertoken.store.before import Before
@@ -57,7 +55,7 @@ class Writer:
             if self._dialect == "sqlite":
                 with explained(place):
                     check_schema(place, self._connection)
-                    self._cap(max_bytes)
+                    sqlite.limit_size(self._connection, max_bytes)
                 self._batches = Batches(place, self._connection)
             with explained(place), self._connection.begin():
                 self._ships = outbox.marking(self._connection)
@@ -80,14 +78,7 @@ class Writer:
         if self._connection.closed:
             return
         if self._dialect == "sqlite":
-            raw = self._connection.connection.driver_connection
-            if raw is not None:
-                raw.execute("PRAGMA busy_timeout=500")
-                with suppress(
-                    sqlite3.OperationalError
-                ):  # who has it open keeps WAL on; the next clean stop turns it off
-                    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                    raw.execute("PRAGMA journal_mode=DELETE")
+            sqlite.leave_wal(self._connection)
         self._connection.close()
         if self._batches is not None:
             self._batches.close()
@@ -100,16 +91,6 @@ class Writer:
             self._connection.close()
         if self._batches is not None:
             self._batches.close()
-
-    def _cap(self, max_bytes: int | None) -> None:
-        pages = 2**32 - 2  # as many as SQLite knows: a cap that is no longer set is forgotten
-        page_bytes = int(self._connection.exec_driver_sql("PRAGMA page_size").scalar_one())
-        # What was committed to the log but is beyond a limit of the process could never be written back.
-        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        for most in (max_bytes, None if limit == resource.RLIM_INFINITY else limit):
-            pages = pages if most is None else min(pages, most // page_bytes)
-        self._connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-        self._connection.rollback()
 
     def flush_witness(self) -> bool:
         """Flush the witness to the disk; called now and then, since no transaction waits for it.
@@ -258,9 +239,8 @@ class Writer:
 
     def checkpoint(self) -> None:
         """Write the log back into the data file, so that it gives up its room; less of it while someone reads."""
-        raw = self._connection.connection.driver_connection
         with explained(self.place):
-            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]  # outside of any transaction
+            sqlite.checkpoint(self._connection)
 
     def delete_oldest(self, sealed: Sealed, before: int) -> int | None:
         """Delete the oldest stretch of a table's rows with its seals, in one transaction, if it ends by `before`.

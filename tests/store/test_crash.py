@@ -102,7 +102,7 @@ def test_the_shim_sees_what_a_weaker_setting_would_lose(shim: Path, tmp_path: Pa
         "import os, sys; from pertoken.store import write as w;"
         "from pertoken.store.place import place; from tests.store.filled import filled_tick\n"
         "writer = w.Writer(place(sys.argv[1]))\n"
-        "writer._connection.connection.driver_connection.execute('PRAGMA synchronous=OFF')\n"
+        "writer._connection.connection.driver_connection.execute('PRAGMA telemetry.synchronous=OFF')\n"
         "for n in range(1, 40): writer.commit(filled_tick(n))\n"
         "os._exit(0)"
     )

@@ -49,7 +49,7 @@ def test_a_clean_stop_leaves_one_file_that_needs_no_writer_beside_it(tmp_path: P
         assert (tmp_path / "telemetry.db-wal").exists()
     assert not (tmp_path / "telemetry.db-wal").exists()
     with open_store(where).read() as connection:
-        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "delete"
+        assert connection.execute(text("PRAGMA telemetry.journal_mode")).scalar() == "delete"
 
 
 def test_a_clean_stop_beside_somebody_who_reads_is_one_too(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store import telemetry as t
-from pertoken.store.open import driver, open_store
+from pertoken.store.open import open_store
 from pertoken.store.place import AgentLock, Place
 from pertoken.store.room import BALLAST_BYTES, Ballast, make_room
 from pertoken.store.seal import HOUR
+from pertoken.store.sqlite import driver
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, filled_tick
@@ -199,7 +200,7 @@ def test_once_there_is_room_again_an_event_names_the_ticks_that_were_refused(tmp
             except FullStore:
                 refused.append(n)
                 if len(refused) == 5:
-                    driver(writer._connection).execute("PRAGMA max_page_count = 100000")
+                    driver(writer._connection).execute("PRAGMA telemetry.max_page_count = 100000")
     first, after = (f"{datetime.fromtimestamp(START + 10 * n, UTC):%H:%M:%SZ}" for n in (refused[0], refused[-1] + 1))
     with open_store(where).read() as connection:
         (event,) = connection.execute(select(t.event).where(t.event.c.kind == "store_full")).all()

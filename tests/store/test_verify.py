@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
-from pertoken.store.open import driver
 from pertoken.store.place import Place
 from pertoken.store.retention import Ages, purging
 from pertoken.store.seal import SEALED, row_crc
+from pertoken.store.sqlite import driver
 from pertoken.store.verify import Fault, verify
 from pertoken.store.witness import MISSING, acknowledged, witness_file
 from pertoken.store.write import Writer
