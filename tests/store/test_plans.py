@@ -57,7 +57,9 @@ def test_nothing_that_grows_is_read_whole(where: Place, asked: str) -> None:
             if statement.startswith("SELECT"):
                 found = connection.execute(f"EXPLAIN QUERY PLAN {statement}")
                 plans += [f"{detail}  <- {' '.join(statement.split())}" for *_, detail in found]
-    read = [(*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:telemetry\.)?(\w+)", plan))]
+    read = [
+        (*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:telemetry\.)?(\w+)", plan))
+    ]
     grows = [(how, plan) for how, table, plan in read if table.removesuffix("_1") in GROWING]
     assert grows, "nothing that grows was asked for: the test looks at the wrong statements"
     assert not [plan for how, plan in grows if how == "SCAN"]
