@@ -184,7 +184,10 @@ def _bare_rows(samples: tuple[Any, ...]) -> list[tuple[str, list[tuple[Any, ...]
     by_type: defaultdict[type, list[tuple[Any, ...]]] = defaultdict(list)
     for sample in samples:
         by_type[type(sample)].append(SAMPLES[type(sample)].values(sample))
-    return [(SAMPLES[kind].insert, rows) for kind, rows in by_type.items()]
+    return [
+        (f"INSERT INTO {SAMPLES[kind].table.name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        for kind, rows in by_type.items()
+    ]
 
 
 def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tuple[list[Row], dict[str, float | None]]:

@@ -3,13 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select
 
 from pertoken.errors import StoreError
-from pertoken.store.open import begun, explained, put_rows
+from pertoken.store import telemetry as t
+from pertoken.store.bulk import run_many
+from pertoken.store.open import begun, explained
 from pertoken.store.place import Place
 from pertoken.store.seal import HOUR, Seals, chained
 from pertoken.store.witness import Acknowledged, Witness, acknowledged
+
+_COLUMNS = tuple(column.name for column in t.batch.columns)
+_INSERT = insert(t.batch)
 
 
 class Batches:
@@ -25,9 +30,9 @@ class Batches:
         self.lost: tuple[Acknowledged, Acknowledged] | None = None
         """(last batch found, last batch acknowledged) where the second is not there any more."""
         with explained(place), connection.begin():
-            newest = connection.exec_driver_sql("SELECT seq, ts, chain FROM batch ORDER BY seq DESC LIMIT 1").first()
+            newest = connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
             # Of an older schema: what is there counts as it is found, once.
-            if newest is None and connection.exec_driver_sql("SELECT 1 FROM seal LIMIT 1").first() is None:
+            if newest is None and connection.execute(select(t.seal.c.ts).limit(1)).first() is None:
                 self.seals.seal_all()
         if newest is not None:
             self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
@@ -55,10 +60,9 @@ class Batches:
         seals, done, chain = self.seals, self.last, self._chain
         try:
             with explained(self._place), begun(self._connection):
-                seals.begin()
                 yield
-                samples = dict(seals.samples)
-                if seals.store() or ts is not None:
+                changed, samples = seals.store()
+                if changed or ts is not None:
                     last_ts = done.ts if ts is None else ts
                     counted = samples.pop(last_ts // HOUR * HOUR, (0, 0))
                     batches = []
@@ -66,11 +70,7 @@ class Batches:
                         done = Acknowledged(done.seq + 1, at)
                         chain = chained(chain, done.seq, done.ts, n, crc_sum)
                         batches.append((done.seq, done.ts, n, crc_sum, chain))
-                    put_rows(
-                        self._connection,
-                        "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
-                        batches,
-                    )
+                    run_many(self._connection, _INSERT, _COLUMNS, batches)
         except BaseException:
             seals.discard()
             raise

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -28,8 +28,9 @@ from sqlalchemy.pool import NullPool
 from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
 from pertoken.store import sqlite
 from pertoken.store.place import GROUPS, Place
+from pertoken.store.postgres import set_local
 from pertoken.store.server import not_allowed, without_secret
-from pertoken.store.sqlite import driver
+from pertoken.store.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.trouble import trouble
 
 REVISIONS = {
@@ -101,7 +102,7 @@ def _snapshots(engine: Engine) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # In the transaction, as PgBouncer hands the next one to another session.
-        connection.exec_driver_sql("; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _PLANS.items()))
+        set_local(connection, **_PLANS)
 
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
@@ -141,7 +142,7 @@ def _unopened(place: Place, error: BaseException | None) -> str:
     return f": {why}" if why else ""
 
 
-_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+_DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VALUE)
 """Messages about a damaged file that have no result code of their own."""
 
 
@@ -261,26 +262,15 @@ def begun(connection: Connection) -> Iterator[None]:
 @contextmanager
 def savepoint(connection: Connection) -> Iterator[None]:
     """Undo what the block did in the transaction if it raises; the transaction itself goes on."""
-    if connection.dialect.name != "sqlite":
-        with connection.begin_nested():
-            yield
-        return
-    raw = driver(connection)
-    raw.execute("SAVEPOINT part")
+    nested = connection.begin_nested()
     try:
         yield
     except BaseException:
-        if raw.in_transaction:  # a full disk or an I/O error may have ended all of it
-            raw.execute("ROLLBACK TO part")
-            raw.execute("RELEASE part")
+        # A full disk or an I/O error may have ended all of SQLite's transaction.
+        if connection.dialect.name != "sqlite" or driver(connection).in_transaction:
+            nested.rollback()
         raise
-    raw.execute("RELEASE part")
-
-
-def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Run a statement of SQLite's for each row, in the transaction begun: without what SQLAlchemy does around it, which
-    costs a tick more than the rows do. Raises the driver's own error, which `explained` knows."""
-    driver(connection).executemany(sql, rows)
+    nested.commit()
 
 
 def upsert(dialect: str, table: Any) -> Any:

@@ -32,12 +32,6 @@ class Stored:
         """Owner and time of a row."""
         return itemgetter(0, [column.name for column in self.table.columns].index("ts"))
 
-    @cached_property
-    def insert(self) -> str:
-        """In SQLite's words: built by the driver's own hand it costs a tenth of what a statement object does."""
-        names = [column.name for column in self.table.columns]
-        return f"INSERT INTO {self.table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-
 
 def _stored(table: Table, rollup: str | None, whole: str | None = None) -> Stored:
     names = [column.name for column in table.columns]

@@ -1,7 +1,12 @@
 """What only SQLite needs: opening a file under the name of its group, PRAGMAs, and the state they change.
 
 A file is attached as `telemetry` or `advice` to a connection whose main database is empty memory, so that both dialects
-run the same qualified statements (`telemetry.device_1h`) and no statement is rewritten for SQLite.
+run the same qualified statements (`telemetry.device_1h`) and no statement is rewritten for SQLite. Against the file as
+main database, in the same run: `store.commit_ratio` within its noise, CPU time of a commit 1 to 3 % more (a transaction
+also begins on the empty database), a read's connection 0.05 ms more, opening a store the same.
+
+Only one file is written over a connection, so that a commit is atomic as it is for one file. A PRAGMA without a schema
+would mean the empty database: name the schema.
 """
 
 import resource
@@ -17,6 +22,8 @@ BUSY_S = 5
 """How long to wait for a lock: writers of advice take turns in milliseconds, and telemetry has only one."""
 LOG_BYTES = 16 * 2**20
 """Size to which the write-ahead log is cut after it was written back."""
+UNREADABLE_VALUE = "user-defined function raised exception"
+"""SQLite's message where a trigger of `store.seal` cannot be given a value: text that is not UTF-8."""
 MAX_PAGES = 2**32 - 2
 """As many as SQLite knows."""
 

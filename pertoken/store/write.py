@@ -6,10 +6,12 @@ from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
 from pertoken.store import outbox, quarantine, rows, sqlite
 from pertoken.store import telemetry as t
+from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
 from pertoken.store.before import Before
 from pertoken.store.dirty import mark
@@ -19,7 +21,7 @@ from pertoken.store.place import Place
 from pertoken.store.quarantine import Bucket
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.schema_check import check_header, check_schema
-from pertoken.store.seal import EVENTS, SAMPLES, Sealed, Seals
+from pertoken.store.seal import SAMPLES, Sealed, insert_rows
 from pertoken.store.tick import TickWriter
 from pertoken.store.witness import Acknowledged
 
@@ -59,8 +61,7 @@ class Writer:
                 self._batches = Batches(place, self._connection)
             with explained(place), self._connection.begin():
                 self._ships = outbox.marking(self._connection)
-                self._seals = self._batches.seals if self._batches else None
-                self._rows = TickWriter(self._connection, self._seals)
+                self._rows = TickWriter(self._connection)
         except BaseException:
             self.abandon()
             raise
@@ -136,10 +137,11 @@ class Writer:
         """
         done = 0
         for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
+            self._rows.forget_marks()
             with self._transaction():
                 if not self._retried:
-                    mark(self._connection, quarantine.of_other_versions(self._connection), self._seals)
-                found = roll_up(self._connection, seconds, self._seals, self._changed)
+                    mark(self._connection, quarantine.of_other_versions(self._connection))
+                found = roll_up(self._connection, seconds, self._changed)
             self._retried = True
             done += found.buckets
             self._quarantined += found.failed
@@ -151,35 +153,34 @@ class Writer:
         return found
 
     def _changed(self, connection: Connection, marks: Iterable[outbox.Mark]) -> None:
-        if self._ships and self._seals is not None:
-            outbox.mark(connection, self._seals, marks)
+        if self._ships:
+            outbox.mark(connection, marks)
 
     def ship(self, on: bool, *, raw: bool = False) -> None:
         """Mark from now on what is to be shipped to a server (with ticks, where `raw`), or no longer."""
         with self._transaction():
-            outbox.switch(self._connection, self._sealing, on, raw)
+            outbox.switch(self._folders_own(), on, raw)
         self._ships = on
 
     def shipped(self, seq: int, *, at_most: int) -> int:
         """Let go of up to `at_most` marks that the server holds; returns how many."""
         with self._transaction():
-            return outbox.settle(self._connection, self._sealing, seq, at_most)
+            return outbox.settle(self._folders_own(), seq, at_most)
 
     def bound_spool(self, most: int) -> tuple[int, int]:
         """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
         with self._transaction():
-            return outbox.bound(self._connection, self._sealing, most)
+            return outbox.bound(self._folders_own(), most)
 
     def unshipped(self) -> int:
         """Minutes of ticks, each of one owner, that were deleted before they were shipped since this was last asked."""
         found, self._unshipped = self._unshipped, 0
         return found
 
-    @property
-    def _sealing(self) -> Seals:
-        if self._seals is None:
+    def _folders_own(self) -> Connection:
+        if self._batches is None:
             raise StoreError(f"{self.place}: only a folder is shipped")
-        return self._seals
+        return self._connection
 
     def _transaction(self, ts: int | None = None) -> AbstractContextManager[None]:
         return self._batches.transaction(ts) if self._batches else self._plain()
@@ -199,26 +200,22 @@ class Writer:
 
         Raises ValueError, with nothing stored, if a row is there with other values.
         """
-        names, keys = sealed.columns, sealed.keys
-        at = [names.index(key) for key in keys]
-        where = [tuple(row[each] for each in at) for row in rows]
+        if self._batches is None:
+            raise ValueError("rows are restored into a folder")
+        at = [sealed.columns.index(key) for key in sealed.keys]
+        keys = [tuple(row[each] for each in at) for row in rows]
+        self._rows.forget_marks()
+        new: list[tuple[Any, ...]] = []
         with self._transaction(self.last.ts):
-            if self._seals is None:
-                raise ValueError("rows are restored into a folder")
-            with self._seals.changing(sealed, keys, where):
-                new = self._connection.exec_driver_sql(
-                    f"INSERT INTO {sealed.table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-                    "ON CONFLICT DO NOTHING",
-                    list(rows),
-                ).rowcount
-            for key, row, found in zip(where, rows, self._seals.rows(sealed, keys, where), strict=True):
-                if row != found:
-                    named = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
+            for key, row in zip(keys, rows, strict=True):
+                there = answer(self._connection, sealed.by_key, dict(zip(sealed.keys, key, strict=True)))
+                if not there:
+                    new.append(row)
+                elif there[0] != row:
+                    named = ", ".join(f"{name} {value}" for name, value in zip(sealed.keys, key, strict=True))
                     raise ValueError(f"the row of {named} is there already, with other values")
-        # What these two remember of their tables was changed behind them.
-        self._seals.counters.forget()
-        self._seals.marks.forget()
-        return new
+            insert_rows(self._connection, sealed.table, new)
+        return len(new)
 
     def oldest(self, sealed: Sealed) -> int | None:
         """Start of the oldest stretch of which a table holds rows."""
@@ -254,9 +251,9 @@ class Writer:
         with self._transaction(self.last.ts):
             deleted = self._delete(sealed, -(2**63), until)
             if above := ROLLED_FROM.get(sealed.table.name):
-                quarantine.discard(self._connection, self._seals, [above], until)
+                quarantine.discard(self._connection, [above], until)
             if self._ships and sealed in SAMPLES:
-                self._unshipped += outbox.give_up(self._sealing, until)
+                self._unshipped += outbox.give_up(self._connection, until)
         return deleted
 
     def delete_newest(self, sealed: Sealed, after: int) -> int | None:
@@ -271,15 +268,13 @@ class Writer:
             return self._delete(sealed, newest, newest + sealed.span_s)
 
     def _delete(self, sealed: Sealed, start: int, until: int) -> int:
-        name, ask = sealed.table.name, self._connection.exec_driver_sql
-        # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
-        deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (start, until)).rowcount
-        ask("DELETE FROM seal WHERE name = ? AND ts >= ? AND ts < ?", (name, start, until))
-        return deleted
+        if self._batches is None:
+            raise StoreError(f"{self.place}: a server deletes old rows by its partitions")
+        return self._batches.seals.delete_stretch(sealed, start, until)
 
     def delete_events(self, before: int) -> int:
         """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
-        return self._delete_events("WHERE last_ts < ?", before)
+        return self._delete_events(EVENTS_AT_ONCE, t.event.c.last_ts < before)
 
     def bound_events(self, most: int = rows.MAX_EVENTS) -> int:
         """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
@@ -287,12 +282,12 @@ class Writer:
             seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)
             over = (self._connection.execute(seal).scalar() or 0) - most
         # Some more than are over, so that not each new event deletes an old one.
-        return self._delete_events(limit=over + most // 20) if over > 0 else 0
+        return self._delete_events(over + most // 20) if over > 0 else 0
 
-    def _delete_events(self, where: str = "", *values: int, limit: int = EVENTS_AT_ONCE) -> int:
-        oldest = f"event_id IN (SELECT event_id FROM event {where} ORDER BY last_ts LIMIT ?)"
+    def _delete_events(self, limit: int, *old: ColumnElement[bool]) -> int:
+        oldest = select(t.event.c.event_id).where(*old).order_by(t.event.c.last_ts).limit(min(limit, EVENTS_AT_ONCE))
         with self._transaction():
-            return self._sealing.delete(EVENTS, oldest, *values, min(limit, EVENTS_AT_ONCE))
+            return self._connection.execute(delete(t.event).where(t.event.c.event_id.in_(oldest))).rowcount
 
     def delete_batches(self, before: int) -> None:
         """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.
