@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select
 
 from pertoken.errors import BadInput
 from pertoken.store import telemetry as t
@@ -14,6 +14,7 @@ from pertoken.store.fleet import AGENT, agent, enrolment, raw_request
 from pertoken.store.ids import stable_id
 from pertoken.store.open import explained, upsert, writing
 from pertoken.store.place import Place
+from pertoken.store.postgres import catalog, commands
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -31,13 +32,12 @@ def enroll(place: Place, name: str, most_hosts: int) -> str | None:
         )
     password = None
     with _owner(place) as connection:
-        known = text("SELECT 1 FROM pg_roles WHERE rolname = :name")
-        if connection.execute(known, {"name": name}).scalar() is None:
+        if not catalog(connection, "SELECT 1 FROM pg_roles WHERE rolname = :name", name=name):
             password = secrets.token_urlsafe(24)
             driver: Any = connection.connection.driver_connection
             verifier = driver.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
-            connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD '{verifier}'")
-        connection.exec_driver_sql(f"GRANT {AGENT} TO {name}")
+            commands(connection, f"CREATE ROLE {name} LOGIN PASSWORD '{verifier}'")
+        commands(connection, f"GRANT {AGENT} TO {name}")
         statement = upsert("postgresql", agent).values(role_name=name, most_hosts=most_hosts)
         connection.execute(
             statement.on_conflict_do_update(index_elements=["role_name"], set_={"most_hosts": most_hosts})
@@ -68,7 +68,7 @@ def request_raw(place: Place, host: str, start_ts: int, end_ts: int, now_ts: int
                 host_id=host_id,
                 start_ts=start_ts,
                 end_ts=end_ts,
-                asked_by=text("session_user"),
+                asked_by=func.session_user(),
                 asked_ts=now_ts,
             )
         )
