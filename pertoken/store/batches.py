@@ -23,7 +23,8 @@ class Batches:
     def __init__(self, place: Place, connection: Connection) -> None:
         """Go on where the last writer ended. Raises StoreError."""
         self._place, self._connection = place, connection
-        self.seals = Seals(connection)
+        with explained(place):
+            self.seals = Seals(connection)
         self.last = Acknowledged(0, 0)
         """The last batch stored; sequence 0 before the first."""
         self._chain = 0
