@@ -29,8 +29,8 @@ from pertoken.costs.report import fleet_report, price_book
 from pertoken.migrations import upgrade
 from pertoken.store import book
 from pertoken.store.book import Book
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store
-from pertoken.store.place import Place, place
 from pertoken.store.samples import SAMPLES
 from pertoken.store.write import Writer
 
@@ -44,14 +44,14 @@ RAW_DAYS, MINUTES_DAYS = 2, 30
 TARGETS = (("store.query_ratio", 1 / 30), ("store.disk_ratio", 0.75), ("store.commit_ratio", 1.6))
 
 
-def laid(folder: Path) -> Place:
-    where = place(str(folder))
+def laid(folder: Path) -> StoreLocation:
+    where = locate(str(folder))
     for group in ("telemetry", "advice"):
         upgrade(where, group)
     return where
 
 
-def ingest(where: Place, day: Day) -> tuple[float, float, int]:
+def ingest(where: StoreLocation, day: Day) -> tuple[float, float, int]:
     """(seconds in commits, seconds in roll-ups, rows) of the day through the writer."""
     commits = roll_ups = 0.0
     rows = 0
@@ -70,7 +70,7 @@ def ingest(where: Place, day: Day) -> tuple[float, float, int]:
     return commits, roll_ups, rows
 
 
-def bytes_of(where: Place) -> dict[str, int]:
+def bytes_of(where: StoreLocation) -> dict[str, int]:
     """Bytes of the pages of each table, with what is free in them."""
     with closing(sqlite3.connect(f"file:{where.file('telemetry')}?mode=ro", uri=True)) as connection:
         return dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())

@@ -18,7 +18,7 @@ from benchmarks.serving_day import Day
 from benchmarks.store import ingest, laid
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store import telemetry as t
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.seal import HOUR, ROLLED, SAMPLES
 from pertoken.store.verify import steps, verify
 from pertoken.store.witness import witness_file
@@ -28,7 +28,7 @@ RAW_HOURS = 48
 LIMIT_S = 600.0
 
 
-def kept(where: Place, day: Day, days: int) -> int:
+def kept(where: StoreLocation, day: Day, days: int) -> int:
     """Copy the hour in `where` back in time; returns the rows there then are."""
     ingest(where, day)
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
@@ -53,7 +53,7 @@ def kept(where: Place, day: Day, days: int) -> int:
         return int(connection.execute("SELECT sum(row_count) FROM seal").fetchone()[0])
 
 
-def checked(where: Place) -> tuple[list[float], list[str]]:
+def checked(where: StoreLocation) -> tuple[list[float], list[str]]:
     """(seconds of each step, faults) of one pass without pauses."""
     took, faults = [], []
     began = time.perf_counter()

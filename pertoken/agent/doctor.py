@@ -20,8 +20,8 @@ from pertoken.errors import PertokenError
 from pertoken.store import quarantine
 from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
+from pertoken.store.location import AgentLock, StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.read import first_and_last
 from pertoken.units import format_duration
 
@@ -84,7 +84,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )
-    found += _database(place(settings.db, settings.advice), settings)
+    found += _database(locate(settings.db, settings.advice), settings)
     where = str(settings.source) if settings.source else "none; defaults and the environment"
     found.append(Finding("settings", where, True, "good"))
     return tuple(found)
@@ -144,7 +144,7 @@ def of_engine(engine: EngineReading) -> list[Finding]:
     return found + [_gap("engine", subject, gap) for gap in engine.gaps if gap.status != "late"]
 
 
-def _database(where: Place, settings: Settings) -> list[Finding]:
+def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
     found = []
     version = ".".join(map(str, sqlite3.sqlite_version_info))
     if sqlite3.sqlite_version_info < FIXED_WAL_RESET:
@@ -173,7 +173,7 @@ def _database(where: Place, settings: Settings) -> list[Finding]:
     return found
 
 
-def _stalled(where: Place, settings: Settings, age_s: float) -> list[Finding]:
+def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Finding]:
     """What is wrong if an agent runs and its newest tick is this old."""
     if age_s <= max(60, 5 * settings.agent_interval):
         return []

@@ -25,7 +25,7 @@ from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.rollup import MINUTE, ROLL_UP_S
 from pertoken.store.rows import Event
 from pertoken.store.server import shipping_server
@@ -41,7 +41,7 @@ class Recorder:
 
     def __init__(
         self,
-        where: Place,
+        where: StoreLocation,
         settings: Settings,
         drivers: Drivers,
         told: tuple[Event, ...] = (),

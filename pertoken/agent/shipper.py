@@ -22,10 +22,10 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import PertokenError, StoreError
 from pertoken.parent import when_parent_ends
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS
 from pertoken.store.outbox import RAW
 from pertoken.store.partitions import keep_partitions
-from pertoken.store.place import Place
 from pertoken.store.postgres import catalog
 from pertoken.store.rollup import HOUR
 from pertoken.store.server import Server
@@ -268,7 +268,7 @@ def main() -> None:
             print(json.dumps(told), flush=True)
 
     server = Server.from_json(options["server"])
-    shipper = Shipper(Local(Place(folder=Path(sys.argv[1]))), server, tell, stop)
+    shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, tell, stop)
     try:
         run(shipper, options["every_s"], tell, stop, random.Random())
     except BrokenPipeError:

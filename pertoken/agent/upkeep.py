@@ -14,7 +14,7 @@ from typing import TypeVar
 from pertoken.agent.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.room import Ballast, make_room
@@ -38,7 +38,7 @@ class Upkeep:
 
     def __init__(
         self,
-        where: Place,
+        where: StoreLocation,
         writer: Writer,
         settings: Settings,
         events: tuple[Event, ...] = (),

@@ -15,13 +15,13 @@ from sqlalchemy import Connection
 from sqlalchemy.schema import CreateSchema
 
 from pertoken.errors import StoreError
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, altering, explained, revision, writing
-from pertoken.store.place import Place
 
 _HERE = Path(__file__).parent
 
 
-def upgrade(place: Place, group: str) -> tuple[str | None, str]:
+def upgrade(place: StoreLocation, group: str) -> tuple[str | None, str]:
     """Bring one group of a place to this pertoken's schema; returns (revision before, revision now).
 
     Creates the folder and the file where there is none. Raises StoreError if the schema is newer than this
@@ -50,7 +50,7 @@ def upgrade_within(connection: Connection, group: str) -> None:
     command.upgrade(_configured(connection, group), "head")
 
 
-def refuse_newer(before: str | None, group: str, place: Place) -> None:
+def refuse_newer(before: str | None, group: str, place: StoreLocation) -> None:
     """Raises StoreError if a group is at a revision that this pertoken does not know."""
     if before is not None and before not in REVISIONS[group]:
         raise StoreError(
@@ -59,7 +59,7 @@ def refuse_newer(before: str | None, group: str, place: Place) -> None:
         )
 
 
-def drift(place: Place, group: str) -> str | None:
+def drift(place: StoreLocation, group: str) -> str | None:
     """What differs between the tables of a place and the code's; None if nothing does."""
     with _config(place, group) as (config, _):
         try:
@@ -70,7 +70,7 @@ def drift(place: Place, group: str) -> str | None:
 
 
 @contextmanager
-def _config(place: Place, group: str) -> Iterator[tuple[Config, Connection]]:
+def _config(place: StoreLocation, group: str) -> Iterator[tuple[Config, Connection]]:
     with explained(place), altering(place, group).connect() as connection:
         yield _configured(connection, group), connection
 

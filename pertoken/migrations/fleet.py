@@ -11,9 +11,9 @@ from pertoken.migrations import refuse_newer, upgrade_within
 from pertoken.store import citus
 from pertoken.store.fleet import kept
 from pertoken.store.fleet_roles import rights, roles
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import explained, revision, upsert, writing
 from pertoken.store.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
-from pertoken.store.place import Place
 from pertoken.store.postgres import catalog, commands, set_local
 
 GROUPS = ("telemetry", "advice", "fleet")
@@ -21,7 +21,12 @@ LEAST_VERSION = 15
 
 
 def init_fleet(
-    place: Place, now_ts: int, *, keep: Mapping[str, int] | None = None, distribute: bool = False, dry_run: bool = False
+    place: StoreLocation,
+    now_ts: int,
+    *,
+    keep: Mapping[str, int] | None = None,
+    distribute: bool = False,
+    dry_run: bool = False,
 ) -> list[str]:
     """Make a server ready, or bring a ready one up to date; returns the statements that changed something.
 
@@ -67,7 +72,7 @@ def init_fleet(
     return statements
 
 
-def maintain(place: Place, now_ts: int, told: Told = untold) -> list[str]:
+def maintain(place: StoreLocation, now_ts: int, told: Told = untold) -> list[str]:
     """Make partitions that are due and drop what is past its age, each in a short transaction of its own."""
     _server(place)
     with explained(place), writing(place, "fleet").connect() as connection:
@@ -76,7 +81,7 @@ def maintain(place: Place, now_ts: int, told: Told = untold) -> list[str]:
         return keep_partitions(connection, now_ts, told)
 
 
-def _server(place: Place) -> None:
+def _server(place: StoreLocation) -> None:
     if place.url is None:
         raise BadInput(f"{place}: is a folder; a fleet needs a server: postgresql://owner@host/database")
 

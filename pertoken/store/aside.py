@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pertoken.errors import StoreError
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.witness import witness_file
 
 _MARK = "-damaged-"
 
 
-def set_aside(place: Place, now_ts: int) -> Path:
+def set_aside(place: StoreLocation, now_ts: int) -> Path:
     """Rename the telemetry of a folder, its log and its witness; nothing may have it open.
 
     Returns the data file's new name. Raises StoreError if it cannot be renamed.
@@ -32,7 +32,7 @@ def set_aside(place: Place, now_ts: int) -> Path:
     return aside
 
 
-def set_aside_before(place: Place) -> list[Path]:
+def set_aside_before(place: StoreLocation) -> list[Path]:
     """Damaged databases of a folder, oldest first."""
     database = place.file("telemetry")
     return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))

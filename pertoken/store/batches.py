@@ -8,8 +8,8 @@ from sqlalchemy import Connection, insert, select
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import begun, explained
-from pertoken.store.place import Place
 from pertoken.store.seal import HOUR, Seals, chained
 from pertoken.store.witness import Acknowledged, Witness, acknowledged
 
@@ -20,7 +20,7 @@ _INSERT = insert(t.batch)
 class Batches:
     """The transactions of the one writer of a folder, numbered without gaps."""
 
-    def __init__(self, place: Place, connection: Connection) -> None:
+    def __init__(self, place: StoreLocation, connection: Connection) -> None:
         """Go on where the last writer ended. Raises StoreError."""
         self._place, self._connection = place, connection
         with explained(place):

@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
 from pertoken.store import advice, quarantine, telemetry
+from pertoken.store.location import GROUPS, StoreLocation
 from pertoken.store.open import Store, check_revision, explained, reading, revision
-from pertoken.store.place import GROUPS, Place
 from pertoken.store.read import first_and_last
 from pertoken.store.sqlite import check_pages
 from pertoken.store.verify import verify
@@ -19,7 +19,7 @@ FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
 
 
-def faults(place: Place) -> Iterator[str | None]:
+def faults(place: StoreLocation) -> Iterator[str | None]:
     """What is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were stored.
 
     None after each step that found nothing.

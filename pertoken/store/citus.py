@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 from pertoken.errors import StoreError
 from pertoken.store import fleet
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.partitions import TIMED
-from pertoken.store.place import Place
 from pertoken.store.postgres import catalog
 from pertoken.store.rollup import ROLLUPS
 
@@ -37,7 +37,7 @@ _TOGETHER = {"device_id": "device_sample", "epoch_id": "deployment_sample", "hos
 """By the column it is distributed on: the table whose shards the others of that column lie beside."""
 
 
-def require(connection: Connection, place: Place) -> None:
+def require(connection: Connection, place: StoreLocation) -> None:
     """Raises StoreError unless Citus is in this database."""
     ((installed,),) = catalog(connection, "SELECT to_regproc('create_distributed_table') IS NOT NULL")
     if not installed:

@@ -6,11 +6,11 @@ The file is what all migrations together would have made, and stamped so, that t
 from sqlalchemy import insert
 
 from pertoken.store import telemetry
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, explained, version_table, writing
-from pertoken.store.place import Place
 
 
-def create(place: Place) -> None:
+def create(place: StoreLocation) -> None:
     """Make the tables of a place that has no telemetry yet, in one transaction.
 
     Raises StoreError if that cannot be written.

@@ -27,7 +27,7 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
 from pertoken.store import sqlite
-from pertoken.store.place import GROUPS, Place
+from pertoken.store.location import GROUPS, StoreLocation
 from pertoken.store.postgres import set_local
 from pertoken.store.server import not_allowed, without_secret
 from pertoken.store.sqlite import UNREADABLE_VALUE, driver
@@ -44,22 +44,22 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
 
 
-def reading(place: Place, group: str) -> Engine:
+def reading(place: StoreLocation, group: str) -> Engine:
     """An engine that can only read one group. Nothing is opened yet."""
     return _postgres(place, read_only=True) if place.url else _sqlite(place, group, "ro")
 
 
-def writing(place: Place, group: str) -> Engine:
+def writing(place: StoreLocation, group: str) -> Engine:
     """An engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
     return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc")
 
 
-def altering(place: Place, group: str) -> Engine:
+def altering(place: StoreLocation, group: str) -> Engine:
     """An engine for Alembic, which alters the tables of one group."""
     return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc", attached=False)
 
 
-def _sqlite(place: Place, group: str, mode: str, *, attached: bool = True) -> Engine:
+def _sqlite(place: StoreLocation, group: str, mode: str, *, attached: bool = True) -> Engine:
     file = place.file(group).resolve()
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite.connect(file, group, mode, attached=attached), poolclass=NullPool
@@ -73,7 +73,7 @@ def _sqlite(place: Place, group: str, mode: str, *, attached: bool = True) -> En
     return engine
 
 
-def _postgres(place: Place, *, read_only: bool) -> Engine:
+def _postgres(place: StoreLocation, *, read_only: bool) -> Engine:
     if place.url is None:
         raise ValueError(f"{place} is not a server")
     pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if read_only else {"poolclass": NullPool}
@@ -108,7 +108,7 @@ def _snapshots(engine: Engine) -> Engine:
 
 
 @contextmanager
-def explained(place: Place) -> Iterator[None]:
+def explained(place: StoreLocation) -> Iterator[None]:
     """Turn a driver's error into one line that says which database and what to do; never shows a password."""
     try:
         yield
@@ -125,7 +125,7 @@ def explained(place: Place) -> Iterator[None]:
         raise CorruptStore(f"{place}: holds text that is none: {error}") from error
 
 
-def _unopened(place: Place, error: BaseException | None) -> str:
+def _unopened(place: StoreLocation, error: BaseException | None) -> str:
     """Why a file cannot be opened or written, to be added to SQLite's message that it cannot.
 
     Raises LimitReached where this process may open no more files.
@@ -178,7 +178,7 @@ def version_table(group: str) -> Table:
     )
 
 
-def check_revision(found: str | None, group: str, place: Place) -> None:
+def check_revision(found: str | None, group: str, place: StoreLocation) -> None:
     """Refuse a schema this pertoken does not read.
 
     Raises StoreError: set up by nobody, older (upgrade it), or written by a newer pertoken.
@@ -200,7 +200,7 @@ def check_revision(found: str | None, group: str, place: Place) -> None:
 class Store:
     """An opened database for reading. `advice` is None where none was ever written."""
 
-    place: Place
+    place: StoreLocation
     telemetry: Engine
     advice: Engine | None
 
@@ -214,7 +214,7 @@ class Store:
             yield connection
 
 
-def open_store(place: Place) -> Store:
+def open_store(place: StoreLocation) -> Store:
     """Open a database for reading.
 
     Raises StoreError if there is no telemetry, or it is of another version, or it cannot be read.
@@ -227,7 +227,7 @@ def open_store(place: Place) -> Store:
     return Store(place, telemetry, open_advice(place, telemetry if place.url else None))
 
 
-def open_advice(place: Place, engine: Engine | None = None) -> Engine | None:
+def open_advice(place: StoreLocation, engine: Engine | None = None) -> Engine | None:
     """An engine (that one, where it reads a server) reading the advice of a place; None where none was ever written."""
     if not place.exists("advice"):
         return None

@@ -10,14 +10,14 @@ from sqlalchemy import Connection
 
 from pertoken.errors import CorruptStore
 from pertoken.store import telemetry
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.sqlite import columns
 
 _MAGIC = b"SQLite format 3\0"
 _REVISION = re.compile(r"[0-9]{4}")
 
 
-def check_header(place: Place) -> None:
+def check_header(place: StoreLocation) -> None:
     """Check the header of the telemetry file, as SQLite's file format has it. Raises CorruptStore."""
     file = place.file("telemetry")
     try:
@@ -41,7 +41,7 @@ def check_header(place: Place) -> None:
         raise CorruptStore(f"{file}: its header is damaged")
 
 
-def check_revision_readable(place: Place, connection: Connection, revision: str | None) -> None:
+def check_revision_readable(place: StoreLocation, connection: Connection, revision: str | None) -> None:
     """Check that a revision is one, and is missing only where there are no tables. Raises CorruptStore."""
     if revision is not None and not _REVISION.fullmatch(revision):
         raise CorruptStore(f"{place}: its schema is damaged: it names the revision {revision!r}")
@@ -49,7 +49,7 @@ def check_revision_readable(place: Place, connection: Connection, revision: str 
         raise CorruptStore(f"{place}: its schema is damaged: it has tables and names no revision")
 
 
-def check_schema(place: Place, connection: Connection) -> None:
+def check_schema(place: StoreLocation, connection: Connection) -> None:
     """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
     found = columns(connection, "telemetry")
     for table in telemetry.metadata.sorted_tables:
@@ -59,7 +59,7 @@ def check_schema(place: Place, connection: Connection) -> None:
             raise CorruptStore(f"{place}: its schema is damaged: {what}")
 
 
-def has_schema(place: Place, connection: Connection) -> bool:
+def has_schema(place: StoreLocation, connection: Connection) -> bool:
     """Whether every table of this version is there, whatever revision the database names."""
     try:
         check_schema(place, connection)

@@ -15,8 +15,8 @@ from sqlalchemy import Table
 from pertoken.errors import StoreError
 from pertoken.store import sqlite
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.outbox import RAW, SOURCES, Source
-from pertoken.store.place import Place
 
 Row = tuple[int | str | None, ...]
 
@@ -54,7 +54,7 @@ class Here:
 class Local:
     """A host's telemetry, read only."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreLocation) -> None:
         self._place = place
 
     @contextmanager

@@ -19,8 +19,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, reading, version_table
-from pertoken.store.place import Place
 from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
 from pertoken.store.sqlite import check_pages
 from pertoken.store.witness import MISSING, Acknowledged, acknowledged
@@ -49,7 +49,7 @@ class Fault:
         return f"{self.table}{owner}{time}: {self.text}"
 
 
-def verify(place: Place) -> Iterator[Fault | None]:
+def verify(place: StoreLocation) -> Iterator[Fault | None]:
     """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
 
     Nothing is raised for a damaged file: what cannot be read is a fault.
@@ -62,7 +62,7 @@ def verify(place: Place) -> Iterator[Fault | None]:
         yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
 
-def steps(place: Place) -> int:
+def steps(place: StoreLocation) -> int:
     """About how many steps a pass takes. 1 where that cannot be told."""
     try:
         with reading(place, "telemetry").connect() as connection:

@@ -16,8 +16,8 @@ from pertoken.store.batches import Batches
 from pertoken.store.before import Before
 from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
-from pertoken.store.place import Place
 from pertoken.store.quarantine import Bucket
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.schema_check import check_header, check_schema
@@ -35,7 +35,7 @@ MAX_AHEAD_S = 31 * 86_400
 class Writer:
     """The one writer of a folder's telemetry. All calls come from the thread that opened it."""
 
-    def __init__(self, place: Place, max_bytes: int | None = None) -> None:
+    def __init__(self, place: StoreLocation, max_bytes: int | None = None) -> None:
         """Open `place` for writing; its data file does not grow beyond `max_bytes`.
 
         Raises StoreError if it cannot be opened or is of another schema, CorruptStore if it is damaged.

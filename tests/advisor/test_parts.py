@@ -16,8 +16,8 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.store import book
 from pertoken.store.book import Book
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.rows import Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
@@ -28,7 +28,7 @@ from tests.values import laid
 NOW = START_MS // 1000 + 120
 
 
-def recorded(folder: Path, rows: list[Tick]) -> Place:
+def recorded(folder: Path, rows: list[Tick]) -> StoreLocation:
     where = laid(folder)
     with Writer(where) as writer:
         for tick in rows:

@@ -14,8 +14,8 @@ from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.store import telemetry as t
 from pertoken.store.aside import set_aside, set_aside_before
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
 from pertoken.store.seal import HOUR
 from pertoken.store.ship_read import Local
 from pertoken.store.verify import steps, verify
@@ -26,7 +26,7 @@ from tests.store.filled import START, filled, filled_tick
 from tests.values import laid
 
 
-def events(where: Place) -> dict[str, str]:
+def events(where: StoreLocation) -> dict[str, str]:
     with open_store(where).read() as connection:
         return {row.kind: row.message for row in connection.execute(select(t.event))}
 
@@ -184,7 +184,7 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
 
 
 def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp_path: Path) -> None:
-    where = place(str(tmp_path))
+    where = locate(str(tmp_path))
     for _ in range(2):
         where.file("telemetry").write_bytes(b"x")
         set_aside(where, START)

@@ -40,9 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END)
+    report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
     (line,) = report.deployments
     dollars = 2 * 6.88 * HOURS
     tokens = (40 + 160) * 3600 * HOURS
@@ -60,9 +60,9 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
 
 
 def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens_to_the_headline(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END)
+    report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
     (line,) = report.deployments
     unknown = replace(line, prompt_tokens=None)
     idle = replace(line, prompt_tokens=0, generated_tokens=0)
@@ -74,9 +74,9 @@ def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens
 
 
 def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    bill = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END).bill
+    bill = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END).bill
     assert bill is not None
     assert (
         bill.paid
@@ -110,9 +110,9 @@ def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path:
 
 
 def test_a_host_that_stopped_reporting_has_no_now(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 3600, END + 600)
+    report = fleet_report(open_store(locate(str(folder))), 3600, END + 600)
     assert (report.generated_tok_s_now, report.power_w) == (None, None)
     assert report.deployments[0].generated_tok_s_now == pytest.approx(40)
     assert any("has stored nothing for 10m" in hint for hint in report.hints)
@@ -155,9 +155,9 @@ def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it
 
 
 def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 24 * 3600, END)
+    report = fleet_report(open_store(locate(str(folder))), 24 * 3600, END)
     (line,) = report.deployments
     assert line.generated_tokens == 40 * 3600 * HOURS
     assert line.spark[0] is None

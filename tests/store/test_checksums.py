@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import delete, insert, update
 
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import savepoint
-from pertoken.store.place import Place
 from pertoken.store.upserts import replacing
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
@@ -15,15 +15,15 @@ from tests.store.filled import filled
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return filled(tmp_path)
 
 
-def faults(where: Place) -> list[str]:
+def faults(where: StoreLocation) -> list[str]:
     return [str(fault) for fault in verify(where) if fault is not None]
 
 
-def test_a_change_by_any_statement_of_the_writing_connection_is_counted(where: Place) -> None:
+def test_a_change_by_any_statement_of_the_writing_connection_is_counted(where: StoreLocation) -> None:
     mark = {"rollup": "host_1h", "owner_id": 77, "ts": 0}
     with Writer(where) as writer:
         assert writer._batches is not None
@@ -39,7 +39,7 @@ def test_a_change_by_any_statement_of_the_writing_connection_is_counted(where: P
     assert faults(where) == []
 
 
-def test_a_change_undone_by_a_savepoint_is_not_counted(where: Place) -> None:
+def test_a_change_undone_by_a_savepoint_is_not_counted(where: StoreLocation) -> None:
     with Writer(where) as writer:
         assert writer._batches is not None
         with writer._batches.transaction():
@@ -52,7 +52,7 @@ def test_a_change_undone_by_a_savepoint_is_not_counted(where: Place) -> None:
     assert faults(where) == []
 
 
-def test_a_change_undone_with_its_transaction_is_not_counted_by_the_next(where: Place) -> None:
+def test_a_change_undone_with_its_transaction_is_not_counted_by_the_next(where: StoreLocation) -> None:
     with Writer(where) as writer:
         assert writer._batches is not None
         with pytest.raises(ZeroDivisionError), writer._batches.transaction():
@@ -63,7 +63,7 @@ def test_a_change_undone_with_its_transaction_is_not_counted_by_the_next(where: 
     assert faults(where) == []
 
 
-def test_a_sample_that_was_not_counted_where_samples_are_inserted_is_found(where: Place) -> None:
+def test_a_sample_that_was_not_counted_where_samples_are_inserted_is_found(where: StoreLocation) -> None:
     with Writer(where) as writer:
         assert writer._batches is not None
         with writer._batches.transaction():

@@ -12,8 +12,8 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
 from pertoken.store import sqlite
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_store
-from pertoken.store.place import Place
 from pertoken.store.read import device_history, first_and_last
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.telemetry import agent_sample
@@ -41,12 +41,12 @@ ASKED: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def where(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
     return seed(tmp_path_factory.mktemp("plans"), LOW_BATCH_70B, gpus=2, usd_per_hour=2.5, minutes=70, end_ts=END)
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_nothing_that_grows_is_read_whole(where: Place, asked: str) -> None:
+def test_nothing_that_grows_is_read_whole(where: StoreLocation, asked: str) -> None:
     store = open_store(where)
     asks: list[str] = []  # as SQLite gets them, whoever sends them
     event.listen(store.telemetry, "connect", lambda connection, _: connection.set_trace_callback(asks.append))

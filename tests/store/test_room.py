@@ -17,8 +17,8 @@ from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store import telemetry as t
+from pertoken.store.location import AgentLock, StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import AgentLock, Place
 from pertoken.store.room import BALLAST_BYTES, Ballast, make_room
 from pertoken.store.seal import HOUR
 from pertoken.store.sqlite import driver
@@ -52,12 +52,12 @@ def ticks(upkeep: Upkeep, numbers: range, interval_s: int, devices: int) -> None
         upkeep.after(START + n * interval_s)
 
 
-def stored(where: Place) -> list[int]:
+def stored(where: StoreLocation) -> list[int]:
     with open_store(where).read() as connection:
         return list(connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars())
 
 
-def told(where: Place) -> set[str]:
+def told(where: StoreLocation) -> set[str]:
     with open_store(where).read() as connection:
         return set(connection.execute(select(t.event.c.kind)).scalars())
 
