@@ -13,12 +13,12 @@ from pertoken.store import outbox, quarantine, rows, sqlite
 from pertoken.store import telemetry as t
 from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
-from pertoken.store.before import Before
 from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.quarantine import Bucket
+from pertoken.store.restored_state import RestoredState
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.schema_check import check_header, check_schema
 from pertoken.store.seal import SAMPLES, Sealed, insert_rows
@@ -191,9 +191,9 @@ class Writer:
             yield
 
     @property
-    def before(self) -> Before:
-        """What was stored before, for an agent that starts."""
-        return Before(self.place, self._connection)
+    def restored(self) -> RestoredState:
+        """State of the previous run, for an agent that starts."""
+        return RestoredState(self.place, self._connection)
 
     def restore(self, sealed: Sealed, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows as they are, in one transaction; returns how many were not there yet.

@@ -177,7 +177,7 @@ class History:
         self.writer.close()
         self.writer = Writer(self.place)
         now_ms = moment(self.n).monotonic_ms
-        self.memory = restored(self.writer.before, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).memory
+        self.memory = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).memory
         self.reader = self._new_reader()
         self._tick(None, baseline=True)
 

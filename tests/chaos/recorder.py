@@ -64,7 +64,7 @@ def main() -> None:
     with Writer(locate(str(folder))) as writer:
         writer.ship(True, raw=False)
         shipping = Shipping(folder, Server(server_url(url, "chaos")), every_s=0.3)
-        newest = max(BEGIN, writer.before.newest_ts(HOST) or 0)
+        newest = max(BEGIN, writer.restored.newest_ts(HOST) or 0)
         start, taken, n = newest, {newest}, 0
         epoch_id = stable_id("epoch", "c", start)
         ts = newest

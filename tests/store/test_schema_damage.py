@@ -27,7 +27,7 @@ def start(where: StoreLocation) -> bool:
     try:
         migrate(where)
         with Writer(where) as writer:
-            writer.before.counters()
+            writer.restored.counters()
             writer.commit(filled_tick(31))
             writer.roll_up()
     except CorruptStore:
