@@ -27,10 +27,10 @@ from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.prices import PriceBook
 from pertoken.costs.report import fleet_report, price_book
 from pertoken.migrations import upgrade
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.samples import SAMPLES
 from pertoken.store.write import Writer
 
@@ -202,8 +202,8 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
         Row(US, "ingest", day.samples / commits, "samples/s", "the same"),
         Row(US, "ingest_with_roll_ups", n_rows / (commits + roll_ups), "rows/s", "and roll-ups every minute"),
     ]
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=NANO_USD_PER_HOUR,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pertoken.agent.engine_rows import bucket_set_id
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.ids import stable_id
 from pertoken.store.location import StoreLocation
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -161,8 +161,8 @@ def seed(
             writer.commit(_without_page(tick) if n in unread else tick)
         writer.roll_up()
     if usd_per_hour is not None:
-        with Book(where).writing() as connection:
-            book.add_price(
+        with AdviceRepository(where).writing() as connection:
+            repository.add_price(
                 connection,
                 selector="H100",
                 nano_usd_per_device_hour=round(usd_per_hour * NANO_USD),

@@ -68,8 +68,8 @@ def _run(
     from pertoken.catalog.market import load_market
     from pertoken.costs.report import fleet_report
     from pertoken.migrations import upgrade
-    from pertoken.store.book import Book
     from pertoken.store.open import open_store
+    from pertoken.store.repository import AdviceRepository
 
     store = open_store(where)
     if store.advice is None:
@@ -91,7 +91,7 @@ def _run(
         advice = run(
             store, loaded, market, settings, window_s, now_ts, progress=lambda step: bar.update(1, current_item=step)
         )
-    keep(Book(where), advice, who=f"advisor run by {getpass.getuser()}")
+    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
     return fleet_report(store, window_s, now_ts), advice.recommendations
 
 

@@ -129,9 +129,9 @@ def _put(
     from pertoken.costs.selectors import identity
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.store import book
-    from pertoken.store.book import Book, PricesChanged
+    from pertoken.store import repository
     from pertoken.store.location import locate
+    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()
     if not identity(selector):
@@ -141,7 +141,7 @@ def _put(
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     upgrade(where, "advice")
-    advice = Book(where)
+    advice = AdviceRepository(where)
     while True:
         known = read_prices(where, now)
         if nano is None and not any(
@@ -158,7 +158,7 @@ def _put(
         _confirm(where, known, price, now, yes or asked_ts is None)
         try:
             with advice.writing() as connection:
-                book.add_price(
+                repository.add_price(
                     connection,
                     read_seq=known.seq,
                     selector=selector,

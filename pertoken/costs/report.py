@@ -23,7 +23,7 @@ from pertoken.costs.observed import observed_share
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.seen import Seen, book_of
 from pertoken.costs.selectors import formerly
-from pertoken.store import book, read
+from pertoken.store import read, repository
 from pertoken.store.answers import asking
 from pertoken.store.open import Store
 
@@ -39,7 +39,7 @@ def prices_set(store: Store) -> tuple[Price, ...]:
 def _prices(connection: Connection) -> tuple[Price, ...]:
     return tuple(
         Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
-        for row in book.prices(connection)
+        for row in repository.prices(connection)
     )
 
 

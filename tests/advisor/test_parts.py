@@ -14,10 +14,10 @@ from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
@@ -34,8 +34,8 @@ def recorded(folder: Path, rows: list[Tick]) -> StoreLocation:
         for tick in rows:
             writer.commit(tick)
         writer.roll_up()
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="gpu",
             nano_usd_per_device_hour=7 * NANO_USD,

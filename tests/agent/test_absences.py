@@ -14,11 +14,11 @@ from pertoken.agent.memory import OBSERVED_TICKS
 from pertoken.agent.spread import DAY, MAX_SPLIT_S, parts, spread
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
-from pertoken.store import book
+from pertoken.store import repository
 from pertoken.store import telemetry as t
-from pertoken.store.book import Book
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
 from pertoken.store.verify import verify
@@ -39,9 +39,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]
 
     def made(**more: Any) -> World:
         where = laid(tmp_path)
-        with Book(where).writing() as connection:
+        with AdviceRepository(where).writing() as connection:
             price = {"nano_usd_per_device_hour": USD_PER_HOUR * NANO_USD, "from_ts": 0, "set_ts": 1}
-            book.add_price(connection, selector="H100", set_by="x", note=None, **price)
+            repository.add_price(connection, selector="H100", set_by="x", note=None, **price)
         worlds.append(World(tmp_path, monkeypatch, interval_s=10, **more))
         return worlds[-1]
 

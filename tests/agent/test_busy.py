@@ -23,10 +23,10 @@ from pertoken.agent.scrape import Limits
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import DeploymentSample, DeviceShare, Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
@@ -91,8 +91,8 @@ def reader_of(server: LlamaServer) -> EngineReader:
 
 
 def report_of(where: StoreLocation, usd_per_hour: int, ticks: int) -> FleetReport:
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=usd_per_hour * NANO_USD,

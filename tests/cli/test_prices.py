@@ -20,10 +20,10 @@ from click.testing import CliRunner, Result
 from pertoken.cli import main
 from pertoken.costs.lines import Bill
 from pertoken.costs.report import fleet_report, prices_set
-from pertoken.store import book
-from pertoken.store.book import Book, PricesChanged
+from pertoken.store import repository
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository, PricesChanged
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid, set_price
@@ -209,12 +209,12 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreLoca
 
 def test_two_people_who_set_a_price_at_once_both_set_one_and_the_second_counts(shared: StoreLocation) -> None:
     values: dict[str, Any] = {"selector": "H100", "from_ts": 0, "set_ts": 5, "set_by": "x", "note": None}
-    with Book(shared).writing() as connection:
-        book.add_price(connection, nano_usd_per_device_hour=1, read_seq=0, **values)
-    with pytest.raises(PricesChanged), Book(shared).writing() as connection:
-        book.add_price(connection, nano_usd_per_device_hour=2, read_seq=0, **values)
-    with Book(shared).writing() as connection:
-        book.add_price(connection, nano_usd_per_device_hour=3, read_seq=1, **values)
+    with AdviceRepository(shared).writing() as connection:
+        repository.add_price(connection, nano_usd_per_device_hour=1, read_seq=0, **values)
+    with pytest.raises(PricesChanged), AdviceRepository(shared).writing() as connection:
+        repository.add_price(connection, nano_usd_per_device_hour=2, read_seq=0, **values)
+    with AdviceRepository(shared).writing() as connection:
+        repository.add_price(connection, nano_usd_per_device_hour=3, read_seq=1, **values)
     assert [price.nano_usd_per_device_hour for price in prices_set(open_store(shared))] == [1, 3]
 
 

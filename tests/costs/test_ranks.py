@@ -14,10 +14,10 @@ from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
 from pertoken.catalog.market import load_market
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
 from tests.agent.values import CPU, HOST, START_MS, gpu, moment
@@ -108,8 +108,8 @@ def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReadin
                 tick, kept = assemble(kept, Readings(probe, (reading,)), moment(n), Cost(1, 1, 1, 0) if n else None)
                 writer.commit(tick)
         writer.roll_up()
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=6 * NANO_USD,

@@ -10,9 +10,9 @@ import pytest
 
 from pertoken.costs.report import fleet_report, per_mtok_together
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -90,9 +90,9 @@ def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
 def test_a_price_that_changes_within_the_window_divides_dollars_and_nothing_else(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=2.0, minutes=60 * 3, end_ts=END)
     before = fleet_report(open_store(where), 3600 * 3, END)
-    with Book(where).writing() as connection:
+    with AdviceRepository(where).writing() as connection:
         dearer = {"nano_usd_per_device_hour": 5 * NANO_USD, "from_ts": END - 1200, "set_ts": END}
-        book.add_price(connection, selector="H100", set_by="x", note=None, **dearer)
+        repository.add_price(connection, selector="H100", set_by="x", note=None, **dearer)
     after = fleet_report(open_store(where), 3600 * 3, END)
     (line,), (alone,) = after.deployments, before.deployments
     dollars = 2 * (2.0 * 160 + 5.0 * 20) / 60
@@ -146,9 +146,9 @@ def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it
             )
             writer.commit(tick(ts, DeviceSample(5, ts, 10_000, 10_000), *(served if ts <= END + 30 else ()), **there))
         writer.roll_up()
-    with Book(where).writing() as connection:
+    with AdviceRepository(where).writing() as connection:
         hour = {"nano_usd_per_device_hour": 60 * NANO_USD, "from_ts": 0, "set_ts": 1}
-        book.add_price(connection, selector="H100", set_by="x", note=None, **hour)
+        repository.add_price(connection, selector="H100", set_by="x", note=None, **hour)
     bill = fleet_report(open_store(where), 3600, END + 3600 + 45).bill
     assert bill is not None
     assert (bill.paid, bill.busy, bill.idle) == (NANO_USD, NANO_USD * 2 // 10, NANO_USD * 3 // 10)

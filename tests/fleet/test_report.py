@@ -12,12 +12,12 @@ from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
-from pertoken.store import book
+from pertoken.store import repository
 from pertoken.store.answers import answer, asking
-from pertoken.store.book import Book
 from pertoken.store.fleet_logins import enroll
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from tests.fleet.servers import NOW, host, login, shipper
 from tests.postgres import server_url
 
@@ -25,8 +25,8 @@ HOSTS = ("report-a", "report-b", "report-c")
 
 
 def price(where: StoreLocation) -> None:
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=6_880_000_000,

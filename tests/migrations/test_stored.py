@@ -22,10 +22,10 @@ from pertoken.cli import main
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.location import GROUPS, StoreLocation, locate
 from pertoken.store.open import REVISIONS, open_store, revision, writing
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.postgres import server_url
@@ -103,7 +103,7 @@ def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: S
         ("fleet", "", 1, ()),
     ]
     assert "tp 2 → 1" in CliRunner().invoke(main, ["top", "--db", str(old)]).output
-    keep(Book(old), Advice(END, 3600, ()), who="me")
+    keep(AdviceRepository(old), Advice(END, 3600, ()), who="me")
     assert standing(open_store(old)) == ()
 
 
@@ -167,8 +167,8 @@ def test_stored_prices_come_up_to_date_on_postgresql_in_the_order_they_were_set(
             connection.commit()
         assert upgrade(server, "advice") == ("0001", REVISIONS["advice"][-1])
         assert drift(server, "advice") is None
-        with Book(server).writing() as connection:
-            found = book.prices(connection)
+        with AdviceRepository(server).writing() as connection:
+            found = repository.prices(connection)
             assert [(row.nano_usd_per_device_hour, row.seq) for row in found] == [(1, 1), (2, 2), (3, 3)]
 
 

@@ -15,7 +15,7 @@ from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
 
 
-class Book:
+class AdviceRepository:
     """Advice opened for writing, in short transactions; rows carry versions, so that no one's change is lost."""
 
     def __init__(self, place: StoreLocation) -> None:
