@@ -18,11 +18,11 @@ from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
 from pertoken.store import quarantine
-from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.location import AgentLock, StoreLocation, locate
 from pertoken.store.open import open_store
 from pertoken.store.read import first_and_last
+from pertoken.store.set_aside import databases_set_aside
 from pertoken.units import format_duration
 
 _QUARANTINED = "all others are computed; it is tried again when its rows change and after an upgrade of pertoken"
@@ -166,7 +166,7 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
         if owner and newest_ts is not None:
             found += _stalled(where, settings, time.time() - newest_ts)
         found += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
-    for aside in set_aside_before(where) if where.folder else ():
+    for aside in databases_set_aside(where) if where.folder else ():
         text = "was damaged and set aside; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
         found.append(Finding("database", str(aside), False, text, remedy))

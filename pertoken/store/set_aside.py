@@ -32,7 +32,7 @@ def set_aside(place: StoreLocation, now_ts: int) -> Path:
     return aside
 
 
-def set_aside_before(place: StoreLocation) -> list[Path]:
+def databases_set_aside(place: StoreLocation) -> list[Path]:
     """Damaged databases of a folder, oldest first."""
     database = place.file("telemetry")
     return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))
