@@ -14,10 +14,10 @@ from typing import TypeVar
 from pertoken.agent.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
+from pertoken.store.disk_full import Ballast, free_space
 from pertoken.store.location import StoreLocation
 from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.rollup import HOUR, MINUTE
-from pertoken.store.room import Ballast, make_room
 from pertoken.store.rows import Event, Tick
 from pertoken.store.verify import Fault, steps, verify
 from pertoken.store.witness import MISSING
@@ -156,7 +156,7 @@ class Upkeep:
         except FullStore as error:
             if not self._refused:  # else it was logged when ticks began to be refused
                 log.error("%s", error)
-            gone = make_room(self._writer, self._ballast)
+            gone = free_space(self._writer, self._ballast)
             with self._lock:
                 self._events.append(Event("store_full", f"no room left: {gone} were deleted"))
             self._tell_unshipped()
