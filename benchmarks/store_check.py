@@ -18,10 +18,10 @@ from benchmarks.serving_day import Day
 from benchmarks.store import ingest, laid
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store import telemetry as t
+from pertoken.store.high_water_mark import high_water_mark_file
 from pertoken.store.location import StoreLocation
 from pertoken.store.seal import HOUR, ROLLED, SAMPLES
 from pertoken.store.verify import steps, verify
-from pertoken.store.witness import witness_file
 from pertoken.store.write import Writer
 
 RAW_HOURS = 48
@@ -46,7 +46,7 @@ def kept(where: StoreLocation, day: Day, days: int) -> int:
         for table in (t.batch, t.seal):
             connection.execute(f"DELETE FROM {table.name}")
         connection.commit()
-    witness_file(where.file("telemetry")).unlink()
+    high_water_mark_file(where.file("telemetry")).unlink()
     with Writer(where):
         pass
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:

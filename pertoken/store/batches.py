@@ -1,4 +1,4 @@
-"""Batches: what makes one transaction of the writing connection a whole with its seals, its number and its witness."""
+"""Batches: each transaction of the writing connection with its checksums, its number and the high-water mark."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from sqlalchemy import Connection, insert, select
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
+from pertoken.store.high_water_mark import Acknowledged, HighWaterMark, acknowledged
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import begun, explained
 from pertoken.store.seal import HOUR, Seals, chained
-from pertoken.store.witness import Acknowledged, Witness, acknowledged
 
 _COLUMNS = tuple(column.name for column in t.batch.columns)
 _INSERT = insert(t.batch)
@@ -41,12 +41,12 @@ class Batches:
         if told is not None and told.seq > self.last.seq:
             # The gap stays in the sequence: who checks it later finds it too.
             self.lost, self.last = (self.last, told), told
-        self.unwitnessed = told is None and newest is not None
-        """Whether there was no witness of the batches found."""
+        self.high_water_mark_missing = told is None and newest is not None
+        """Whether batches were found without a high-water mark."""
         try:
-            self._witness = Witness(place.file("telemetry"))
-            if self.unwitnessed:
-                self._witness.write(self.last)
+            self._high_water_mark = HighWaterMark(place.file("telemetry"))
+            if self.high_water_mark_missing:
+                self._high_water_mark.write(self.last)
         except OSError as error:
             raise StoreError(f"{place}: cannot be written: {error.strerror}") from None
 
@@ -77,17 +77,17 @@ class Batches:
             raise
         if done is not self.last:
             self.last, self._chain = done, chain
-            self._witness.write(done)
+            self._high_water_mark.write(done)
 
     def flush(self) -> bool:
-        """Flush the witness to the disk; called now and then, since no transaction waits for it.
+        """Flush the high-water mark to the disk, now and then: no transaction waits for that.
 
-        Returns whether its file had been deleted, and was made again.
+        Return whether its file had been deleted, and was made again.
         """
-        restored = self._witness.restore(self.last)
-        self._witness.flush()
+        restored = self._high_water_mark.restore(self.last)
+        self._high_water_mark.flush()
         return restored
 
     def close(self) -> None:
-        """Leave the witness, flushed."""
-        self._witness.close()
+        """Flush and close the high-water mark."""
+        self._high_water_mark.close()

@@ -19,11 +19,11 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
+from pertoken.store.high_water_mark import MISSING, Acknowledged, acknowledged
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, reading, version_table
 from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
 from pertoken.store.sqlite import check_pages
-from pertoken.store.witness import MISSING, Acknowledged, acknowledged
 
 STEP_ROWS = 500
 """Rows read in one step: some milliseconds."""

@@ -15,6 +15,7 @@ from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
 from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
+from pertoken.store.high_water_mark import Acknowledged
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.quarantine import Bucket
@@ -23,7 +24,6 @@ from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.schema_check import check_header, check_schema
 from pertoken.store.seal import SAMPLES, Sealed, insert_rows
 from pertoken.store.tick import TickWriter
-from pertoken.store.witness import Acknowledged
 
 EVENTS_AT_ONCE = 2_000
 """Events deleted in one transaction: some milliseconds beside a tick."""
@@ -93,17 +93,17 @@ class Writer:
         if self._batches is not None:
             self._batches.close()
 
-    def flush_witness(self) -> bool:
-        """Flush the witness to the disk; called now and then, since no transaction waits for it.
+    def flush_high_water_mark(self) -> bool:
+        """Flush the high-water mark to the disk, now and then: no transaction waits for that.
 
-        Returns whether its file had been deleted, and was made again.
+        Return whether its file had been deleted, and was made again.
         """
         return self._batches.flush() if self._batches is not None else False
 
     @property
-    def unwitnessed(self) -> bool:
-        """Whether there was no witness of the batches found when it was opened."""
-        return self._batches is not None and self._batches.unwitnessed
+    def high_water_mark_missing(self) -> bool:
+        """Whether batches were found without a high-water mark when this was opened."""
+        return self._batches is not None and self._batches.high_water_mark_missing
 
     @property
     def last(self) -> Acknowledged:

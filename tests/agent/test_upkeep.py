@@ -13,13 +13,13 @@ from pertoken.agent.upkeep import PASS_S, Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.store import telemetry as t
+from pertoken.store.high_water_mark import acknowledged, high_water_mark_file
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
 from pertoken.store.seal import HOUR
 from pertoken.store.set_aside import databases_set_aside, set_aside
 from pertoken.store.ship_read import Local
 from pertoken.store.verify import steps, verify
-from pertoken.store.witness import acknowledged, witness_file
 from pertoken.store.write import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick
@@ -119,12 +119,12 @@ def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path
 
 def test_a_high_water_mark_that_is_deleted_is_made_again_with_an_event(tmp_path: Path) -> None:
     where = filled(tmp_path, 60)
-    witness_file(where.file("telemetry")).unlink()
+    high_water_mark_file(where.file("telemetry")).unlink()
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())
         upkeep.commit(filled_tick(61))
         assert "high-water mark is missing" in events(where)["store_unwitnessed"]
-        witness_file(where.file("telemetry")).unlink()
+        high_water_mark_file(where.file("telemetry")).unlink()
         upkeep.after(START + 620)
         upkeep.commit(filled_tick(62))
         assert acknowledged(where.file("telemetry")) == writer.last

@@ -15,5 +15,5 @@ if __name__ == "__main__":
             if n % 6 == 0:
                 writer.roll_up()
             if n % 40 == 0:
-                writer.flush_witness()
+                writer.flush_high_water_mark()
             n += 1

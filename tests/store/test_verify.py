@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
+from pertoken.store.high_water_mark import MISSING, acknowledged, high_water_mark_file
 from pertoken.store.location import StoreLocation
 from pertoken.store.retention import Ages, purging
 from pertoken.store.seal import SEALED, row_crc
 from pertoken.store.sqlite import driver
 from pertoken.store.verify import Fault, verify
-from pertoken.store.witness import MISSING, acknowledged, witness_file
 from pertoken.store.write import Writer
 from tests.store.filled import START, everything, fill, filled
 from tests.store.flips import flips
@@ -139,22 +139,22 @@ def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: Sto
     file = where.file("telemetry")
     told = acknowledged(file)
     assert told is not None
-    text = bytearray(witness_file(file).read_bytes())
+    text = bytearray(high_water_mark_file(file).read_bytes())
     text[0] ^= 1
-    witness_file(file).write_bytes(text)
+    high_water_mark_file(file).write_bytes(text)
     assert acknowledged(file) is None
     for _ in ("unreadable", "missing"):
         assert [(fault.table, fault.text, fault.damaged) for fault in faults(where)] == [
             ("telemetry.witness", MISSING, False)
         ]
-        witness_file(file).unlink(missing_ok=True)
+        high_water_mark_file(file).unlink(missing_ok=True)
     done = CliRunner().invoke(main, ["db", "check", "--db", str(where)])
     assert done.exit_code == 1 and "high-water mark is missing" in done.output
     with Writer(where) as writer:
-        assert writer.unwitnessed
+        assert writer.high_water_mark_missing
     assert faults(where) == []
     with Writer(where) as writer:
-        assert not writer.unwitnessed
+        assert not writer.high_water_mark_missing
 
 
 def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: StoreLocation) -> None:
@@ -189,7 +189,7 @@ def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(wh
 def test_a_database_of_an_older_schema_is_sealed_as_it_is_found(where: StoreLocation) -> None:
     change(where, "DELETE FROM seal")
     change(where, "DELETE FROM batch")
-    witness_file(where.file("telemetry")).unlink()
+    high_water_mark_file(where.file("telemetry")).unlink()
     with Writer(where) as writer:
         assert writer.lost is None
         writer.ship(False)  # a batch of its own, before the first tick's
