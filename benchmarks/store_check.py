@@ -18,9 +18,9 @@ from benchmarks.serving_day import Day
 from benchmarks.store import ingest, laid
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store import telemetry as t
+from pertoken.store.checksums import HOUR, ROLLED, SAMPLES
 from pertoken.store.high_water_mark import high_water_mark_file
 from pertoken.store.location import StoreLocation
-from pertoken.store.seal import HOUR, ROLLED, SAMPLES
 from pertoken.store.verify import steps, verify
 from pertoken.store.write import Writer
 

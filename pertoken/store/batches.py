@@ -8,10 +8,10 @@ from sqlalchemy import Connection, insert, select
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
+from pertoken.store.checksums import HOUR, Checksums, chained
 from pertoken.store.high_water_mark import Acknowledged, HighWaterMark, acknowledged
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import begun, explained
-from pertoken.store.seal import HOUR, Seals, chained
 
 _COLUMNS = tuple(column.name for column in t.batch.columns)
 _INSERT = insert(t.batch)
@@ -24,7 +24,7 @@ class Batches:
         """Go on where the last writer ended. Raises StoreError."""
         self._place, self._connection = place, connection
         with explained(place):
-            self.seals = Seals(connection)
+            self.checksums = Checksums(connection)
         self.last = Acknowledged(0, 0)
         """The last batch stored; sequence 0 before the first."""
         self._chain = 0
@@ -34,7 +34,7 @@ class Batches:
             newest = connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
             # Of an older schema: what is there counts as it is found, once.
             if newest is None and connection.execute(select(t.seal.c.ts).limit(1)).first() is None:
-                self.seals.seal_all()
+                self.checksums.checksum_all()
         if newest is not None:
             self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
         told = acknowledged(place.file("telemetry"))
@@ -52,17 +52,17 @@ class Batches:
 
     @contextmanager
     def transaction(self, ts: int | None = None) -> Iterator[None]:
-        """One transaction with the seals of what changes in it and its place in the sequence, a batch.
+        """One transaction with the checksums of what changes in it and its place in the sequence, a batch.
 
         Samples of other hours than that of `ts` have a batch for each hour ahead of it, so that the batches of an hour
         count the rows of that hour. Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that
         of the last one, and where nothing changed there is no batch.
         """
-        seals, done, chain = self.seals, self.last, self._chain
+        checksums, done, chain = self.checksums, self.last, self._chain
         try:
             with explained(self._place), begun(self._connection):
                 yield
-                changed, samples = seals.store()
+                changed, samples = checksums.store()
                 if changed or ts is not None:
                     last_ts = done.ts if ts is None else ts
                     counted = samples.pop(last_ts // HOUR * HOUR, (0, 0))
@@ -73,7 +73,7 @@ class Batches:
                         batches.append((done.seq, done.ts, n, crc_sum, chain))
                     run_many(self._connection, _INSERT, _COLUMNS, batches)
         except BaseException:
-            seals.discard()
+            checksums.discard()
             raise
         if done is not self.last:
             self.last, self._chain = done, chain

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pertoken.errors import FullStore
+from pertoken.store.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
-from pertoken.store.seal import DAY, ROLLED, SAMPLES, SEALED, Sealed
 from pertoken.store.write import Writer
 
 BALLAST_BYTES = 8 * 2**20
@@ -93,5 +93,5 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
     raise FullStore(f"{writer.place}: the disk is full, and {refused}")
 
 
-def _resolution(seconds: int) -> tuple[Sealed, ...]:
-    return tuple(SEALED[each.tables[seconds].name] for each in ROLLUPS)
+def _resolution(seconds: int) -> tuple[ChecksummedTable, ...]:
+    return tuple(CHECKSUMMED[each.tables[seconds].name] for each in ROLLUPS)

@@ -19,7 +19,6 @@ from sqlalchemy import (
     Table,
     create_engine,
     event,
-    inspect,
     select,
 )
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
@@ -161,7 +160,8 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
 def revision(engine: Engine, group: str) -> str | None:
     """The schema revision a group is at; None if it was never set up."""
     with engine.connect() as connection:
-        if not inspect(connection).has_table("alembic_version", schema=group):
+        # Not by an Inspector: it is freed by the garbage collector alone, and keeps a server's connection until then.
+        if not connection.dialect.has_table(connection, "alembic_version", schema=group):
             return None
         found: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
         return found

@@ -123,7 +123,7 @@ ROLLED_FROM = {
     **{each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS},
 }
 """By the name of a table: the roll-up that is computed from its rows. A plain str: SQLAlchemy's own names of tables are
-of a type that a seal cannot sum."""
+of a type that a checksum cannot sum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def _stored(table: Table, rollup: str | None, whole: str | None = None) -> Store
     get: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
     if whole is None:
         return Stored(table, rollup, get)
-    # A value with a type of its own is stored, and sealed, as the integer it is.
+    # A value with a type of its own is stored, and summed, as the integer it is.
     at = names.index(whole)
 
     def values(sample: Any) -> tuple[Any, ...]:

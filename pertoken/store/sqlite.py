@@ -23,7 +23,7 @@ BUSY_S = 5
 LOG_BYTES = 16 * 2**20
 """Size to which the write-ahead log is cut after it was written back."""
 UNREADABLE_VALUE = "user-defined function raised exception"
-"""SQLite's message where a trigger of `store.seal` cannot be given a value: text that is not UTF-8."""
+"""SQLite's message where a trigger of `store.checksums` cannot be given a value: text that is not UTF-8."""
 MAX_PAGES = 2**32 - 2
 """As many as SQLite knows."""
 

@@ -14,11 +14,11 @@ from sqlalchemy import Connection, Table, delete, insert, update
 from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
+from pertoken.store.checksums import insert_rows
 from pertoken.store.dirty import Mark, mark
 from pertoken.store.ids import stable_id
 from pertoken.store.open import upsert
 from pertoken.store.samples import SAMPLES
-from pertoken.store.seal import insert_rows
 from pertoken.store.shares import devices_of, folded
 from pertoken.store.upserts import adding, columns_of, replacing
 

@@ -1,8 +1,8 @@
-"""Reading a database again and holding it against its seals: what differs, of whom, and when.
+"""Verification: read a database again and compare it with its checksums; report what differs, of whom, and when.
 
-The pass is cut into small steps, the pages of a table or some hundred rows, each a read of its own, so that it can run
-beside the writer for as long as it likes. Rows that changed between two steps would not add up: a seal that seems wrong
-is looked at again, with its rows, in one snapshot, and only then told.
+The pass consists of small steps, the pages of a table or some hundred rows, each a read of its own, so that it can run
+beside the writer. Rows that changed between two steps would not add up: a checksum that seems wrong is read again with
+its rows in one snapshot before it is reported.
 """
 
 import sqlite3
@@ -19,10 +19,10 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
+from pertoken.store.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
 from pertoken.store.high_water_mark import MISSING, Acknowledged, acknowledged
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, reading, version_table
-from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
 from pertoken.store.sqlite import check_pages
 
 STEP_ROWS = 500
@@ -69,7 +69,7 @@ def steps(place: StoreLocation) -> int:
             rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
     except (SQLAlchemyError, sqlite3.Error):
         return 1
-    return int(rows) // STEP_ROWS + 3 * len(SEALED)
+    return int(rows) // STEP_ROWS + 3 * len(CHECKSUMMED)
 
 
 class _Pass:
@@ -78,13 +78,13 @@ class _Pass:
 
     def run(self, told: Acknowledged | None) -> Iterator[Fault | None]:
         yield from self._revision()
-        for name in (*SEALED, t.batch.name, t.seal.name):
+        for name in (*CHECKSUMMED, t.batch.name, t.seal.name):
             yield from self._guarded(name, self._pages(name))
         yield from self._guarded(t.batch.name, self._batches(told))
-        yield from self._guarded(t.seal.name, self._seals())
-        for sealed in SEALED.values():
-            yield from self._guarded(sealed.table.name, self._rows(sealed))
-        yield from self._guarded(t.batch.name, self._batches_and_seals())
+        yield from self._guarded(t.seal.name, self._checksums())
+        for checksummed in CHECKSUMMED.values():
+            yield from self._guarded(checksummed.table.name, self._rows(checksummed))
+        yield from self._guarded(t.batch.name, self._batches_and_checksums())
 
     def _guarded(self, name: str, steps: Iterator[Fault | None]) -> Iterator[Fault | None]:
         try:
@@ -133,21 +133,21 @@ class _Pass:
             missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
             yield Fault(name, missing, None, last.ts or told.ts, told.ts)
 
-    def _seals(self) -> Iterator[Fault | None]:
-        """Seals are of tables and stretches that there are, in order."""
+    def _checksums(self) -> Iterator[Fault | None]:
+        """Checksums are of tables and stretches that there are, in order."""
         before = ("", 0)
         for name, ts in self._ask(_SEALS):
-            sealed = SEALED.get(name)
-            if sealed is None or (name, ts) <= before or (ts % sealed.span_s if sealed.span_s else ts):
+            checksummed = CHECKSUMMED.get(name)
+            if checksummed is None or (name, ts) <= before or (ts % checksummed.span_s if checksummed.span_s else ts):
                 yield Fault(t.seal.name, f"one of {name!r} at {ts} is of nothing")
             before = name, ts
         yield None
 
-    def _rows(self, sealed: Sealed) -> Iterator[Fault | None]:
-        """Add up rows in the order of the key, beside the seals."""
-        name, keys = sealed.table.name, sealed.keys
-        positions = [sealed.columns.index(each) for each in keys]
-        first, after = _pages_of(sealed)
+    def _rows(self, checksummed: ChecksummedTable) -> Iterator[Fault | None]:
+        """Add up rows in the order of the key, beside the checksums."""
+        name, keys = checksummed.table.name, checksummed.keys
+        positions = [checksummed.columns.index(each) for each in keys]
+        first, after = _pages_of(checksummed)
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         last: tuple[Any, ...] | None = None
         while True:
@@ -158,7 +158,7 @@ class _Pass:
                     yield Fault(name, "rows are out of order")
                     return
                 last = here
-            sealed.sums(rows, counted)
+            checksummed.sums(rows, counted)
             yield None
             if len(rows) < STEP_ROWS:
                 break
@@ -166,41 +166,46 @@ class _Pass:
         for start in sorted(counted.keys() | stored.keys()):
             n, crc_sum, by_owner = counted.get(start, NOTHING)
             if stored.get(start, [*NOTHING]) != [n, crc_sum, by_owner % PRIME]:
-                yield self._confirmed(sealed, start)
+                yield self._confirmed(checksummed, start)
 
-    def _confirmed(self, sealed: Sealed, start: int) -> Fault | None:
-        """Look at one seal and its rows again, in one snapshot."""
-        name, end = sealed.table.name, start + sealed.span_s if sealed.span_s else None
+    def _confirmed(self, checksummed: ChecksummedTable, start: int) -> Fault | None:
+        """Look at one checksum and its rows again, in one snapshot."""
+        name, end = checksummed.table.name, start + checksummed.span_s if checksummed.span_s else None
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         with self._connection.begin():
             found = self._ask(_SEAL, name=name, ts=start)
-            sealed.sums(self._ask(_rows_of(sealed), start=start, until=end), counted)
+            checksummed.sums(self._ask(_rows_of(checksummed), start=start, until=end), counted)
             n, crc_sum, by_owner = (a - b for a, b in zip(counted[start], found[0] if found else NOTHING, strict=True))
             if n == crc_sum == 0 and by_owner % PRIME == 0:
                 return None
-            if sealed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
+            if checksummed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
                 # No row changes one of the sums alone.
                 text = f"that of {name} is not as it was stored"
                 return Fault(t.seal.name, text, None, start if end else None, end)
-            owner_id = self._owner(sealed, crc_sum, by_owner) if sealed.owner else None
+            owner_id = self._owner(checksummed, crc_sum, by_owner) if checksummed.owner else None
         there = counted[start][0]
         text = f"{there} are there, {there - n} were stored" if n else "rows are not as they were stored"
         return Fault(name, text, owner_id, start if end else None, end)
 
-    def _owner(self, sealed: Sealed, crc_sum: int, by_owner: int) -> int | None:
+    def _owner(self, checksummed: ChecksummedTable, crc_sum: int, by_owner: int) -> int | None:
         """Whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
         if crc_sum % PRIME == 0:
             return None
         weight = by_owner * pow(crc_sum, -1, PRIME) % PRIME
-        tables = [sealed, *(each for each in SEALED.values() if each.owner == sealed.owner and each is not sealed)]
+        tables = [
+            checksummed,
+            *(each for each in CHECKSUMMED.values() if each.owner == checksummed.owner and each is not checksummed),
+        ]
         for each in tables:
             for (owner_id,) in self._ask(each.owners):
                 if owner_id % PRIME == weight:
                     return int(owner_id)
         return None
 
-    def _batches_and_seals(self) -> Iterator[Fault | None]:
-        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before.
+    def _batches_and_checksums(self) -> Iterator[Fault | None]:
+        """Compare the rows that the ticks of each hour stored with those that the checksums of the hour count.
+
+        The first hour is left out: it may be deleted in part, or have begun before the batches.
 
         After the clock was set back, batches of an hour that is deleted lie behind later ones, and stay with those: an
         hour up to the oldest that the tables with a row in each tick hold is not looked at. Nor is an hour after that
@@ -216,8 +221,8 @@ class _Pass:
                     first = max((ts for ts in (first, *oldest) if ts is not None), default=None)
                 ((last,),) = self._ask(_LAST_TS)
                 ticks = self._ask(_TICKS, start=hour, until=hour + HOUR)
-                sealed = self._ask(_SEALED_TICKS, ts=hour)
-            if first is not None and first < hour <= last and ticks != sealed:
+                checksummed = self._ask(_SEALED_TICKS, ts=hour)
+            if first is not None and first < hour <= last and ticks != checksummed:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
     def _ask(self, query: Select[Any], **values: Any) -> Rows:
@@ -258,17 +263,21 @@ _OLDEST_OF_EACH_TICK = (
 
 
 @cache
-def _pages_of(sealed: Sealed) -> tuple[Select[Any], Select[Any]]:
+def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
     """The first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
-    keys = [sealed.table.c[key] for key in sealed.keys]
-    first = sealed.rows.order_by(*keys).limit(STEP_ROWS)
+    keys = [checksummed.table.c[key] for key in checksummed.keys]
+    first = checksummed.rows.order_by(*keys).limit(STEP_ROWS)
     return first, first.where(tuple_(*keys) > tuple_(*(bindparam(key.name, type_=key.type) for key in keys)))
 
 
 @cache
-def _rows_of(sealed: Sealed) -> Select[Any]:
+def _rows_of(checksummed: ChecksummedTable) -> Select[Any]:
     """The rows of one stretch; all of them in a table without time."""
-    return sealed.rows.where(sealed.within(bindparam("start"), bindparam("until"))) if sealed.span_s else sealed.rows
+    return (
+        checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))
+        if checksummed.span_s
+        else checksummed.rows
+    )
 
 
 def _of_pages(error: Exception) -> bool:

@@ -13,6 +13,7 @@ from pertoken.store import outbox, quarantine, rows, sqlite
 from pertoken.store import telemetry as t
 from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
+from pertoken.store.checksums import SAMPLES, ChecksummedTable, insert_rows
 from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.high_water_mark import Acknowledged
@@ -22,7 +23,6 @@ from pertoken.store.quarantine import Bucket
 from pertoken.store.restored_state import RestoredState
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.schema_check import check_header, check_schema
-from pertoken.store.seal import SAMPLES, Sealed, insert_rows
 from pertoken.store.tick import TickWriter
 
 EVENTS_AT_ONCE = 2_000
@@ -195,36 +195,36 @@ class Writer:
         """State of the previous run, for an agent that starts."""
         return RestoredState(self.place, self._connection)
 
-    def restore(self, sealed: Sealed, rows: Sequence[tuple[Any, ...]]) -> int:
+    def restore(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows as they are, in one transaction; returns how many were not there yet.
 
         Raises ValueError, with nothing stored, if a row is there with other values.
         """
         if self._batches is None:
             raise ValueError("rows are restored into a folder")
-        at = [sealed.columns.index(key) for key in sealed.keys]
+        at = [checksummed.columns.index(key) for key in checksummed.keys]
         keys = [tuple(row[each] for each in at) for row in rows]
         self._rows.forget_marks()
         new: list[tuple[Any, ...]] = []
         with self._transaction(self.last.ts):
             for key, row in zip(keys, rows, strict=True):
-                there = answer(self._connection, sealed.by_key, dict(zip(sealed.keys, key, strict=True)))
+                there = answer(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
                 if not there:
                     new.append(row)
                 elif there[0] != row:
-                    named = ", ".join(f"{name} {value}" for name, value in zip(sealed.keys, key, strict=True))
+                    named = ", ".join(f"{name} {value}" for name, value in zip(checksummed.keys, key, strict=True))
                     raise ValueError(f"the row of {named} is there already, with other values")
-            insert_rows(self._connection, sealed.table, new)
+            insert_rows(self._connection, checksummed.table, new)
         return len(new)
 
-    def oldest(self, sealed: Sealed) -> int | None:
+    def oldest(self, checksummed: ChecksummedTable) -> int | None:
         """Start of the oldest stretch of which a table holds rows."""
-        return self._start(sealed, func.min(t.seal.c.ts))
+        return self._start(checksummed, func.min(t.seal.c.ts))
 
-    def _start(self, sealed: Sealed, which: Any) -> int | None:
+    def _start(self, checksummed: ChecksummedTable, which: Any) -> int | None:
         with explained(self.place), self._connection.begin():
             found: int | None = self._connection.execute(
-                select(which).where(t.seal.c.name == sealed.table.name)
+                select(which).where(t.seal.c.name == checksummed.table.name)
             ).scalar()
             return found
 
@@ -239,38 +239,38 @@ class Writer:
         with explained(self.place):
             sqlite.checkpoint(self._connection)
 
-    def delete_oldest(self, sealed: Sealed, before: int) -> int | None:
-        """Delete the oldest stretch of a table's rows with its seals, in one transaction, if it ends by `before`.
+    def delete_oldest(self, checksummed: ChecksummedTable, before: int) -> int | None:
+        """Delete the oldest stretch of a table's rows with its checksums, in one transaction, if it ends by `before`.
 
         Returns how many rows those were; None if nothing is that old.
         """
-        oldest = self.oldest(sealed)
-        if oldest is None or oldest + sealed.span_s > before:
+        oldest = self.oldest(checksummed)
+        if oldest is None or oldest + checksummed.span_s > before:
             return None
-        until = oldest + sealed.span_s
+        until = oldest + checksummed.span_s
         with self._transaction(self.last.ts):
-            deleted = self._delete(sealed, -(2**63), until)
-            if above := ROLLED_FROM.get(sealed.table.name):
+            deleted = self._delete(checksummed, -(2**63), until)
+            if above := ROLLED_FROM.get(checksummed.table.name):
                 quarantine.discard(self._connection, [above], until)
-            if self._ships and sealed in SAMPLES:
+            if self._ships and checksummed in SAMPLES:
                 self._unshipped += outbox.give_up(self._connection, until)
         return deleted
 
-    def delete_newest(self, sealed: Sealed, after: int) -> int | None:
-        """Delete the newest stretch of a table's rows with its seals, in one transaction, if it begins after `after`.
+    def delete_newest(self, checksummed: ChecksummedTable, after: int) -> int | None:
+        """Delete the newest stretch of a table's rows with its checksums, if it begins after `after`.
 
-        Returns how many rows those were; None if nothing is that new.
+        One transaction. Returns how many rows those were; None if nothing is that new.
         """
-        newest = self._start(sealed, func.max(t.seal.c.ts))
+        newest = self._start(checksummed, func.max(t.seal.c.ts))
         if newest is None or newest <= after:
             return None
         with self._transaction(self.last.ts):
-            return self._delete(sealed, newest, newest + sealed.span_s)
+            return self._delete(checksummed, newest, newest + checksummed.span_s)
 
-    def _delete(self, sealed: Sealed, start: int, until: int) -> int:
+    def _delete(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
         if self._batches is None:
             raise StoreError(f"{self.place}: a server deletes old rows by its partitions")
-        return self._batches.seals.delete_stretch(sealed, start, until)
+        return self._batches.checksums.delete_stretch(checksummed, start, until)
 
     def delete_events(self, before: int) -> int:
         """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""

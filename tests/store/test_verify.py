@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
+from pertoken.store.checksums import CHECKSUMMED, row_crc
 from pertoken.store.high_water_mark import MISSING, acknowledged, high_water_mark_file
 from pertoken.store.location import StoreLocation
 from pertoken.store.retention import Ages, purging
-from pertoken.store.seal import SEALED, row_crc
 from pertoken.store.sqlite import driver
 from pertoken.store.verify import Fault, verify
 from pertoken.store.write import Writer
@@ -58,15 +58,15 @@ def test_every_table_has_rows_and_all_of_them_add_up(whole: StoreLocation) -> No
     assert faults(whole) == []
 
 
-@pytest.mark.parametrize("name", SEALED)
+@pytest.mark.parametrize("name", CHECKSUMMED)
 def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: str) -> None:
-    keys = ", ".join(SEALED[name].keys)
+    keys = ", ".join(CHECKSUMMED[name].keys)
     change(where, f"DELETE FROM {name} WHERE ({keys}) = (SELECT {keys} FROM {name} ORDER BY {keys} DESC LIMIT 1)")
     (fault,) = [each for each in faults(where) if each.table == name]
     assert fault.text.endswith("were stored")
     # Whose it was is told where anything else is stored of that owner.
     assert (fault.owner_id is None) is (name in ALONE)
-    assert (fault.start is not None) is bool(SEALED[name].span_s)
+    assert (fault.start is not None) is bool(CHECKSUMMED[name].span_s)
 
 
 def test_a_value_that_changed_is_told_with_its_owner_and_hour(where: StoreLocation) -> None:

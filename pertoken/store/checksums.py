@@ -1,12 +1,13 @@
-"""Seals: how many rows a table holds in a stretch of time, and two sums over their CRC32.
+"""Checksums: how many rows a table holds in a stretch of time, and two sums over their CRC32.
 
-SQLite keeps no checksum of what it stores: a flipped bit is read as if it had been written. Every row of telemetry is
-therefore counted in a seal, changed in the same transaction by what the row adds and takes away. A row that is later
-read with another content, is gone, or came from nowhere, no longer adds up; `store.verify` looks for that.
+SQLite keeps no checksum of what it stores: a flipped bit is read as if it had been written. Therefore every row of
+telemetry is counted in a checksum, which is changed in the transaction that changes the row. A row that is later read
+with another content, is missing, or was never stored, no longer adds up; `store.verify` looks for that.
 
-A seal is a sum over rows, so that it does not depend on their order, and is changed without reading the rest. What is
-taken away is taken as it is read: a row that was damaged meanwhile leaves its difference behind. The second sum weighs
-each CRC32 by the row's owner: what it is off by, divided by what the first is off by, tells whose row was damaged.
+A checksum is a sum over rows, so that it does not depend on their order and changes without reading the others. A row
+that goes is subtracted as it is read: if it was damaged meanwhile, the difference stays. The second sum weighs each
+CRC32 by the row's owner: its difference divided by that of the first identifies whose row was damaged. The table keeps
+the name `seal`, which the databases of all releases hold.
 """
 
 import marshal
@@ -35,18 +36,18 @@ Key = tuple[str, int]
 Sum = tuple[int, int, int]
 """(rows, sum of their CRC32, sum of each CRC32 times its owner, modulo PRIME)"""
 NOTHING: Sum = (0, 0, 0)
-SEAL_COLUMNS = tuple(column.name for column in t.seal.columns)
+CHECKSUM_COLUMNS = tuple(column.name for column in t.seal.columns)
 
 
 @dataclass(frozen=True, eq=False)
-class Sealed:
-    """How the rows of one table are gathered into seals."""
+class ChecksummedTable:
+    """How the rows of one table are gathered into checksums."""
 
     table: Table
     owner: str | None
     """Column of whose row it is; None: nobody's."""
     span_s: int = 0
-    """Length of the stretch of `ts` one seal covers; 0: all of it."""
+    """Length of the stretch of `ts` one checksum covers; 0: all of it."""
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -105,8 +106,8 @@ class Sealed:
                 total[2] += crc * int(row[owner])  # a damaged record may hold text
 
 
-SAMPLES: tuple[Sealed, ...] = tuple(
-    Sealed(table, next(iter(table.primary_key)).name, HOUR)
+SAMPLES: tuple[ChecksummedTable, ...] = tuple(
+    ChecksummedTable(table, next(iter(table.primary_key)).name, HOUR)
     for table in (
         t.device_sample,
         t.host_sample,
@@ -126,13 +127,13 @@ _ROLLUPS = (
     t.histogram_rollup,
     t.engine_counter_rollup,
 )
-ROLLED: tuple[Sealed, ...] = tuple(
-    Sealed(table, next(iter(table.primary_key)).name, HOUR if seconds < HOUR else DAY)
+ROLLED: tuple[ChecksummedTable, ...] = tuple(
+    ChecksummedTable(table, next(iter(table.primary_key)).name, HOUR if seconds < HOUR else DAY)
     for rollup in _ROLLUPS
     for seconds, table in rollup.items()
 )
-UNTIMED: tuple[Sealed, ...] = tuple(
-    Sealed(table, next(iter(table.primary_key)).name)
+UNTIMED: tuple[ChecksummedTable, ...] = tuple(
+    ChecksummedTable(table, next(iter(table.primary_key)).name)
     for table in (
         t.host,
         t.device,
@@ -145,10 +146,16 @@ UNTIMED: tuple[Sealed, ...] = tuple(
         t.capability,
     )
 )
-MARKS, OUTBOX, SPOOL = Sealed(t.dirty, None), Sealed(t.outbox, "owner_id"), Sealed(t.spool, None)
-EVENTS, QUARANTINE = Sealed(t.event, "event_id"), Sealed(t.quarantine, "owner_id")
-SEALED = {each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)}
-"""Every table of telemetry but the seals themselves and `batch`, whose rows are chained."""
+MARKS, OUTBOX, SPOOL = (
+    ChecksummedTable(t.dirty, None),
+    ChecksummedTable(t.outbox, "owner_id"),
+    ChecksummedTable(t.spool, None),
+)
+EVENTS, QUARANTINE = ChecksummedTable(t.event, "event_id"), ChecksummedTable(t.quarantine, "owner_id")
+CHECKSUMMED = {
+    each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)
+}
+"""Every table of telemetry but the checksums themselves and `batch`, whose rows are chained."""
 
 
 def row_crc(row: tuple[Any, ...]) -> int:
@@ -165,16 +172,16 @@ def chained(before: int, seq: int, ts: int, row_count: int, crc_sum: int) -> int
     return crc32(marshal.dumps((seq, ts, row_count, crc_sum), 2), before)
 
 
-class Seals:
-    """The seals of one writing connection to SQLite: every change of a row is counted, and stored in its transaction.
+class Checksums:
+    """The checksums of one writing connection to SQLite: each change of a row is counted in its own transaction.
 
-    TEMP triggers count, so that whoever writes does not have to know of seals. They pass the values of each row, as
+    TEMP triggers count, so that whoever writes does not have to know of checksums. They pass the values of each row, as
     they were and as they are now, to a function of this process. Two kinds of change pass none, for speed:
 
     - Samples are counted by `insert_rows`, which has them at hand. CPU time of a commit of 80 rows over that
       of bare sqlite3 in the same run: 1.77 with each change named beside its statement (23 places), 1.78 so, and 1.91
       with triggers for samples too (`store.commit_ratio`: 1.58, 1.65 and 1.72 on a busy machine).
-    - Rows with a time are only ever deleted by whole stretches together with their seals (`delete_stretch`), unread.
+    - Rows with a time are deleted unread, by whole stretches together with their checksums (`delete_stretch`).
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -184,33 +191,33 @@ class Seals:
         self._saved: list[dict[Key, list[int]]] = []
         raw = driver(connection)
         raw.execute("BEGIN")
-        for sealed in SEALED.values():
-            if sealed not in SAMPLES:
-                self._count_by_triggers(raw, sealed)
+        for checksummed in CHECKSUMMED.values():
+            if checksummed not in SAMPLES:
+                self._count_by_triggers(raw, checksummed)
         raw.execute("COMMIT")
         event.listen(connection, "savepoint", self._save)
         event.listen(connection, "rollback_savepoint", self._go_back)
         event.listen(connection, "release_savepoint", self._release)
-        connection.info[Seals] = self
+        connection.info[Checksums] = self
 
-    def _count_by_triggers(self, raw: sqlite3.Connection, sealed: Sealed) -> None:
-        name = sealed.table.name
+    def _count_by_triggers(self, raw: sqlite3.Connection, checksummed: ChecksummedTable) -> None:
+        name = checksummed.table.name
         for function, sign in (("added", 1), ("removed", -1)):
-            raw.create_function(f"{function}_{name}", -1, _counting(sealed, sign, self._changes))
-        old, new = (", ".join(f"{state}.{column}" for column in sealed.columns) for state in ("OLD", "NEW"))
+            raw.create_function(f"{function}_{name}", -1, _counting(checksummed, sign, self._changes))
+        old, new = (", ".join(f"{state}.{column}" for column in checksummed.columns) for state in ("OLD", "NEW"))
         added, removed = f"SELECT added_{name}({new});", f"SELECT removed_{name}({old});"
         triggers = {"INSERT": added, "UPDATE": removed + added}
-        if not sealed.span_s:
+        if not checksummed.span_s:
             triggers["DELETE"] = removed
         for change, body in triggers.items():
             raw.execute(f"CREATE TEMP TRIGGER {change}_{name} AFTER {change} ON telemetry.{name} BEGIN {body} END")
 
-    def count(self, sealed: Sealed, rows: Iterable[tuple[Any, ...]]) -> None:
+    def count(self, checksummed: ChecksummedTable, rows: Iterable[tuple[Any, ...]]) -> None:
         """Count rows as added, of a table that has no triggers."""
         sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        sealed.sums(rows, sums)
+        checksummed.sums(rows, sums)
         for start, values in sums.items():
-            change = self._changes[str(sealed.table.name), start]
+            change = self._changes[str(checksummed.table.name), start]
             for i, value in enumerate(values):
                 change[i] += value
 
@@ -230,7 +237,7 @@ class Seals:
         self._saved.clear()
 
     def store(self) -> tuple[bool, dict[int, tuple[int, int]]]:
-        """Write the seals that changed. Return whether any did, and (samples, sum of their CRC32) by their hour."""
+        """Write the checksums that changed. Return whether any did, and (samples, sum of their CRC32) by their hour."""
         # Rows of several owners that change alike may leave the plain sum as it was.
         due = [
             (*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc or weighed
@@ -241,41 +248,41 @@ class Seals:
                 counted = samples.get(start, (0, 0))
                 samples[start] = counted[0] + n, counted[1] + crc
         self._changes.clear()
-        run_many(self._connection, _add_to_seal(), SEAL_COLUMNS, due)
+        run_many(self._connection, _add_to_checksum(), CHECKSUM_COLUMNS, due)
         return bool(due), samples
 
-    def delete_stretch(self, sealed: Sealed, start: int, until: int) -> int:
-        """Delete the rows of whole stretches with start <= ts < until, and their seals; return how many rows."""
+    def delete_stretch(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
+        """Delete the rows of whole stretches with start <= ts < until, and their checksums; return how many rows."""
         # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
-        deleted = self._connection.execute(delete(sealed.table).where(sealed.within(start, until))).rowcount
+        deleted = self._connection.execute(delete(checksummed.table).where(checksummed.within(start, until))).rowcount
         seal = t.seal.c
         self._connection.execute(
-            delete(t.seal).where(seal.name == str(sealed.table.name), seal.ts >= start, seal.ts < until)
+            delete(t.seal).where(seal.name == str(checksummed.table.name), seal.ts >= start, seal.ts < until)
         )
         return deleted
 
-    def seal_all(self) -> None:
-        """Seal everything as it is stored now, whatever the seals said before."""
+    def checksum_all(self) -> None:
+        """Compute all checksums from what is stored now, whatever they were before."""
         self.discard()
         self._connection.execute(delete(t.seal))
-        for sealed in SEALED.values():
-            self.count(sealed, answer(self._connection, sealed.rows))
+        for checksummed in CHECKSUMMED.values():
+            self.count(checksummed, answer(self._connection, checksummed.rows))
         self.store()
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert rows, given as the values of all columns, and count samples among them."""
-    sealed = SEALED[table.name]
-    run_many(connection, sealed.insert, sealed.columns, rows)
-    if sealed in SAMPLES and Seals in connection.info:
-        connection.info[Seals].count(sealed, rows)
+    checksummed = CHECKSUMMED[table.name]
+    run_many(connection, checksummed.insert, checksummed.columns, rows)
+    if checksummed in SAMPLES and Checksums in connection.info:
+        connection.info[Checksums].count(checksummed, rows)
 
 
-def _counting(sealed: Sealed, sign: int, changes: defaultdict[Key, list[int]]) -> Callable[..., None]:
+def _counting(checksummed: ChecksummedTable, sign: int, changes: defaultdict[Key, list[int]]) -> Callable[..., None]:
     """Return a function that counts a row, given by its values, as added (sign 1) or removed (-1)."""
-    name, span_s, columns = str(sealed.table.name), sealed.span_s, sealed.columns
+    name, span_s, columns = str(checksummed.table.name), checksummed.span_s, checksummed.columns
     at = columns.index("ts") if span_s else 0
-    owner = None if sealed.owner is None else columns.index(sealed.owner)
+    owner = None if checksummed.owner is None else columns.index(checksummed.owner)
 
     def count(*row: Any) -> None:
         crc = sign * row_crc(row)
@@ -289,7 +296,7 @@ def _counting(sealed: Sealed, sign: int, changes: defaultdict[Key, list[int]]) -
 
 
 @cache
-def _add_to_seal() -> Any:
+def _add_to_checksum() -> Any:
     statement = upsert("sqlite", t.seal)
     seal, more = t.seal.c, statement.excluded
     return statement.on_conflict_do_update(
