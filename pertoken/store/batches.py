@@ -32,8 +32,9 @@ class Batches:
         """(last batch found, last batch acknowledged) where the second is not there any more."""
         with explained(place), connection.begin():
             newest = connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
-            # Of an older schema: what is there counts as it is found, once.
-            if newest is None and connection.execute(select(t.seal.c.ts).limit(1)).first() is None:
+            # Rows of a schema without checksums count as they are found, once.
+            counted = connection.execute(select(t.seal.c.ts).limit(1)).first() is not None
+            if newest is None and not counted and connection.execute(select(t.host.c.host_id).limit(1)).first():
                 self.checksums.checksum_all()
         if newest is not None:
             self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain

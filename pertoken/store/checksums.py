@@ -11,7 +11,6 @@ the name `seal`, which the databases of all releases hold.
 """
 
 import marshal
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.answers import answer
 from pertoken.store.bulk import run_many
 from pertoken.store.open import upsert
-from pertoken.store.sqlite import driver
+from pertoken.store.sqlite import add_triggers
 
 HOUR, DAY = 3600, 86_400
 PRIME = 2**61 - 1
@@ -189,28 +188,24 @@ class Checksums:
         self._connection = connection
         self._changes: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
         self._saved: list[dict[Key, list[int]]] = []
-        raw = driver(connection)
-        raw.execute("BEGIN")
         for checksummed in CHECKSUMMED.values():
             if checksummed not in SAMPLES:
-                self._count_by_triggers(raw, checksummed)
-        raw.execute("COMMIT")
+                self._count_by_triggers(checksummed)
         event.listen(connection, "savepoint", self._save)
         event.listen(connection, "rollback_savepoint", self._go_back)
         event.listen(connection, "release_savepoint", self._release)
         connection.info[Checksums] = self
 
-    def _count_by_triggers(self, raw: sqlite3.Connection, checksummed: ChecksummedTable) -> None:
+    def _count_by_triggers(self, checksummed: ChecksummedTable) -> None:
         name = checksummed.table.name
-        for function, sign in (("added", 1), ("removed", -1)):
-            raw.create_function(f"{function}_{name}", -1, _counting(checksummed, sign, self._changes))
+        added, removed = (_counting(checksummed, sign, self._changes) for sign in (1, -1))
         old, new = (", ".join(f"{state}.{column}" for column in checksummed.columns) for state in ("OLD", "NEW"))
-        added, removed = f"SELECT added_{name}({new});", f"SELECT removed_{name}({old});"
-        triggers = {"INSERT": added, "UPDATE": removed + added}
+        count_new, count_old = f"SELECT added_{name}({new});", f"SELECT removed_{name}({old});"
+        triggers = {"INSERT": count_new, "UPDATE": count_old + count_new}
         if not checksummed.span_s:
-            triggers["DELETE"] = removed
-        for change, body in triggers.items():
-            raw.execute(f"CREATE TEMP TRIGGER {change}_{name} AFTER {change} ON telemetry.{name} BEGIN {body} END")
+            triggers["DELETE"] = count_old
+        functions = {f"added_{name}": added, f"removed_{name}": removed}
+        add_triggers(self._connection, "telemetry", name, functions, triggers)
 
     def count(self, checksummed: ChecksummedTable, rows: Iterable[tuple[Any, ...]]) -> None:
         """Count rows as added, of a table that has no triggers."""
