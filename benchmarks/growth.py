@@ -16,7 +16,7 @@ from pertoken.agent import recorder
 from pertoken.agent.daemon import migrate
 from pertoken.agent.drivers import Drivers
 from pertoken.config import load
-from pertoken.store.place import place
+from pertoken.store.location import locate
 
 LOOK_TICKS = 300
 """Ticks between two looks at its memory; the first look is the baseline, with all loaded that ticks need."""
@@ -40,7 +40,7 @@ class Clock:
 def main() -> None:
     folder, url, ticks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     settings = load(None, db=str(folder), agent_interval="1s", agent_engines=[url])
-    where, clock = place(str(folder)), Clock()
+    where, clock = locate(str(folder)), Clock()
     told_by = SimpleNamespace(time=clock.time, monotonic=clock.monotonic, process_time=time.process_time)
     vars(recorder)["time"] = told_by
     migrate(where)

@@ -12,8 +12,8 @@ from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from pertoken.store.rollup import ROLLUPS
 
 DAY = 86_400
@@ -22,7 +22,7 @@ TICKS = (*(each.samples.name for each in ROLLUPS), t.agent_sample.name)
 
 def copied(source: Path, folder: Path, days: int) -> Path:
     """A copy of a database whose ticks of the newest day are there for so many days."""
-    where = place(str(folder))
+    where = locate(str(folder))
     upgrade(where, "advice")
     with (
         closing(sqlite3.connect(source)) as before,
@@ -41,7 +41,7 @@ def copied(source: Path, folder: Path, days: int) -> Path:
 
 def growth(source: Path, folder: Path, what: str, end: int, repeats: int) -> list[Row]:
     """Of each question: how much longer it takes with thirty days of ticks than with one, asked in turns."""
-    stores = [open_store(place(str(copied(source, folder / f"{days}d", days)))) for days in (1, 30)]
+    stores = [open_store(locate(str(copied(source, folder / f"{days}d", days)))) for days in (1, 30)]
     asked: dict[str, Callable[[int], object]] = {
         "fleet screen over 1 h": lambda i: fleet_report(stores[i], 3600, end).whole(),
         "fleet screen over 24 h": lambda i: fleet_report(stores[i], DAY, end).whole(),

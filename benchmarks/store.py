@@ -26,10 +26,10 @@ from benchmarks.serving_day import COUNTERS, GPUS_EACH, INTERVAL_S, MODELS, Day,
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
 from pertoken.migrations import upgrade
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store
-from pertoken.store.place import Place, place
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.samples import SAMPLES
 from pertoken.store.write import Writer
 
@@ -43,14 +43,14 @@ RAW_DAYS, MINUTES_DAYS = 2, 30
 TARGETS = (("store.query_ratio", 1 / 30), ("store.disk_ratio", 0.75), ("store.commit_ratio", 1.6))
 
 
-def laid(folder: Path) -> Place:
-    where = place(str(folder))
+def laid(folder: Path) -> StoreLocation:
+    where = locate(str(folder))
     for group in ("telemetry", "advice"):
         upgrade(where, group)
     return where
 
 
-def ingest(where: Place, day: Day) -> tuple[float, float, int]:
+def ingest(where: StoreLocation, day: Day) -> tuple[float, float, int]:
     """(seconds in commits, seconds in roll-ups, rows) of the day through the writer."""
     commits = roll_ups = 0.0
     rows = 0
@@ -69,7 +69,7 @@ def ingest(where: Place, day: Day) -> tuple[float, float, int]:
     return commits, roll_ups, rows
 
 
-def bytes_of(where: Place) -> dict[str, int]:
+def bytes_of(where: StoreLocation) -> dict[str, int]:
     """Bytes of the pages of each table, with what is free in them."""
     with closing(sqlite3.connect(f"file:{where.file('telemetry')}?mode=ro", uri=True)) as connection:
         return dict(connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())
@@ -189,7 +189,10 @@ def _bare_rows(samples: tuple[Any, ...]) -> list[tuple[str, list[tuple[Any, ...]
     by_type: defaultdict[type, list[tuple[Any, ...]]] = defaultdict(list)
     for sample in samples:
         by_type[type(sample)].append(SAMPLES[type(sample)].values(sample))
-    return [(SAMPLES[kind].insert, rows) for kind, rows in by_type.items()]
+    return [
+        (f"INSERT INTO {SAMPLES[kind].table.name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        for kind, rows in by_type.items()
+    ]
 
 
 def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tuple[list[Row], dict[str, float | None]]:
@@ -204,8 +207,8 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
         Row(US, "ingest", day.samples / commits, "samples/s", "the same"),
         Row(US, "ingest_with_roll_ups", n_rows / (commits + roll_ups), "rows/s", "and roll-ups every minute"),
     ]
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=NANO_USD_PER_HOUR,

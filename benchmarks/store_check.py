@@ -18,17 +18,17 @@ from benchmarks.serving_day import Day
 from benchmarks.store import ingest, laid
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store import telemetry as t
-from pertoken.store.place import Place
-from pertoken.store.seal import HOUR, ROLLED, SAMPLES
+from pertoken.store.checksums import HOUR, ROLLED, SAMPLES
+from pertoken.store.high_water_mark import high_water_mark_file
+from pertoken.store.location import StoreLocation
 from pertoken.store.verify import steps, verify
-from pertoken.store.witness import witness_file
 from pertoken.store.write import Writer
 
 RAW_HOURS = 48
 LIMIT_S = 600.0
 
 
-def kept(where: Place, day: Day, days: int) -> int:
+def kept(where: StoreLocation, day: Day, days: int) -> int:
     """Copy the hour in `where` back in time; returns the rows there then are."""
     ingest(where, day)
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
@@ -46,14 +46,14 @@ def kept(where: Place, day: Day, days: int) -> int:
         for table in (t.batch, t.seal):
             connection.execute(f"DELETE FROM {table.name}")
         connection.commit()
-    witness_file(where.file("telemetry")).unlink()
+    high_water_mark_file(where.file("telemetry")).unlink()
     with Writer(where):
         pass
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         return int(connection.execute("SELECT sum(row_count) FROM seal").fetchone()[0])
 
 
-def checked(where: Place) -> tuple[list[float], list[str]]:
+def checked(where: StoreLocation) -> tuple[list[float], list[str]]:
     """(seconds of each step, faults) of one pass without pauses."""
     took, faults = [], []
     began = time.perf_counter()

@@ -26,9 +26,9 @@ from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store.fleet_logins import enroll
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store, reading, writing
 from pertoken.store.partitions import DAY
-from pertoken.store.place import Place, place
 from pertoken.store.read import device_history
 from pertoken.store.rollup import HOUR
 from pertoken.store.server import Server, server_url
@@ -53,7 +53,7 @@ SIZED = ("device_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
 Asked = Callable[[Store, Fleet], object]
 
 
-def shipping(owner: Place, repeats: int) -> tuple[list[Row], float]:
+def shipping(owner: StoreLocation, repeats: int) -> tuple[list[Row], float]:
     """Rows/s of a host's backlog, shipped by the agent's own shipper from its SQLite file with all it checks; and of
     the same rows from memory by COPY into temporary tables and INSERT .. ON CONFLICT, taken in turns."""
     enroll(owner, "bench", 10_000)
@@ -146,7 +146,7 @@ ASKED: dict[str, Asked] = {
 }
 
 
-def screens(owner: Place, fleet: Fleet, there: str, repeats: int) -> list[Row]:
+def screens(owner: StoreLocation, fleet: Fleet, there: str, repeats: int) -> list[Row]:
     """What the screens ask of a fleet."""
     rows = []
     store = open_store(owner)
@@ -167,7 +167,7 @@ def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int
         stores: dict[int, Store] = {}
         for days in minute_days:
             took = filled(folder / str(days), fleet, days)
-            owner = place(stack.enter_context(started(folder / str(days))))
+            owner = locate(stack.enter_context(started(folder / str(days))))
             stores[days] = open_store(owner)
             there = f"{fleet.hosts * fleet.gpus} GPUs, {DAYS} d of hours, minutes of today and {days} d before"
             minutes = fleet.hosts * fleet.gpus * (days * DAY + END % DAY) / 60
@@ -202,18 +202,18 @@ def filled(folder: Path, fleet: Fleet, minute_days: int) -> float:
     if room < LEFT_FREE:
         raise SystemExit(f"{folder}: {minute_days} days of minutes would leave {room / 1e9:.0f} GB of its disk free")
     with started(folder) as url:
-        init_fleet(place(url), END)
+        init_fleet(locate(url), END)
         _set(url, *(f"SET {name} = '{value}'" for name, value in FILLING.items()))
     began = time.monotonic()
     with started(folder) as url:
-        fill(place(url), fleet, hour_days=DAYS, minute_days=minute_days, told=_told)
+        fill(locate(url), fleet, hour_days=DAYS, minute_days=minute_days, told=_told)
         _set(url, "RESET ALL")
     os.sync()
     return time.monotonic() - began
 
 
 def _set(url: str, *settings: str) -> None:
-    with writing(place(url), "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+    with writing(locate(url), "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         for each in settings:
             connection.exec_driver_sql(f"ALTER SYSTEM {each}")
 
@@ -222,7 +222,7 @@ def _told(done: int, of: int) -> None:
     print(f"\rfilled {done} of {of} partitions", end="" if done < of else "\n", file=sys.stderr, flush=True)
 
 
-def sizes(owner: Place) -> list[Row]:
+def sizes(owner: StoreLocation) -> list[Row]:
     """What a row takes at the server, indexes included, in the newest partition: its rows came in their order."""
     rows = []
     with reading(owner, "telemetry").connect() as connection, connection.begin():
@@ -239,7 +239,7 @@ def sizes(owner: Place) -> list[Row]:
 def measure(hosts: int, minute_days: Sequence[int], repeats: int) -> tuple[list[Row], list[Target]]:
     """All of it on a server of its own."""
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as url:
-        owner = place(url)
+        owner = locate(url)
         init_fleet(owner, END)
         rows, ratio = shipping(owner, repeats)
     with tempfile.TemporaryDirectory() as folder:

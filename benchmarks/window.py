@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.report import Row, Target, report
 from pertoken.migrations import upgrade
 from pertoken.store import telemetry as t
-from pertoken.store.place import place
+from pertoken.store.location import locate
 
 END = 1_790_006_400 // 3600 * 3600
 GPUS, OF_A_DEPLOYMENT = 8, 4
@@ -36,7 +36,7 @@ US = "pertoken"
 
 def make(folder: Path, devices: int, days: int) -> None:
     """A database of so many H100s, each hour of which has a row, with values that differ by owner and hour."""
-    where = place(str(folder))
+    where = locate(str(folder))
     for group in ("telemetry", "advice"):
         upgrade(where, group)
     start = END - 86_400 * days
@@ -130,7 +130,7 @@ def read(folder: Path, days: int) -> dict[str, float]:
     from pertoken.costs.report import fleet_report
     from pertoken.store.open import open_store
 
-    market, store = load_market(), open_store(place(str(folder)))
+    market, store = load_market(), open_store(locate(str(folder)))
     found: dict[str, float] = {}
 
     def timed(name: str, of: Callable[[], object]) -> None:

@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 
 DEADLINE_S = 40.0
 TOKENS = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")
@@ -64,7 +64,7 @@ def agent_reading(server: Server, folder: Path) -> Iterator[subprocess.Popen[byt
 
 def scalar(folder: Path, query: Any) -> Any:
     """The one value that answers a query."""
-    with open_store(place(str(folder))).read() as connection:
+    with open_store(locate(str(folder))).read() as connection:
         return connection.execute(query).scalar()
 
 
@@ -102,7 +102,7 @@ def last_page(folder: Path, server: Server) -> dict[str, int]:
         .where(engine.c.port == server.port)
     )
     found = dict.fromkeys(TOKENS, 0)
-    with open_store(place(str(folder))).read() as connection:
+    with open_store(locate(str(folder))).read() as connection:
         for series, value in connection.execute(query):
             word = series.partition("{")[0]
             if word in found and " le=" not in series:
@@ -133,7 +133,7 @@ def epochs(folder: Path, server: Server) -> int:
 
 def kinds(folder: Path) -> set[str]:
     """Kinds of all events."""
-    with open_store(place(str(folder))).read() as connection:
+    with open_store(locate(str(folder))).read() as connection:
         return set(connection.execute(select(t.event.c.kind)).scalars())
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pertoken.agent.engine_rows import bucket_set_id
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.ids import stable_id
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -104,7 +104,7 @@ HEALTHY_70B = Serving(
 
 
 def seed(
-    where: Path | Place,
+    where: Path | StoreLocation,
     serving: Serving | None,
     *,
     gpus: int,
@@ -114,7 +114,7 @@ def seed(
     host: str = "",
     instance: tuple[str, str, str, str] | None = None,
     unread: Collection[int] = (),
-) -> Place:
+) -> StoreLocation:
     """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute).
 
     `host` names another host than the usual one, with devices and a deployment of its own; without `serving` nothing
@@ -161,8 +161,8 @@ def seed(
             writer.commit(_without_page(tick) if n in unread else tick)
         writer.roll_up()
     if usd_per_hour is not None:
-        with Book(where).writing() as connection:
-            book.add_price(
+        with AdviceRepository(where).writing() as connection:
+            repository.add_price(
                 connection,
                 selector="H100",
                 nano_usd_per_device_hour=round(usd_per_hour * NANO_USD),

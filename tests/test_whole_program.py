@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 from pertoken.cli import main
 from pertoken.store import telemetry as t
-from pertoken.store.place import AgentLock, place
+from pertoken.store.location import AgentLock, locate
 from tests.llama import LlamaServer, write_model
 from tests.load import Load
 from tests.recorded import (
@@ -189,7 +189,7 @@ def test_the_screens_show_the_recorded_figures(server: LlamaServer, tmp_path: Pa
         until(lambda: totals(folder, server) == done, "a tick")
 
     async def look() -> str:
-        app = PertokenApp(StoreSource(place(str(folder))))
+        app = PertokenApp(StoreSource(locate(str(folder))))
         async with app.run_test(size=(120, 40)) as pilot:
             for _ in range(400):
                 await pilot.pause(0.05)

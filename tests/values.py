@@ -3,28 +3,28 @@
 from pathlib import Path
 
 from pertoken.migrations import upgrade
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.ids import stable_id
-from pertoken.store.place import GROUPS, Place, place
+from pertoken.store.location import GROUPS, StoreLocation, locate
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import HostRow, HostSample, Tick
 
 HOST = stable_id("host", "machine-1")
 
 
-def laid(where: Path | Place) -> Place:
+def laid(where: Path | StoreLocation) -> StoreLocation:
     """A folder or a server with both groups of tables."""
     if isinstance(where, Path):
-        where = place(str(where))
+        where = locate(str(where))
     for group in GROUPS:
         upgrade(where, group)
     return where
 
 
-def set_price(where: Place, selector: str, nano_usd_per_hour: int | None, from_ts: int = 0) -> None:
+def set_price(where: StoreLocation, selector: str, nano_usd_per_hour: int | None, from_ts: int = 0) -> None:
     """Set a price, or take one back."""
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector=selector,
             nano_usd_per_device_hour=nano_usd_per_hour,

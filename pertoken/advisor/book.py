@@ -18,12 +18,12 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.open import Store
+from pertoken.store.repository import AdviceRepository
 
 
-def keep(target: Book, advice: Advice, who: str) -> tuple[Recommendation, ...]:
+def keep(target: AdviceRepository, advice: Advice, who: str) -> tuple[Recommendation, ...]:
     """Store an advice run: new and changed advice is written, advice that was not found again expires.
 
     Returns the recommendations as they stand. Raises StoreError if the database cannot be written.
@@ -46,12 +46,12 @@ def keep(target: Book, advice: Advice, who: str) -> tuple[Recommendation, ...]:
                 continue
             each = replace(each, created_ts=old.created_ts if old else each.created_ts)
             why = each.reason or "proposed by its rule"
-            book.put_recommendation(
+            repository.put_recommendation(
                 connection, _to_row(each), read_version=old.version if old else 0, who=who, why=why.splitlines()[-1]
             )
             if not old or each.refusals != old.refusals:
                 refusals = {refusal.code: refusal.reason for refusal in each.refusals}
-                book.put_refusals(connection, key, refusals, advice.now_ts)
+                repository.put_refusals(connection, key, refusals, advice.now_ts)
         return _stored(connection)
 
 
@@ -85,9 +85,9 @@ def _to_row(each: Recommendation) -> dict[str, Any]:
 
 def _stored(connection: Connection) -> tuple[Recommendation, ...]:
     refusals: dict[int, list[Refusal]] = defaultdict(list)
-    for row in book.refusals(connection):
+    for row in repository.refusals(connection):
         refusals[row.recommendation_id].append(Refusal(row.code, row.reason))
-    return tuple(_from_row(row, refusals[row.recommendation_id]) for row in book.recommendations(connection))
+    return tuple(_from_row(row, refusals[row.recommendation_id]) for row in repository.recommendations(connection))
 
 
 def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:

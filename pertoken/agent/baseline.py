@@ -11,7 +11,7 @@ from pertoken.agent.memory import Memory
 from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import ProbeReading
 from pertoken.agent.watched import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
-from pertoken.store.before import Before
+from pertoken.store.restored_state import RestoredState
 from pertoken.store.rows import CounterState
 
 _SAME_START_MS = 20
@@ -29,7 +29,7 @@ class Restored:
 
 
 def restored(
-    before: Before, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
+    before: RestoredState, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
 ) -> Restored:
     """Return what an agent starting now goes on from, on the host of `probe`.
 
@@ -76,7 +76,7 @@ def restored(
     return Restored(memory, clock, last_ts)
 
 
-def _with_lives(before: Before, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
+def _with_lives(before: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
     """Return the stored states; those of before schema 0005 with a life where their process can be identified."""
     states = before.counters()
     if not any(state.process_start_ms is not None for state in states):

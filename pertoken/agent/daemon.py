@@ -21,13 +21,13 @@ from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
-from pertoken.store.aside import set_aside
 from pertoken.store.create import create
+from pertoken.store.location import AgentLock, StoreLocation, locate
 from pertoken.store.open import REVISIONS, explained, revision, writing
-from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.rows import Event
 from pertoken.store.schema_check import check_header, check_revision_readable, has_schema
 from pertoken.store.server import shipping_server
+from pertoken.store.set_aside import set_aside
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -53,7 +53,7 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     first = settings()
-    where = place(first.db, first.advice)
+    where = locate(first.db, first.advice)
     if where.folder is None:
         raise BadInput("the agent writes to a folder of this host; a server is filled by shipping")
     lock = AgentLock(where.folder)
@@ -77,7 +77,7 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
         lock.release()
 
 
-def migrate(where: Place) -> None:
+def migrate(where: StoreLocation) -> None:
     """Make the telemetry, or bring it to our schema in a short-lived process: Alembic never stays in this one.
 
     Raises StoreError, CorruptStore for a damaged one.
@@ -112,7 +112,7 @@ def migrate(where: Place) -> None:
 class _Daemon:
     """Ticks in the thread that runs it, between them what was asked for; a scheduler has looks and checks beside it."""
 
-    def __init__(self, recorder: Recorder, where: Place, reread: Callable[[], Settings]) -> None:
+    def __init__(self, recorder: Recorder, where: StoreLocation, reread: Callable[[], Settings]) -> None:
         self._recorder, self._where, self._reread = recorder, where, reread
         self._asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
         """To be done between two ticks. Signals may put something here, whatever they interrupt."""

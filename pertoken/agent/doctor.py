@@ -19,11 +19,11 @@ from pertoken.config import Settings
 from pertoken.errors import PertokenError
 from pertoken.metrics import DEVICE
 from pertoken.store import quarantine
-from pertoken.store.aside import set_aside_before
 from pertoken.store.check import FIXED_WAL_RESET
+from pertoken.store.location import AgentLock, StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import AgentLock, Place, place
 from pertoken.store.read import first_and_last
+from pertoken.store.set_aside import databases_set_aside
 from pertoken.units import format_duration
 
 _QUARANTINED = "all others are computed; it is tried again when its rows change and after an upgrade of pertoken"
@@ -69,7 +69,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )
-    found += _database(place(settings.db, settings.advice), settings)
+    found += _database(locate(settings.db, settings.advice), settings)
     where = str(settings.source) if settings.source else "none; defaults and the environment"
     found.append(Finding("settings", where, True, "good"))
     return tuple(found)
@@ -130,7 +130,7 @@ def of_engine(engine: EngineReading) -> list[Finding]:
     return found + [_gap("engine", subject, gap) for gap in engine.gaps if gap.status != "late"]
 
 
-def _database(where: Place, settings: Settings) -> list[Finding]:
+def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
     found = []
     version = ".".join(map(str, sqlite3.sqlite_version_info))
     if sqlite3.sqlite_version_info < FIXED_WAL_RESET:
@@ -152,14 +152,14 @@ def _database(where: Place, settings: Settings) -> list[Finding]:
         if owner and newest_ts is not None:
             found += _stalled(where, settings, time.time() - newest_ts)
         found += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
-    for aside in set_aside_before(where) if where.folder else ():
+    for aside in databases_set_aside(where) if where.folder else ():
         text = "was damaged and set aside; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
         found.append(Finding("database", str(aside), False, text, remedy))
     return found
 
 
-def _stalled(where: Place, settings: Settings, age_s: float) -> list[Finding]:
+def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Finding]:
     """What is wrong if an agent runs and its newest tick is this old."""
     if age_s <= max(60, 5 * settings.agent_interval):
         return []

@@ -25,7 +25,7 @@ from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.rollup import MINUTE, ROLL_UP_S
 from pertoken.store.rows import Event
 from pertoken.store.server import shipping_server
@@ -41,7 +41,7 @@ class Recorder:
 
     def __init__(
         self,
-        where: Place,
+        where: StoreLocation,
         settings: Settings,
         drivers: Drivers,
         told: tuple[Event, ...] = (),
@@ -85,7 +85,7 @@ class Recorder:
         probe = self._probe(processes=True)
         starts_ms = {each.process_start_ms for each in self._watch.endpoints if each.process_start_ms is not None}
         wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
-        previous = restored(self._writer.before, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
+        previous = restored(self._writer.restored, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
         self._memory, self._clock, self._last_ts = previous.memory, previous.clock, previous.last_ts
         self._follow_clock(wall_ms, since_boot_ms)
         moment = self._moment(max(self._clock.at(since_boot_ms) // 1000, self._last_ts or 0))
@@ -282,7 +282,7 @@ class Recorder:
             self._last_ts,
             memory.newest_ts,
             since_last_ms=since_boot_ms - memory.row_ends.get(host_id or 0, since_boot_ms),
-            taken=lambda start, end: self._writer.before.seconds_taken(host_id or 0, start, end),
+            taken=lambda start, end: self._writer.restored.seconds_taken(host_id or 0, start, end),
         )
 
     def _moment(self, ts: int) -> Moment:

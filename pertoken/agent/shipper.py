@@ -22,10 +22,11 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import PertokenError, StoreError
 from pertoken.parent import when_parent_ends
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS
 from pertoken.store.outbox import RAW
 from pertoken.store.partitions import keep_partitions
-from pertoken.store.place import Place
+from pertoken.store.postgres import catalog
 from pertoken.store.rollup import HOUR
 from pertoken.store.server import Server
 from pertoken.store.ship_check import DAY, Stretch, differing
@@ -198,11 +199,11 @@ class Shipper:
         self._maintained_day = day
         engine = create_engine("postgresql+psycopg://", creator=self._server.connect, poolclass=NullPool)
         with engine.connect() as connection:
-            table = "'telemetry.device_1m'::regclass"
-            owns = f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {table}"
-            if connection.exec_driver_sql(owns).scalar():
+            owns = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'telemetry.device_1m'::regclass"
+            ((owned,),) = catalog(connection, owns)
+            if owned:
                 # By the server's clock too: that of one host must not drop what all of them shipped.
-                server_ts = connection.exec_driver_sql("SELECT extract(epoch FROM now())::bigint").scalar_one()
+                ((server_ts,),) = catalog(connection, "SELECT extract(epoch FROM now())::bigint")
                 connection.rollback()
                 keep_partitions(connection, min(here.newest_ts, server_ts))
 
@@ -267,7 +268,7 @@ def main() -> None:
             print(json.dumps(told), flush=True)
 
     server = Server.from_json(options["server"])
-    shipper = Shipper(Local(Place(folder=Path(sys.argv[1]))), server, tell, stop)
+    shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, tell, stop)
     try:
         run(shipper, options["every_s"], tell, stop, random.Random())
     except BrokenPipeError:

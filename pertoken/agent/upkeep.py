@@ -14,13 +14,13 @@ from typing import TypeVar
 from pertoken.agent.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
-from pertoken.store.place import Place
+from pertoken.store.disk_full import Ballast, free_space
+from pertoken.store.high_water_mark import MISSING
+from pertoken.store.location import StoreLocation
 from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.rollup import HOUR, MINUTE
-from pertoken.store.room import Ballast, make_room
 from pertoken.store.rows import Event, Tick
 from pertoken.store.verify import Fault, steps, verify
-from pertoken.store.witness import MISSING
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
@@ -38,7 +38,7 @@ class Upkeep:
 
     def __init__(
         self,
-        where: Place,
+        where: StoreLocation,
         writer: Writer,
         settings: Settings,
         events: tuple[Event, ...] = (),
@@ -60,8 +60,8 @@ class Upkeep:
             text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {told.ts}: the log was cut"
             self._events.append(Event("store_lost", text))
             log.error("%s", text)
-        if writer.unwitnessed:
-            self._report_witness()
+        if writer.high_water_mark_missing:
+            self._report_high_water_mark()
         self._refused = 0
         """Ticks refused because the disk is full, since `_refused_ts`."""
         self._refused_ts = 0
@@ -90,7 +90,7 @@ class Upkeep:
         text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {now} were not stored"
         return (Event("store_full", text, state=f"refused from {first}"),)
 
-    def _report_witness(self) -> None:
+    def _report_high_water_mark(self) -> None:
         log.error("%s", MISSING)
         with self._lock:
             self._events.append(Event("store_unwitnessed", MISSING))
@@ -117,8 +117,8 @@ class Upkeep:
         self._tell_unshipped()
         if self._minute != ts // MINUTE:
             self._minute = ts // MINUTE
-            if self._writer.flush_witness():
-                self._report_witness()
+            if self._writer.flush_high_water_mark():
+                self._report_high_water_mark()
             self._writer.bound_events()
             self._ballast.hold()
 
@@ -156,7 +156,7 @@ class Upkeep:
         except FullStore as error:
             if not self._refused:  # else it was logged when ticks began to be refused
                 log.error("%s", error)
-            gone = make_room(self._writer, self._ballast)
+            gone = free_space(self._writer, self._ballast)
             with self._lock:
                 self._events.append(Event("store_full", f"no room left: {gone} were deleted"))
             self._tell_unshipped()

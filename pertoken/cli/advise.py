@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pertoken.advisor.recommendation import Recommendation
     from pertoken.config import Settings
     from pertoken.costs.lines import FleetReport
-    from pertoken.store.place import Place
+    from pertoken.store.location import StoreLocation
 
 
 @click.command(short_help="Run the rules and say what would save money, and why not.")
@@ -44,10 +44,10 @@ def advise(
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. What is found is kept for the screens.
     """
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     if advisor_every is None:
         report, found = _run(where, settings, rule_files)
         click.echo(_json(report, found, settings) if as_json else _text(report, found))
@@ -56,7 +56,7 @@ def advise(
 
 
 def _run(
-    where: Place, settings: Settings, rule_files: tuple[Path, ...]
+    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]
 ) -> tuple[FleetReport, tuple[Recommendation, ...]]:
     import getpass
     import sys
@@ -68,8 +68,8 @@ def _run(
     from pertoken.catalog.market import load_market
     from pertoken.costs.report import fleet_report
     from pertoken.migrations import upgrade
-    from pertoken.store.book import Book
     from pertoken.store.open import open_store
+    from pertoken.store.repository import AdviceRepository
 
     store = open_store(where)
     if store.advice is None:
@@ -91,11 +91,11 @@ def _run(
         advice = run(
             store, loaded, market, settings, window_s, now_ts, progress=lambda step: bar.update(1, current_item=step)
         )
-    keep(Book(where), advice, who=f"advisor run by {getpass.getuser()}")
+    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
     return fleet_report(store, window_s, now_ts), advice.recommendations
 
 
-def _repeat(where: Place, settings: Settings, rule_files: tuple[Path, ...], with_parent: bool) -> None:
+def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], with_parent: bool) -> None:
     """Run until SIGTERM, ctrl+c, or (for `up`) until the parent is gone. A failed run is told and tried again."""
     import signal
     import threading

@@ -108,10 +108,10 @@ def status(config_file: str | None, db: str | None) -> None:
     """Say whether the service is installed and runs, and who records in the database; exit 1 if nobody does."""
     from pertoken.agent.service import manager_state
     from pertoken.errors import PertokenError
-    from pertoken.store.place import AgentLock, place
+    from pertoken.store.location import AgentLock, locate
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     click.echo(f"service   {manager_state()}")
     owner = AgentLock(where.folder).owner() if where.folder else None
     if owner is None:
@@ -159,10 +159,10 @@ def _tell(config_file: str | None, db: str | None, number: int) -> int:
     import os
 
     from pertoken.errors import PertokenError
-    from pertoken.store.place import AgentLock, place
+    from pertoken.store.location import AgentLock, locate
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     pid = AgentLock(where.folder).owner() if where.folder else None
     if pid is None:
         raise PertokenError(f"no agent records in {where}")

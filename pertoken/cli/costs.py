@@ -32,11 +32,11 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     import time
 
     from pertoken.costs.hourly import hourly
+    from pertoken.store.location import locate
     from pertoken.store.open import open_store
-    from pertoken.store.place import place
 
     settings = settings_of(config_file, db=db)
-    found = hourly(open_store(place(settings.db, settings.advice)), n, int(time.time()))
+    found = hourly(open_store(locate(settings.db, settings.advice)), n, int(time.time()))
     if as_json:
         click.echo(json.dumps(list(_lines(found)), indent=2))
     elif as_csv:

@@ -18,10 +18,10 @@ def db() -> None:
 def upgrade(config_file: str | None, db: str | None) -> None:
     """Bring telemetry and advice to this pertoken's schema; whole or not at all."""
     from pertoken.migrations import upgrade as bring
-    from pertoken.store.place import GROUPS, AgentLock, place
+    from pertoken.store.location import GROUPS, AgentLock, locate
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     lock = AgentLock(where.folder) if where.folder else None
     if lock:
         lock.acquire()  # telemetry has one writer: not while an agent runs
@@ -44,10 +44,10 @@ def check(config_file: str | None, db: str | None) -> None:
     """
     from pertoken.errors import StoreError
     from pertoken.store.check import faults
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     found = 0
     for each in faults(where):
         if each is not None:
@@ -66,11 +66,11 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
     import json
 
     from pertoken.store.check import contents
+    from pertoken.store.location import locate
     from pertoken.store.open import open_store
-    from pertoken.store.place import place
 
     settings = settings_of(config_file, db=db)
-    found = contents(open_store(place(settings.db, settings.advice)))
+    found = contents(open_store(locate(settings.db, settings.advice)))
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -104,14 +104,14 @@ def purge(
     from datetime import UTC, datetime
 
     from pertoken.errors import BadInput
-    from pertoken.store.place import AgentLock, place
+    from pertoken.store.location import AgentLock, locate
     from pertoken.store.retention import Ages
     from pertoken.store.retention import purge as clean
     from pertoken.store.write import Writer
     from pertoken.units import parse_duration_s
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     try:
         chosen = (
             (raw_before, settings.store_raw),

@@ -31,8 +31,8 @@ def export(
     from pertoken.errors import BadInput, StoreError
     from pertoken.store import columns as c
     from pertoken.store.files import FORMATS, csv_out, parquet_out
+    from pertoken.store.location import locate
     from pertoken.store.open import open_store
-    from pertoken.store.place import place
 
     if form not in FORMATS:
         raise BadInput(f"{form!r} is no format: write parquet or csv")
@@ -41,7 +41,7 @@ def export(
     if form == "parquet" and out is None:
         raise BadInput("a Parquet file needs a name: --out FILE")
     settings = settings_of(config_file, db=db)
-    store = open_store(place(settings.db, settings.advice))
+    store = open_store(locate(settings.db, settings.advice))
     n = c.count(store, table, window)
     try:
         with contextlib.ExitStack() as stack:
@@ -75,11 +75,11 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     from pertoken.migrations import upgrade
     from pertoken.store.columns import columns, put
     from pertoken.store.files import csv_in, parquet_in
-    from pertoken.store.place import AgentLock, place
+    from pertoken.store.location import AgentLock, locate
     from pertoken.store.write import Writer
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
     if table is not None:

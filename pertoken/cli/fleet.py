@@ -9,7 +9,7 @@ import click
 from pertoken.cli.options import db_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.store.place import Place
+    from pertoken.store.location import StoreLocation
 
 
 @click.command("init-fleet", short_help="Make a PostgreSQL server ready for a fleet, or bring it up to date.")
@@ -150,12 +150,12 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
     click.echo(f"{where}: {host} will send its ticks of that time with its next batch.")
 
 
-def _server(config_file: str | None, db: str | None) -> Place:
+def _server(config_file: str | None, db: str | None) -> StoreLocation:
     from pertoken.errors import BadInput
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     if where.url is None:
         raise BadInput(f"{where}: is a folder; name a server: postgresql://owner@host/database")
     return where

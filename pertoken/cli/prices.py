@@ -12,7 +12,7 @@ from pertoken.cli.options import db_option, json_option, settings_of
 if TYPE_CHECKING:
     from pertoken.costs.prices import Price, Priced
     from pertoken.costs.repricing import Prices
-    from pertoken.store.place import Place
+    from pertoken.store.location import StoreLocation
 
 _FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
 _yes_option = click.option("--yes", is_flag=True, help="Change the cost of past hours without being asked.")
@@ -86,11 +86,11 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from pertoken.costs.repricing import read_prices
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
     settings = settings_of(config_file, db=db)
     now = int(time.time())
-    known = read_prices(place(settings.db, settings.advice), now)
+    known = read_prices(locate(settings.db, settings.advice), now)
     listed = [price for each in known.book.detected.values() for price in each]
     if as_json:
         shown = [
@@ -129,9 +129,9 @@ def _put(
     from pertoken.costs.selectors import identity
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.store import book
-    from pertoken.store.book import Book, PricesChanged
-    from pertoken.store.place import place
+    from pertoken.store import repository
+    from pertoken.store.location import locate
+    from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()
     if not identity(selector):
@@ -139,9 +139,9 @@ def _put(
     now = int(time.time())
     asked_ts = None if start is None else _start(start, now)
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     upgrade(where, "advice")
-    advice = Book(where)
+    advice = AdviceRepository(where)
     while True:
         known = read_prices(where, now)
         if nano is None and not any(
@@ -158,7 +158,7 @@ def _put(
         _confirm(where, known, price, now, yes or asked_ts is None)
         try:
             with advice.writing() as connection:
-                book.add_price(
+                repository.add_price(
                     connection,
                     read_seq=known.seq,
                     selector=selector,
@@ -177,7 +177,7 @@ def _put(
         click.echo("Costs before that stay as they are; `--from ever` would change them, and shows how before it does.")
 
 
-def _confirm(where: Place, known: Prices, price: Price, now: int, yes: bool) -> None:
+def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: bool) -> None:
     """Show which costs so far a price changes, and ask if any were known. Raises BadInput where nobody can be asked."""
     import sys
 

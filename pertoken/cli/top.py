@@ -9,7 +9,7 @@ import click
 from pertoken.cli.options import db_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.store.place import Place
+    from pertoken.store.location import StoreLocation
 
 
 @click.command(short_help="Show the screens over any pertoken database.")
@@ -26,12 +26,12 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     import os
     import sys
 
+    from pertoken.store.location import locate
     from pertoken.store.open import open_store
-    from pertoken.store.place import place
     from pertoken.tui.store_source import StoreSource
 
     settings = settings_of(config_file, db=db)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     open_store(where)  # a wrong --db is told here, in one line, before the screen is taken
     if web_port is not None:
         _serve(where, config_file, db, web_port)
@@ -48,7 +48,7 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     PertokenApp(source).run()
 
 
-def _serve(where: Place, config_file: str | None, db: str | None, port: int) -> None:
+def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: int) -> None:
     import os
     import shlex
     import sys

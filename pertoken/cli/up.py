@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import Popen
 
-    from pertoken.store.place import Place
+    from pertoken.store.location import StoreLocation
     from pertoken.tui.source import Source
 
 FIRST_FIGURE_S = 30.0
@@ -34,11 +34,11 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     import sys
 
     from pertoken.errors import BadInput
-    from pertoken.store.place import AgentLock, place
+    from pertoken.store.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource
 
     settings = settings_of(config_file, db=db, agent_interval=agent_interval, agent_engines=list(agent_engines) or None)
-    where = place(settings.db, settings.advice)
+    where = locate(settings.db, settings.advice)
     if where.folder is None:
         raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
     terminal = sys.stdout.isatty() and sys.stdin.isatty()
@@ -95,7 +95,7 @@ def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
         )
 
 
-def _await_database(where: Place, child: Popen[bytes], folder: Path) -> None:
+def _await_database(where: StoreLocation, child: Popen[bytes], folder: Path) -> None:
     """Wait until the agent has laid its tables; if it ends instead, say what it said."""
     import time
 

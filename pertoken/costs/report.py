@@ -21,7 +21,7 @@ from pertoken.costs.lines import (
 from pertoken.costs.priced import PricedWindow, book_of
 from pertoken.costs.prices import Price
 from pertoken.costs.selectors import formerly
-from pertoken.store import book
+from pertoken.store import repository
 from pertoken.store.answers import asking
 from pertoken.store.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
@@ -40,7 +40,7 @@ def prices_set(store: Store) -> tuple[Price, ...]:
 def _prices(connection: Connection) -> tuple[Price, ...]:
     return tuple(
         Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
-        for row in book.prices(connection)
+        for row in repository.prices(connection)
     )
 
 

@@ -9,8 +9,8 @@ from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import prices_beside, prices_set
 from pertoken.costs.selectors import accelerators, formerly, identity, rank
 from pertoken.store import read, sums
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_advice, open_store, reading
-from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR
 from pertoken.store.segments import divided_hours, stretches
 from pertoken.units import HOUR_MS
@@ -49,7 +49,7 @@ class Prices:
         return tuple(dict.fromkeys(each.name for each in self.devices if formerly(selector, each)))
 
 
-def read_prices(place: Place, now_ts: int) -> Prices:
+def read_prices(place: StoreLocation, now_ts: int) -> Prices:
     """The prices and devices of a database as they are now, without devices where nothing was recorded yet.
 
     Raises StoreError.
@@ -83,7 +83,9 @@ class Repriced:
     """Time of all of them together."""
 
 
-def repriced(place: Place, before: PriceBook, after: PriceBook, since: int, now_ts: int) -> tuple[Repriced, ...]:
+def repriced(
+    place: StoreLocation, before: PriceBook, after: PriceBook, since: int, now_ts: int
+) -> tuple[Repriced, ...]:
     """What the dollars of all that was recorded since `since` become with other prices, by name of the devices.
 
     Those that had no price, or lose it, are apart. Raises StoreError.

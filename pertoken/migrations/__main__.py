@@ -4,12 +4,12 @@ import sys
 
 from pertoken.errors import CORRUPT_STATUS, CorruptStore, PertokenError
 from pertoken.migrations import upgrade
-from pertoken.store.place import place
+from pertoken.store.location import locate
 
 if __name__ == "__main__":
     group, db = sys.argv[1:]
     try:
-        upgrade(place(db), group)
+        upgrade(locate(db), group)
     except CorruptStore as error:
         print(error, file=sys.stderr)
         sys.exit(CORRUPT_STATUS)

@@ -4,22 +4,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import refuse_newer, upgrade_within
 from pertoken.store import citus
+from pertoken.store.fleet import kept
 from pertoken.store.fleet_roles import rights, roles
-from pertoken.store.open import explained, revision, writing
+from pertoken.store.location import StoreLocation
+from pertoken.store.open import explained, revision, upsert, writing
 from pertoken.store.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
-from pertoken.store.place import Place
+from pertoken.store.postgres import catalog, commands, set_local
 
 GROUPS = ("telemetry", "advice", "fleet")
 LEAST_VERSION = 15
 
 
 def init_fleet(
-    place: Place, now_ts: int, *, keep: Mapping[str, int] | None = None, distribute: bool = False, dry_run: bool = False
+    place: StoreLocation,
+    now_ts: int,
+    *,
+    keep: Mapping[str, int] | None = None,
+    distribute: bool = False,
+    dry_run: bool = False,
 ) -> list[str]:
     """Make a server ready, or bring a ready one up to date; returns the statements that changed something.
 
@@ -34,23 +41,23 @@ def init_fleet(
             refuse_newer(before[group], group, place)
         with _recorded(connection) as statements:
             transaction = connection.begin()
-            version = connection.execute(text("SHOW server_version_num")).scalar_one()
+            ((version,),) = catalog(connection, "SHOW server_version_num")
             if int(version) < LEAST_VERSION * 10_000:
                 raise StoreError(f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {LEAST_VERSION}")
             if distribute:
                 citus.require(connection, place)
-            connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_S}s'"))
+            set_local(connection, lock_timeout=f"{LOCK_S}s")
             _run(connection, roles(connection))
             _run(connection, (f"CREATE SCHEMA IF NOT EXISTS {group}" for group in GROUPS))
             for group in GROUPS:
                 upgrade_within(connection, group)
             for resolution, age_s in {**AGES, **ages(connection), **(keep or {})}.items():
+                statement = upsert("postgresql", kept).values(resolution=resolution, age_s=age_s)
+                changed = {"age_s": age_s}
                 connection.execute(
-                    text(
-                        "INSERT INTO fleet.kept VALUES (:resolution, :age_s) ON CONFLICT (resolution) "
-                        "DO UPDATE SET age_s = excluded.age_s WHERE kept.age_s <> excluded.age_s"
-                    ),
-                    {"resolution": resolution, "age_s": age_s},
+                    statement.on_conflict_do_update(
+                        index_elements=["resolution"], set_=changed, where=kept.c.age_s != age_s
+                    )
                 )
             _run(connection, partitioning(connection))
             if distribute:
@@ -65,7 +72,7 @@ def init_fleet(
     return statements
 
 
-def maintain(place: Place, now_ts: int, told: Told = untold) -> list[str]:
+def maintain(place: StoreLocation, now_ts: int, told: Told = untold) -> list[str]:
     """Make partitions that are due and drop what is past its age, each in a short transaction of its own."""
     _server(place)
     with explained(place), writing(place, "fleet").connect() as connection:
@@ -74,7 +81,7 @@ def maintain(place: Place, now_ts: int, told: Told = untold) -> list[str]:
         return keep_partitions(connection, now_ts, told)
 
 
-def _server(place: Place) -> None:
+def _server(place: StoreLocation) -> None:
     if place.url is None:
         raise BadInput(f"{place}: is a folder; a fleet needs a server: postgresql://owner@host/database")
 
@@ -82,7 +89,7 @@ def _server(place: Place) -> None:
 def _run(connection: Connection, statements: Iterable[str]) -> None:
     # Made one by one: what comes later is made from what is there by then.
     for each in statements:
-        connection.exec_driver_sql(each)
+        commands(connection, each)
 
 
 @contextmanager

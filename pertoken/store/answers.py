@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, Executable
 from sqlalchemy.exc import DatabaseError
 
-from pertoken.store.open import UNQUALIFIED, driver
+from pertoken.store.sqlite import driver
 
 Rows = Sequence[Any]
 _NOTHING: Mapping[str, Any] = {}
@@ -112,8 +112,7 @@ def _explained(connection: Connection) -> Iterator[None]:
 @lru_cache(maxsize=128)
 def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
     """The text of a statement, the names of what it binds in their order, and values bound already."""
-    translated = {**UNQUALIFIED, "render_schema_translate": True} if dialect.name == "sqlite" else {}
-    compiled = query.compile(dialect=dialect, **translated)
+    compiled = query.compile(dialect=dialect)
     return str(compiled), tuple(compiled.positiontup or ()), compiled.params
 
 

@@ -1,64 +1,70 @@
-"""Batches: what makes one transaction of the writing connection a whole with its seals, its number and its witness."""
+"""Batches: each transaction of the writing connection with its checksums, its number and the high-water mark."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select
 
 from pertoken.errors import StoreError
-from pertoken.store.open import begun, explained, put_rows
-from pertoken.store.place import Place
-from pertoken.store.seal import HOUR, Seals, chained
-from pertoken.store.witness import Acknowledged, Witness, acknowledged
+from pertoken.store import telemetry as t
+from pertoken.store.bulk import run_many
+from pertoken.store.checksums import HOUR, Checksums, chained
+from pertoken.store.high_water_mark import Acknowledged, HighWaterMark, acknowledged
+from pertoken.store.location import StoreLocation
+from pertoken.store.open import begun, explained
+
+_COLUMNS = tuple(column.name for column in t.batch.columns)
+_INSERT = insert(t.batch)
 
 
 class Batches:
     """The transactions of the one writer of a folder, numbered without gaps."""
 
-    def __init__(self, place: Place, connection: Connection) -> None:
+    def __init__(self, place: StoreLocation, connection: Connection) -> None:
         """Go on where the last writer ended. Raises StoreError."""
         self._place, self._connection = place, connection
-        self.seals = Seals(connection)
+        with explained(place):
+            self.checksums = Checksums(connection)
         self.last = Acknowledged(0, 0)
         """The last batch stored; sequence 0 before the first."""
         self._chain = 0
         self.lost: tuple[Acknowledged, Acknowledged] | None = None
         """(last batch found, last batch acknowledged) where the second is not there any more."""
         with explained(place), connection.begin():
-            newest = connection.exec_driver_sql("SELECT seq, ts, chain FROM batch ORDER BY seq DESC LIMIT 1").first()
-            # Of an older schema: what is there counts as it is found, once.
-            if newest is None and connection.exec_driver_sql("SELECT 1 FROM seal LIMIT 1").first() is None:
-                self.seals.seal_all()
+            newest = connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
+            # Rows of a schema without checksums count as they are found, once.
+            counted = connection.execute(select(t.seal.c.ts).limit(1)).first() is not None
+            if newest is None and not counted and connection.execute(select(t.host.c.host_id).limit(1)).first():
+                self.checksums.checksum_all()
         if newest is not None:
             self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
         told = acknowledged(place.file("telemetry"))
         if told is not None and told.seq > self.last.seq:
             # The gap stays in the sequence: who checks it later finds it too.
             self.lost, self.last = (self.last, told), told
-        self.unwitnessed = told is None and newest is not None
-        """Whether there was no witness of the batches found."""
+        self.high_water_mark_missing = told is None and newest is not None
+        """Whether batches were found without a high-water mark."""
         try:
-            self._witness = Witness(place.file("telemetry"))
-            if self.unwitnessed:
-                self._witness.write(self.last)
+            self._high_water_mark = HighWaterMark(place.file("telemetry"))
+            if self.high_water_mark_missing:
+                self._high_water_mark.write(self.last)
         except OSError as error:
             raise StoreError(f"{place}: cannot be written: {error.strerror}") from None
 
     @contextmanager
     def transaction(self, ts: int | None = None) -> Iterator[None]:
-        """One transaction with the seals of what changes in it and its place in the sequence, a batch.
+        """One transaction with the checksums of what changes in it and its place in the sequence, a batch.
 
         Samples of other hours than that of `ts` have a batch for each hour ahead of it, so that the batches of an hour
         count the rows of that hour. Raises StoreError, with nothing of it stored. Without the `ts` of a tick it is that
         of the last one, and where nothing changed there is no batch.
         """
-        seals, done, chain = self.seals, self.last, self._chain
+        checksums, done, chain = self.checksums, self.last, self._chain
         try:
             with explained(self._place), begun(self._connection):
-                seals.begin()
                 yield
-                samples = dict(seals.samples)
-                if seals.store() or ts is not None:
+                changed, samples = checksums.store()
+                if changed or ts is not None:
                     last_ts = done.ts if ts is None else ts
                     counted = samples.pop(last_ts // HOUR * HOUR, (0, 0))
                     batches = []
@@ -66,27 +72,23 @@ class Batches:
                         done = Acknowledged(done.seq + 1, at)
                         chain = chained(chain, done.seq, done.ts, n, crc_sum)
                         batches.append((done.seq, done.ts, n, crc_sum, chain))
-                    put_rows(
-                        self._connection,
-                        "INSERT INTO batch (seq, ts, row_count, crc_sum, chain) VALUES (?, ?, ?, ?, ?)",
-                        batches,
-                    )
+                    run_many(self._connection, _INSERT, _COLUMNS, batches)
         except BaseException:
-            seals.discard()
+            checksums.discard()
             raise
         if done is not self.last:
             self.last, self._chain = done, chain
-            self._witness.write(done)
+            self._high_water_mark.write(done)
 
     def flush(self) -> bool:
-        """Flush the witness to the disk; called now and then, since no transaction waits for it.
+        """Flush the high-water mark to the disk, now and then: no transaction waits for that.
 
-        Returns whether its file had been deleted, and was made again.
+        Return whether its file had been deleted, and was made again.
         """
-        restored = self._witness.restore(self.last)
-        self._witness.flush()
+        restored = self._high_water_mark.restore(self.last)
+        self._high_water_mark.flush()
         return restored
 
     def close(self) -> None:
-        """Leave the witness, flushed."""
-        self._witness.close()
+        """Flush and close the high-water mark."""
+        self._high_water_mark.close()

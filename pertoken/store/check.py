@@ -5,20 +5,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
 from pertoken.store import advice, quarantine, telemetry
+from pertoken.store.location import GROUPS, StoreLocation
 from pertoken.store.open import Store, check_revision, explained, reading, revision
-from pertoken.store.place import GROUPS, Place
 from pertoken.store.read import first_and_last
+from pertoken.store.sqlite import check_pages
 from pertoken.store.verify import verify
 
 FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
 
 
-def faults(place: Place) -> Iterator[str | None]:
+def faults(place: StoreLocation) -> Iterator[str | None]:
     """What is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were stored.
 
     None after each step that found nothing.
@@ -40,8 +41,7 @@ def faults(place: Place) -> Iterator[str | None]:
                             yield f"{place.file(group)}: {finding}"
                 elif place.url is None:
                     with engine.connect() as connection:
-                        for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
-                            yield None if line == "ok" else f"{place.file(group)}: {line}"
+                        yield from (f"{place.file(group)}: {line}" for line in check_pages(connection, group))
         except StoreError as error:
             yield str(error)
 

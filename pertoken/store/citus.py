@@ -6,13 +6,14 @@ partitions follow their parent. What was tried of this on real nodes is in docs/
 
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from pertoken.errors import StoreError
 from pertoken.store import fleet
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.partitions import TIMED
-from pertoken.store.place import Place
+from pertoken.store.postgres import catalog
 from pertoken.store.rollup import ROLLUPS
 
 REFERENCE = (
@@ -36,9 +37,10 @@ _TOGETHER = {"device_id": "device_sample", "epoch_id": "deployment_sample", "hos
 """By the column it is distributed on: the table whose shards the others of that column lie beside."""
 
 
-def require(connection: Connection, place: Place) -> None:
+def require(connection: Connection, place: StoreLocation) -> None:
     """Raises StoreError unless Citus is in this database."""
-    if not connection.execute(text("SELECT to_regproc('create_distributed_table') IS NOT NULL")).scalar():
+    ((installed,),) = catalog(connection, "SELECT to_regproc('create_distributed_table') IS NOT NULL")
+    if not installed:
         raise StoreError(
             f"{place}: has no Citus: install it on every node and CREATE EXTENSION citus, or leave --citus"
         )
@@ -46,7 +48,7 @@ def require(connection: Connection, place: Place) -> None:
 
 def distributing(connection: Connection) -> Iterator[str]:
     """Statements that spread the tables that are not spread yet."""
-    there = {name for (name,) in connection.execute(text("SELECT logicalrelid::regclass::text FROM pg_dist_partition"))}
+    there = {name for (name,) in catalog(connection, "SELECT logicalrelid::regclass::text FROM pg_dist_partition")}
     for table in REFERENCE:
         if table.fullname not in there:
             yield f"SELECT create_reference_table('{table.fullname}')"

@@ -8,13 +8,13 @@ from sqlalchemy import Boolean, Text, and_, func, select, tuple_
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.store import telemetry as t
+from pertoken.store.checksums import CHECKSUMMED
 from pertoken.store.open import Store
-from pertoken.store.seal import SEALED
 from pertoken.store.write import Writer
 
 SLICE_ROWS = 5000
-TABLES = tuple(sorted(SEALED.keys() - {t.outbox.name, t.spool.name}))
-"""Tables that can be exported: all but what is said of the file itself, its batches, seals and what it is to ship."""
+TABLES = tuple(sorted(CHECKSUMMED.keys() - {t.outbox.name, t.spool.name}))
+"""Tables that can be exported: all but those about the file itself (batches, checksums, what is to be shipped)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def columns(table: str) -> tuple[Column, ...]:
     if table not in TABLES:
         raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
     found = []
-    for column in SEALED[table].table.columns:
+    for column in CHECKSUMMED[table].table.columns:
         kind = "bool" if isinstance(column.type, Boolean) else "text" if isinstance(column.type, Text) else "int"
         found.append(Column(column.name, kind, not column.nullable))
     return tuple(found)
@@ -48,7 +48,7 @@ def columns(table: str) -> tuple[Column, ...]:
 def count(store: Store, table: str, window: Window) -> int:
     """How many rows a window holds."""
     with store.read() as connection:
-        query = select(func.count()).select_from(SEALED[table].table).where(*_inside(table, window))
+        query = select(func.count()).select_from(CHECKSUMMED[table].table).where(*_inside(table, window))
         return int(connection.execute(query).scalar_one())
 
 
@@ -57,7 +57,7 @@ def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any,
 
     Raises StoreError if it cannot be read, BadInput for a window over a table without time.
     """
-    source = SEALED[table].table
+    source = CHECKSUMMED[table].table
     keys = list(source.primary_key)
     at = [list(source.columns).index(key) for key in keys]
     last: tuple[Any, ...] | None = None
@@ -79,7 +79,7 @@ def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
     Raises StoreError, with none of them stored, if a row is there with other values.
     """
     try:
-        return writer.restore(SEALED[table], [tuple(map(_stored, row)) for row in rows])
+        return writer.restore(CHECKSUMMED[table], [tuple(map(_stored, row)) for row in rows])
     except ValueError as error:
         raise StoreError(f"{writer.place}: {table}: {error}") from None
 
@@ -91,7 +91,7 @@ def _stored(value: Any) -> Any:
 def _inside(table: str, window: Window) -> list[Any]:
     if window == Window():
         return []
-    ts = SEALED[table].table.c.get("ts")
+    ts = CHECKSUMMED[table].table.c.get("ts")
     if ts is None or table in (t.counter_state.name, t.dirty.name, t.quarantine.name):
         raise BadInput(f"{table} has no time to choose by: leave --from and --to out")
     return [*([] if window.start is None else [ts >= window.start]), *([] if window.end is None else [ts < window.end])]

@@ -1,45 +1,31 @@
-"""Dirty marks: which buckets of which roll-up are to be computed anew, written where the rows below them are.
-
-On SQLite they are known without being read: the seals keep every one of them in mind.
-"""
+"""Dirty marks: which buckets of which roll-up are to be computed again, written where the rows below them are."""
 
 from collections.abc import Collection, Iterable
 
 from sqlalchemy import Connection, delete, select
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import driver, put_rows
-from pertoken.store.seal import Seals
+from pertoken.store.bulk import run_many
 from pertoken.store.upserts import adding
 
 Mark = tuple[str, int, int]
 """(roll-up table, owner_id, start of the bucket)"""
 
 
-def marked(connection: Connection, names: Collection[str], seals: Seals | None) -> list[Mark]:
+_COLUMNS = tuple(column.name for column in t.dirty.columns)
+
+
+def marked(connection: Connection, names: Collection[str]) -> list[Mark]:
     """Marks of these roll-ups."""
-    if seals is None:
-        found = connection.execute(select(t.dirty).where(t.dirty.c.rollup.in_(names)))
-        return [(str(name), owner_id, ts) for name, owner_id, ts in found]
-    return [(name, owner_id, ts) for name, owner_id, ts in seals.marks.known_keys() if name in names]
+    found = connection.execute(select(t.dirty).where(t.dirty.c.rollup.in_(names)))
+    return [(name, owner_id, ts) for name, owner_id, ts in found]
 
 
-def mark(connection: Connection, due: Iterable[Mark], seals: Seals | None) -> None:
+def mark(connection: Connection, due: Iterable[Mark]) -> None:
     """Mark what is not marked yet."""
-    if seals is None:
-        rows = [{"rollup": name, "owner_id": owner_id, "ts": ts} for name, owner_id, ts in sorted(due)]
-        if rows:
-            connection.execute(adding(connection.dialect.name, t.dirty), rows)
-    elif missing := seals.marks.missing(due):
-        put_rows(connection, "INSERT INTO dirty (rollup, owner_id, ts) VALUES (?, ?, ?)", missing)
-        seals.marks.put(missing)
+    run_many(connection, adding(connection.dialect.name, t.dirty), _COLUMNS, sorted(due))
 
 
-def unmark(connection: Connection, names: Collection[str], marks: Iterable[Mark], seals: Seals | None) -> None:
-    """Delete the marks of these roll-ups, which are `marks`."""
-    if seals is None:
-        connection.execute(delete(t.dirty).where(t.dirty.c.rollup.in_(names)))
-        return
-    places = ", ".join("?" * len(names))
-    driver(connection).execute(f"DELETE FROM dirty WHERE rollup IN ({places})", tuple(names))
-    seals.marks.drop(marks)
+def unmark(connection: Connection, names: Collection[str]) -> None:
+    """Delete the marks of these roll-ups."""
+    connection.execute(delete(t.dirty).where(t.dirty.c.rollup.in_(names)))

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select
 
 from pertoken.errors import BadInput
 from pertoken.store import telemetry as t
 from pertoken.store.fleet import AGENT, agent, enrolment, raw_request
 from pertoken.store.ids import stable_id
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import explained, upsert, writing
-from pertoken.store.place import Place
+from pertoken.store.postgres import catalog, commands
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
-def enroll(place: Place, name: str, most_hosts: int) -> str | None:
+def enroll(place: StoreLocation, name: str, most_hosts: int) -> str | None:
     """Let a login ship up to `most_hosts` hosts; makes the login where there is none and returns its new password.
 
     The password is sent as its SCRAM verifier, so that it stands in no log of the server. Raises BadInput for a name
@@ -31,13 +32,12 @@ def enroll(place: Place, name: str, most_hosts: int) -> str | None:
         )
     password = None
     with _owner(place) as connection:
-        known = text("SELECT 1 FROM pg_roles WHERE rolname = :name")
-        if connection.execute(known, {"name": name}).scalar() is None:
+        if not catalog(connection, "SELECT 1 FROM pg_roles WHERE rolname = :name", name=name):
             password = secrets.token_urlsafe(24)
             driver: Any = connection.connection.driver_connection
             verifier = driver.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
-            connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD '{verifier}'")
-        connection.exec_driver_sql(f"GRANT {AGENT} TO {name}")
+            commands(connection, f"CREATE ROLE {name} LOGIN PASSWORD '{verifier}'")
+        commands(connection, f"GRANT {AGENT} TO {name}")
         statement = upsert("postgresql", agent).values(role_name=name, most_hosts=most_hosts)
         connection.execute(
             statement.on_conflict_do_update(index_elements=["role_name"], set_={"most_hosts": most_hosts})
@@ -45,7 +45,7 @@ def enroll(place: Place, name: str, most_hosts: int) -> str | None:
     return password
 
 
-def disown(place: Place, host: str) -> str:
+def disown(place: StoreLocation, host: str) -> str:
     """Take a host from the login that ships it, so that another may; returns that login. Raises BadInput for none."""
     with _owner(place) as connection:
         host_id = _host_id(connection, place, host)
@@ -57,7 +57,7 @@ def disown(place: Place, host: str) -> str:
     return login
 
 
-def request_raw(place: Place, host: str, start_ts: int, end_ts: int, now_ts: int) -> int:
+def request_raw(place: StoreLocation, host: str, start_ts: int, end_ts: int, now_ts: int) -> int:
     """Ask a host for its ticks with start <= ts < end; it sends them with its next batch. Returns the request's id."""
     with _owner(place) as connection:
         host_id = _host_id(connection, place, host)
@@ -68,14 +68,14 @@ def request_raw(place: Place, host: str, start_ts: int, end_ts: int, now_ts: int
                 host_id=host_id,
                 start_ts=start_ts,
                 end_ts=end_ts,
-                asked_by=text("session_user"),
+                asked_by=func.session_user(),
                 asked_ts=now_ts,
             )
         )
     return request_id
 
 
-def _host_id(connection: Connection, place: Place, host: str) -> int:
+def _host_id(connection: Connection, place: StoreLocation, host: str) -> int:
     found = connection.execute(select(t.host.c.host_id).where(t.host.c.name == host)).scalars().all()
     if len(found) != 1:
         raise BadInput(f"{place}: {len(found) or 'no'} hosts are called {host}")
@@ -83,7 +83,7 @@ def _host_id(connection: Connection, place: Place, host: str) -> int:
 
 
 @contextmanager
-def _owner(place: Place) -> Iterator[Connection]:
+def _owner(place: StoreLocation) -> Iterator[Connection]:
     """One transaction on a server, as its owner."""
     if place.url is None:
         raise BadInput(f"{place}: is a folder; this works on a fleet's server")

@@ -6,9 +6,10 @@ write, change or see its rows through an agent's login. No agent can delete anyt
 
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from pertoken.store.fleet import ADVISOR, AGENT, READER
+from pertoken.store.postgres import catalog
 from pertoken.store.rollup import ROLLUPS
 
 _HOST = "host_id IN (SELECT host_id FROM fleet.own_host)"
@@ -88,7 +89,7 @@ _LOOKUPS = (
 
 def roles(connection: Connection) -> Iterator[str]:
     """Statements that make the group roles there are not."""
-    there = {name for (name,) in connection.execute(text("SELECT rolname FROM pg_roles"))}
+    there = {name for (name,) in catalog(connection, "SELECT rolname FROM pg_roles")}
     for role in (AGENT, READER, ADVISOR):
         if role not in there:
             yield f"CREATE ROLE {role} NOLOGIN"
@@ -121,15 +122,14 @@ def rights(connection: Connection) -> Iterator[str]:
 def _policies(connection: Connection) -> Iterator[str]:
     there = {
         (f"{row.schemaname}.{row.tablename}", row.policyname)
-        for row in connection.execute(text("SELECT schemaname, tablename, policyname FROM pg_policies"))
+        for row in catalog(connection, "SELECT schemaname, tablename, policyname FROM pg_policies")
     }
     secured = {
         name
-        for (name,) in connection.execute(
-            text(
-                "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE c.relrowsecurity"
-            )
+        for (name,) in catalog(
+            connection,
+            "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.relrowsecurity",
         )
     }
 

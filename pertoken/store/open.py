@@ -3,19 +3,34 @@
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    create_engine,
+    event,
+    select,
+)
 from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
-from pertoken.store.place import GROUPS, Place
+from pertoken.store import sqlite
+from pertoken.store.location import GROUPS, StoreLocation
+from pertoken.store.postgres import set_local
 from pertoken.store.server import not_allowed, without_secret
+from pertoken.store.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.trouble import trouble
 
 REVISIONS = {
@@ -27,10 +42,9 @@ REVISIONS = {
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
-UNQUALIFIED: dict[str, Any] = {"schema_translate_map": {"telemetry": None, "advice": None}}
 
 
-def reading(place: Place, group: str, *, keep: bool = False) -> Engine:
+def reading(place: StoreLocation, group: str, *, keep: bool = False) -> Engine:
     """An engine that can only read one group. Nothing is opened yet.
 
     `keep` a connection to a SQLite file between transactions, as screens do that refresh; one to a server is kept.
@@ -38,30 +52,21 @@ def reading(place: Place, group: str, *, keep: bool = False) -> Engine:
     return _postgres(place, read_only=True) if place.url else _sqlite(place, group, "ro", keep=keep)
 
 
-def writing(place: Place, group: str) -> Engine:
+def writing(place: StoreLocation, group: str) -> Engine:
     """An engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
     return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc")
 
 
-def _sqlite(place: Place, group: str, mode: str, *, keep: bool = False) -> Engine:
+def altering(place: StoreLocation, group: str) -> Engine:
+    """An engine for Alembic, which alters the tables of one group."""
+    return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc", attached=False)
+
+
+def _sqlite(place: StoreLocation, group: str, mode: str, *, attached: bool = True, keep: bool = False) -> Engine:
     file = place.file(group).resolve()
-
-    def connect() -> sqlite3.Connection:
-        # A short wait: writers of advice take turns in milliseconds, and telemetry has only one.
-        connection = sqlite3.connect(
-            f"file:{_quoted(str(file))}?mode={mode}", uri=True, timeout=5, check_same_thread=False
-        )
-        connection.isolation_level = None  # transactions are begun by us, so that a read is one snapshot
-        if mode != "ro":
-            if group == "telemetry":
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA journal_size_limit=16777216")
-            connection.execute("PRAGMA synchronous=FULL")
-        return connection
-
     kept: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
     pool = kept if keep else {"poolclass": NullPool}
-    engine = create_engine("sqlite://", creator=connect, execution_options=UNQUALIFIED, **pool)
+    engine = create_engine("sqlite://", creator=lambda: sqlite.connect(file, group, mode, attached=attached), **pool)
     if keep:
         _keep(engine, file)
 
@@ -97,13 +102,7 @@ def _keep(engine: Engine, file: Path) -> None:
             raise DisconnectionError(f"{file} is another file now")
 
 
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
-
-
-def _postgres(place: Place, *, read_only: bool) -> Engine:
+def _postgres(place: StoreLocation, *, read_only: bool) -> Engine:
     if place.url is None:
         raise ValueError(f"{place} is not a server")
     pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if read_only else {"poolclass": NullPool}
@@ -132,13 +131,13 @@ def _snapshots(engine: Engine) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # In the transaction, as PgBouncer hands the next one to another session.
-        connection.exec_driver_sql("; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _PLANS.items()))
+        set_local(connection, **_PLANS)
 
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 @contextmanager
-def explained(place: Place) -> Iterator[None]:
+def explained(place: StoreLocation) -> Iterator[None]:
     """Turn a driver's error into one line that says which database and what to do; never shows a password."""
     try:
         yield
@@ -155,7 +154,7 @@ def explained(place: Place) -> Iterator[None]:
         raise CorruptStore(f"{place}: holds text that is none: {error}") from error
 
 
-def _unopened(place: Place, error: BaseException | None) -> str:
+def _unopened(place: StoreLocation, error: BaseException | None) -> str:
     """Why a file cannot be opened or written, to be added to SQLite's message that it cannot.
 
     Raises LimitReached where this process may open no more files.
@@ -172,7 +171,7 @@ def _unopened(place: Place, error: BaseException | None) -> str:
     return f": {why}" if why else ""
 
 
-_DAMAGE = ("unsupported file format", "Could not decode to UTF-8")
+_DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VALUE)
 """Messages about a damaged file that have no result code of their own."""
 
 
@@ -190,20 +189,26 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
 
 def revision(engine: Engine, group: str) -> str | None:
     """The schema revision a group is at; None if it was never set up."""
-    sqlite = engine.dialect.name == "sqlite"
-    table = "alembic_version" if sqlite else f"{group}.alembic_version"
     with engine.connect() as connection:
-        if sqlite:
-            there = connection.execute(text("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'")).scalar()
-        else:
-            there = connection.execute(text("SELECT to_regclass(:name)"), {"name": table}).scalar()
-        if not there:
+        # Not by an Inspector: it is freed by the garbage collector alone, and keeps a server's connection until then.
+        if not connection.dialect.has_table(connection, "alembic_version", schema=group):
             return None
-        found: str | None = connection.execute(text(f"SELECT version_num FROM {table}")).scalar()
+        found: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
         return found
 
 
-def check_revision(found: str | None, group: str, place: Place) -> None:
+@cache
+def version_table(group: str) -> Table:
+    """Return Alembic's own table of one group, as Alembic makes it; its one row is the revision."""
+    return Table(
+        "alembic_version",
+        MetaData(schema=group),
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+    )
+
+
+def check_revision(found: str | None, group: str, place: StoreLocation) -> None:
     """Refuse a schema this pertoken does not read.
 
     Raises StoreError: set up by nobody, older (upgrade it), or written by a newer pertoken.
@@ -225,7 +230,7 @@ def check_revision(found: str | None, group: str, place: Place) -> None:
 class Store:
     """An opened database for reading. `advice` is None where none was ever written."""
 
-    place: Place
+    place: StoreLocation
     telemetry: Engine
     advice: Engine | None
 
@@ -239,7 +244,7 @@ class Store:
             yield connection
 
 
-def open_store(place: Place, *, keep: bool = False) -> Store:
+def open_store(place: StoreLocation, *, keep: bool = False) -> Store:
     """Open a database for reading; `keep` as in `reading`.
 
     Raises StoreError if there is no telemetry, or it is of another version, or it cannot be read.
@@ -252,7 +257,7 @@ def open_store(place: Place, *, keep: bool = False) -> Store:
     return Store(place, telemetry, open_advice(place, telemetry if place.url else None, keep=keep))
 
 
-def open_advice(place: Place, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:
+def open_advice(place: StoreLocation, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:
     """An engine (that one, where it reads a server) reading the advice of a place; None where none was ever written."""
     if not place.exists("advice"):
         return None
@@ -287,33 +292,15 @@ def begun(connection: Connection) -> Iterator[None]:
 @contextmanager
 def savepoint(connection: Connection) -> Iterator[None]:
     """Undo what the block did in the transaction if it raises; the transaction itself goes on."""
-    if connection.dialect.name != "sqlite":
-        with connection.begin_nested():
-            yield
-        return
-    raw = driver(connection)
-    raw.execute("SAVEPOINT part")
+    nested = connection.begin_nested()
     try:
         yield
     except BaseException:
-        if raw.in_transaction:  # a full disk or an I/O error may have ended all of it
-            raw.execute("ROLLBACK TO part")
-            raw.execute("RELEASE part")
+        # A full disk or an I/O error may have ended all of SQLite's transaction.
+        if connection.dialect.name != "sqlite" or driver(connection).in_transaction:
+            nested.rollback()
         raise
-    raw.execute("RELEASE part")
-
-
-def put_rows(connection: Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Run a statement of SQLite's for each row, in the transaction begun: without what SQLAlchemy does around it, which
-    costs a tick more than the rows do. Raises the driver's own error, which `explained` knows."""
-    driver(connection).executemany(sql, rows)
-
-
-def driver(connection: Connection) -> sqlite3.Connection:
-    """The driver's own connection to SQLite."""
-    found = connection.connection.driver_connection
-    assert isinstance(found, sqlite3.Connection)
-    return found
+    nested.commit()
 
 
 def upsert(dialect: str, table: Any) -> Any:

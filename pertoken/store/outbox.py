@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import put_rows
+from pertoken.store.bulk import run_many
 from pertoken.store.rollup import MINUTE, ROLLUPS
-from pertoken.store.seal import OUTBOX, SPOOL, Seals
+from pertoken.store.upserts import replacing
 
+_COLUMNS = tuple(column.name for column in t.outbox.columns)
 Mark = tuple[str, int, int]
 """(source, owner_id, ts)"""
 
@@ -54,17 +55,16 @@ SOURCES = {each.name: each for each in (*UNTIMED, *ROLLED, *RAW)}
 _RAW_OF = {each.tables[MINUTE].name: each.samples.name for each in ROLLUPS}
 
 
-def switch(connection: Connection, seals: Seals, on: bool, raw: bool = False) -> None:
+def switch(connection: Connection, on: bool, raw: bool = False) -> None:
     """Begin or end marking. Off forgets what was not shipped; on again takes it up by comparing with the server."""
     known = connection.execute(select(t.spool.c.spool_id)).scalar()
-    with seals.changing(SPOOL, (), [()]):
-        if not on:
-            seals.delete(OUTBOX, "TRUE")
-            connection.execute(delete(t.spool))
-        elif known is None:
-            connection.execute(insert(t.spool).values(spool_id=secrets.randbits(62), last_seq=0, raw=int(raw)))
-        else:
-            connection.execute(update(t.spool).values(raw=int(raw)))
+    if not on:
+        connection.execute(delete(t.outbox))
+        connection.execute(delete(t.spool))
+    elif known is None:
+        connection.execute(insert(t.spool).values(spool_id=secrets.randbits(62), last_seq=0, raw=int(raw)))
+    else:
+        connection.execute(update(t.spool).values(raw=int(raw)))
 
 
 def marking(connection: Connection) -> bool:
@@ -72,7 +72,7 @@ def marking(connection: Connection) -> bool:
     return connection.execute(select(t.spool.c.spool_id)).first() is not None
 
 
-def mark(connection: Connection, seals: Seals, marks: Iterable[Mark]) -> None:
+def mark(connection: Connection, marks: Iterable[Mark]) -> None:
     """Mark rows as changed, in the caller's transaction. Nothing happens where nothing is shipped."""
     found = connection.execute(select(t.spool)).first()
     if found is None:
@@ -85,24 +85,20 @@ def mark(connection: Connection, seals: Seals, marks: Iterable[Mark]) -> None:
     if not due:
         return
     seq = found.last_seq
-    # Names of tables are of a type of their own, which a seal cannot sum.
-    rows = [(str(source), owner_id, ts, seq + n) for n, (source, owner_id, ts) in enumerate(due, 1)]
-    seals.add(OUTBOX, seals.rows(OUTBOX, OUTBOX.keys, due), -1)
-    put_rows(connection, "INSERT OR REPLACE INTO outbox (source, owner_id, ts, seq) VALUES (?, ?, ?, ?)", rows)
-    seals.add(OUTBOX, rows)
-    with seals.changing(SPOOL, (), [()]):
-        connection.execute(update(t.spool).values(last_seq=seq + len(rows)))
+    rows = [(source, owner_id, ts, seq + n) for n, (source, owner_id, ts) in enumerate(due, 1)]
+    run_many(connection, replacing(connection.dialect.name, t.outbox, ()), _COLUMNS, rows)
+    connection.execute(update(t.spool).values(last_seq=seq + len(rows)))
 
 
-def settle(connection: Connection, seals: Seals, seq: int, limit: int) -> int:
+def settle(connection: Connection, seq: int, limit: int) -> int:
     """Delete up to `limit` marks that the server holds (up to `seq`), oldest first; returns how many."""
     oldest = connection.execute(select(func.min(t.outbox.c.seq))).scalar()
     if oldest is None or oldest > seq:
         return 0
-    return seals.delete(OUTBOX, "seq <= ?", min(seq, oldest + limit - 1))
+    return connection.execute(delete(t.outbox).where(t.outbox.c.seq <= min(seq, oldest + limit - 1))).rowcount
 
 
-def bound(connection: Connection, seals: Seals, most: int) -> tuple[int, int]:
+def bound(connection: Connection, most: int) -> tuple[int, int]:
     """Keep the oldest marks from being more than `most`: those of ticks go first, roll-ups only when none is left.
 
     Returns (marks of ticks given up, marks of roll-ups left to the comparison with the server).
@@ -110,17 +106,19 @@ def bound(connection: Connection, seals: Seals, most: int) -> tuple[int, int]:
     over = connection.execute(select(func.count()).select_from(t.outbox)).scalar_one() - most
     if over <= 0:
         return 0, 0
-    raw = _oldest(seals, [each.name for each in RAW], over)
-    rest = _oldest(seals, [each.name for each in ROLLED], over - raw) if over > raw else 0
+    raw = _oldest(connection, [each.name for each in RAW], over)
+    rest = _oldest(connection, [each.name for each in ROLLED], over - raw) if over > raw else 0
     return raw, rest
 
 
-def give_up(seals: Seals, before: int) -> int:
+def give_up(connection: Connection, before: int) -> int:
     """Delete the marks of ticks that are deleted themselves, those before `before`; returns how many."""
     names = [each.name for each in RAW]
-    return seals.delete(OUTBOX, f"source IN ({', '.join('?' * len(names))}) AND ts < ?", *names, before - MINUTE)
+    old = t.outbox.c.source.in_(names), t.outbox.c.ts < before - MINUTE
+    return connection.execute(delete(t.outbox).where(*old)).rowcount
 
 
-def _oldest(seals: Seals, sources: Sequence[str], n: int) -> int:
-    named = f"source IN ({', '.join('?' * len(sources))})"
-    return seals.delete(OUTBOX, f"seq IN (SELECT seq FROM outbox WHERE {named} ORDER BY seq LIMIT ?)", *sources, n)
+def _oldest(connection: Connection, sources: Sequence[str], n: int) -> int:
+    marks = t.outbox.alias()
+    oldest = select(marks.c.seq).where(marks.c.source.in_(sources)).order_by(marks.c.seq).limit(n)
+    return connection.execute(delete(t.outbox).where(t.outbox.c.seq.in_(oldest))).rowcount

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, exists, func, select
 
 from pertoken.store import telemetry as t
+from pertoken.store.fleet import kept
+from pertoken.store.postgres import catalog, commands, set_local, tried_lock
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
 from pertoken.store.rows import MAX_EVENTS
 
@@ -65,13 +67,12 @@ AGES = {"raw": 2 * DAY, "1m": 30 * DAY, "1h": 730 * DAY}
 def partitions(connection: Connection) -> dict[str, dict[str, int]]:
     """Partitions of each partitioned table and where each begins, without the DEFAULT."""
     found: dict[str, dict[str, int]] = {}
-    rows = connection.execute(
-        text(
-            "SELECT parent.relname, child.relname, pg_get_expr(child.relpartbound, child.oid) "
-            "FROM pg_partitioned_table p JOIN pg_class parent ON parent.oid = p.partrelid "
-            "JOIN pg_namespace n ON n.oid = parent.relnamespace AND n.nspname = 'telemetry' "
-            "LEFT JOIN pg_inherits i ON i.inhparent = parent.oid LEFT JOIN pg_class child ON child.oid = i.inhrelid"
-        )
+    rows = catalog(
+        connection,
+        "SELECT parent.relname, child.relname, pg_get_expr(child.relpartbound, child.oid) "
+        "FROM pg_partitioned_table p JOIN pg_class parent ON parent.oid = p.partrelid "
+        "JOIN pg_namespace n ON n.oid = parent.relnamespace AND n.nspname = 'telemetry' "
+        "LEFT JOIN pg_inherits i ON i.inhparent = parent.oid LEFT JOIN pg_class child ON child.oid = i.inhrelid",
     )
     for parent, child, bound in rows:
         found.setdefault(parent, {})
@@ -97,22 +98,22 @@ def partitioning(connection: Connection) -> Iterator[str]:
 
 def ages(connection: Connection) -> dict[str, int]:
     """Seconds for which each resolution is kept here."""
-    return {name: age_s for name, age_s in connection.execute(text("SELECT resolution, age_s FROM fleet.kept"))}
+    return {name: age_s for name, age_s in connection.execute(select(kept.c.resolution, kept.c.age_s))}
 
 
-def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
+def keeping(connection: Connection, now_ts: int, kept_s: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
     """Groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
 
     Rows that the DEFAULT holds of a partition's time are moved into it. Age is counted from `now_ts` or, if that is
     earlier, from the newest host's last row: a clock that is ahead drops nothing more. A table loses up to
     `MAX_DROPPED` partitions at a time.
     """
-    kept = ages(connection) if kept is None else kept
-    newest = connection.execute(text("SELECT max(last_ts) FROM telemetry.host")).scalar()
+    kept_s = ages(connection) if kept_s is None else kept_s
+    newest = connection.execute(select(func.max(t.host.c.last_ts))).scalar()
     now_ts = now_ts if newest is None else min(now_ts, newest)
     there = partitions(connection)
     for each in TIMED:
-        first = (now_ts - kept[each.resolution]) // each.span_s * each.span_s
+        first = (now_ts - kept_s[each.resolution]) // each.span_s * each.span_s
         strays = _strays(connection, each) if each.name in there else {}
         due = {*range(first, now_ts + AHEAD_S, each.span_s)} - {*there.get(each.name, {}).values()}
         for start in sorted(due):
@@ -122,16 +123,16 @@ def keeping(connection: Connection, now_ts: int, kept: Mapping[str, int] | None 
         old = sorted((start, name) for name, start in there.get(each.name, {}).items() if start < first)
         for _, name in old[:MAX_DROPPED]:
             yield (f"DROP TABLE telemetry.{name}",)
-    yield from _old_events(connection, now_ts - kept["1h"])
+    yield from _old_events(connection, now_ts - kept_s["1h"])
 
 
 def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]]:
     """Delete events that were last seen before `before`, and of each host those beyond the newest `MAX_EVENTS`."""
-    old = f"FROM telemetry.event WHERE last_ts < {before}"
-    if connection.execute(text(f"SELECT EXISTS (SELECT {old})")).scalar():
-        yield (f"DELETE {old}",)
-    flooded = f"SELECT host_id FROM telemetry.event GROUP BY host_id HAVING count(*) > {MAX_EVENTS}"
-    for (host_id,) in connection.execute(text(flooded)):
+    event = t.event.c
+    if connection.execute(select(exists().where(event.last_ts < before))).scalar():
+        yield (f"DELETE FROM telemetry.event WHERE last_ts < {before}",)
+    flooded = select(event.host_id).group_by(event.host_id).having(func.count() > MAX_EVENTS)
+    for host_id in connection.execute(flooded).scalars():
         beyond = f"WHERE host_id = {host_id} ORDER BY last_ts DESC OFFSET {MAX_EVENTS}"
         yield (f"DELETE FROM telemetry.event WHERE event_id IN (SELECT event_id FROM telemetry.event {beyond})",)
 
@@ -143,11 +144,10 @@ def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) ->
         due = list(keeping(connection, now_ts))
     for n, statements in enumerate(due, 1):
         with connection.begin():
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_S}s'")
-            if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_LOCK})").scalar():
+            set_local(connection, lock_timeout=f"{LOCK_S}s")
+            if not tried_lock(connection, _LOCK):
                 return done
-            for each in statements:
-                connection.exec_driver_sql(each)
+            commands(connection, *statements)
         done += statements
         told(n, len(due))
     return done
@@ -169,7 +169,6 @@ def _new(each: Timed, start: int, *, moving: bool) -> Iterator[str]:
 
 def _strays(connection: Connection, each: Timed) -> dict[int, int]:
     """Starts of the spans that the DEFAULT holds rows of, with how many."""
-    rows = connection.execute(
-        text(f"SELECT ts / :span * :span, count(*) FROM telemetry.{each.rest} GROUP BY 1"), {"span": each.span_s}
-    )
+    span = f"ts / {each.span_s} * {each.span_s}"
+    rows = catalog(connection, f"SELECT {span}, count(*) FROM telemetry.{each.rest} GROUP BY 1")
     return {start: n for start, n in rows}

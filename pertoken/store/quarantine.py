@@ -5,7 +5,6 @@ bucket keeps the roll-up it had, if any. It is computed again when its rows chan
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,7 +13,6 @@ from sqlalchemy import Connection, delete, func, insert, select
 from pertoken import __version__
 from pertoken.store import telemetry as t
 from pertoken.store.dirty import Mark
-from pertoken.store.seal import QUARANTINE, Seals
 
 _TABLE = t.quarantine
 MAX_SHOWN = 20
@@ -50,25 +48,24 @@ def of_other_versions(connection: Connection) -> list[Mark]:
     return [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(query)]
 
 
-def update(connection: Connection, seals: Seals | None, computed: Collection[Mark], failed: Mapping[Mark, str]) -> None:
+def update(connection: Connection, computed: Collection[Mark], failed: Mapping[Mark, str]) -> None:
     """Release the buckets that were computed, and store those that failed, with the reason of each."""
-    with _sealed(seals, [*computed, *failed]):
-        for rollup, owner_id, ts in (*computed, *failed):
-            connection.execute(
-                delete(_TABLE).where(_TABLE.c.rollup == rollup, _TABLE.c.owner_id == owner_id, _TABLE.c.ts == ts)
-            )
-        for (rollup, owner_id, ts), reason in failed.items():
-            row = {"rollup": rollup, "owner_id": owner_id, "ts": ts, "reason": reason, "agent_version": __version__}
-            connection.execute(insert(_TABLE).values(row))
+    for rollup, owner_id, ts in (*computed, *failed):
+        connection.execute(
+            delete(_TABLE).where(_TABLE.c.rollup == rollup, _TABLE.c.owner_id == owner_id, _TABLE.c.ts == ts)
+        )
+    for (rollup, owner_id, ts), reason in failed.items():
+        row = {"rollup": rollup, "owner_id": owner_id, "ts": ts, "reason": reason, "agent_version": __version__}
+        connection.execute(insert(_TABLE).values(row))
 
 
-def discard(connection: Connection, seals: Seals | None, rollups: Sequence[str], before: int) -> None:
+def discard(connection: Connection, rollups: Sequence[str], before: int) -> None:
     """Release the buckets of these roll-ups that begin before `before`: the rows below them were deleted."""
     old = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(
         _TABLE.c.rollup.in_(rollups), _TABLE.c.ts < before
     )
     if buckets := [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(old)]:
-        update(connection, seals, buckets, {})
+        update(connection, buckets, {})
 
 
 def findings(connection: Connection) -> Iterator[str]:
@@ -79,12 +76,3 @@ def findings(connection: Connection) -> Iterator[str]:
     n = connection.execute(select(func.count()).select_from(_TABLE)).scalar_one()
     if n > MAX_SHOWN:
         yield f"{n - MAX_SHOWN} more buckets cannot be rolled up"
-
-
-@contextmanager
-def _sealed(seals: Seals | None, marks: Sequence[Mark]) -> Iterator[None]:
-    if seals is None or not marks:
-        yield
-        return
-    with seals.changing(QUARANTINE, QUARANTINE.keys, dict.fromkeys(marks)):
-        yield

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pertoken.store.checksums import CHECKSUMMED, DAY, SAMPLES, ChecksummedTable
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
-from pertoken.store.seal import DAY, SAMPLES, SEALED, Sealed
 from pertoken.store.write import Writer
 
 
@@ -47,7 +47,7 @@ def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = Non
             break
 
 
-def _deleting(writer: Writer, tables: Sequence[Sealed], before: int) -> Iterator[int]:
+def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before: int) -> Iterator[int]:
     """Delete the rows of these tables before a time, stretch by stretch; yield how many each step deleted.
 
     A stretch goes from all tables before the next one begins, its batches first: a check of what is stored then finds
@@ -57,19 +57,19 @@ def _deleting(writer: Writer, tables: Sequence[Sealed], before: int) -> Iterator
         until = oldest + tables[0].span_s
         if tables is SAMPLES:
             writer.delete_batches(until)
-        for sealed in tables:
-            while (deleted := writer.delete_oldest(sealed, until)) is not None:
+        for checksummed in tables:
+            while (deleted := writer.delete_oldest(checksummed, until)) is not None:
                 yield deleted
     if tables is SAMPLES:
         writer.delete_batches(before)
 
 
-def _oldest(writer: Writer, tables: Sequence[Sealed]) -> int | None:
+def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
     """Start of the oldest stretch of which any of these tables holds rows."""
     return min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=None)
 
 
-def _after(writer: Writer, tables: Sequence[Sealed], steps: int) -> int:
+def _after(writer: Writer, tables: Sequence[ChecksummedTable], steps: int) -> int:
     """The end of that many steps from the oldest row of any of these tables."""
     return (_oldest(writer, tables) or 0) + steps * tables[0].span_s
 
@@ -83,5 +83,5 @@ def purge(writer: Writer, ages: Ages, now_ts: int) -> tuple[int, int]:
     return sum(purging(writer, ages, from_ts)), from_ts
 
 
-def _resolution(seconds: int) -> list[Sealed]:
-    return [SEALED[each.tables[seconds].name] for each in ROLLUPS]
+def _resolution(seconds: int) -> list[ChecksummedTable]:
+    return [CHECKSUMMED[each.tables[seconds].name] for each in ROLLUPS]

@@ -7,23 +7,22 @@ transaction. A bucket that changed gets a higher revision. One that cannot be co
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Table, and_, bindparam, case, cast, func, literal_column, or_, select
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.provenance import Provenance
 from pertoken.store import quarantine
 from pertoken.store import telemetry as t
+from pertoken.store.bulk import run_many
 from pertoken.store.dirty import Mark, mark, marked, unmark
-from pertoken.store.open import driver, savepoint, upsert
+from pertoken.store.open import savepoint, upsert
 from pertoken.store.quarantine import Bucket
-from pertoken.store.seal import SEALED, Seals
+from pertoken.store.sqlite import UNREADABLE_VALUE
 
 MINUTE, HOUR = 60, 3600
 ROLL_UP_S = 10
@@ -32,6 +31,8 @@ MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays
 below it; thirty buckets add up without leaving 64 bits, so that a window over them can be read."""
 _NO_SUM = f"a sum is not a whole number, or beyond {MAX_SUM}"
+_ABOUT_VALUES = ("overflow", "UTF-8", UNREADABLE_VALUE)
+"""Parts of SQLite's messages about the values of a row."""
 Changed = Callable[[Connection, Iterable[Mark]], None]
 """Told, within the transaction, which buckets changed."""
 
@@ -122,7 +123,7 @@ ROLLED_FROM = {
     **{each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS},
 }
 """By the name of a table: the roll-up that is computed from its rows. A plain str: SQLAlchemy's own names of tables are
-of a type that a seal cannot sum."""
+of a type that a checksum cannot sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +134,13 @@ class RolledUp:
     failed: tuple[Bucket, ...] = ()
 
 
-def roll_up(
-    connection: Connection, seconds: int, seals: Seals | None = None, changed: Changed | None = None
-) -> RolledUp:
+def roll_up(connection: Connection, seconds: int, changed: Changed | None = None) -> RolledUp:
     """Recompute every dirty bucket of `seconds`, in the caller's transaction.
 
     Minutes come first: they are what hours are made of.
     """
     names = [str(each.tables[seconds].name) for each in ROLLUPS]
-    marks = marked(connection, names, seals)
+    marks = marked(connection, names)
     if not marks:
         return RolledUp(0)
     held = quarantine.known(connection, names)
@@ -150,24 +149,22 @@ def roll_up(
         name = each.tables[seconds].name
         due = [mark for mark in marks if mark[0] == name]
         # A bucket that failed before is tried alone: all others are then computed at once.
-        failed |= _attempt(connection, each, seconds, [mark for mark in due if mark not in held], seals)
+        failed |= _attempt(connection, each, seconds, [mark for mark in due if mark not in held])
         for one in held.intersection(due):
-            failed |= _attempt(connection, each, seconds, [one], seals)
+            failed |= _attempt(connection, each, seconds, [one])
     computed = [mark for mark in marks if mark not in failed] if failed else marks
-    unmark(connection, names, marks, seals)
+    unmark(connection, names)
     if failed or not held.isdisjoint(computed):
-        quarantine.update(connection, seals, [*held.intersection(computed)], failed)
+        quarantine.update(connection, [*held.intersection(computed)], failed)
     if changed is not None:
         changed(connection, computed)
     if seconds == MINUTE:
-        mark(connection, {(ROLLED_FROM[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in computed}, seals)
+        mark(connection, {(ROLLED_FROM[name], owner_id, ts // HOUR * HOUR) for name, owner_id, ts in computed})
     new = (Bucket(*key, reason) for key, reason in failed.items() if key not in held)
     return RolledUp(len(marks), tuple(new))
 
 
-def _attempt(
-    connection: Connection, rollup: _Rollup, seconds: int, due: Sequence[Mark], seals: Seals | None
-) -> dict[Mark, str]:
+def _attempt(connection: Connection, rollup: _Rollup, seconds: int, due: Sequence[Mark]) -> dict[Mark, str]:
     """Recompute these buckets: at once, and one by one if that fails. Returns those that failed, with the reason.
 
     Raises the driver's error if it is not about the values of a row.
@@ -175,15 +172,15 @@ def _attempt(
     if not due:
         return {}
     try:
-        with seals.attempting() if seals is not None else nullcontext(), savepoint(connection):
-            _recompute(connection, rollup, seconds, [(owner_id, ts) for _, owner_id, ts in due], seals)
+        with savepoint(connection):
+            _recompute(connection, rollup, seconds, [(owner_id, ts) for _, owner_id, ts in due])
     except Exception as error:
         reason = _about_values(error)
         if reason is None:
             raise
         if len(due) == 1:
             return {due[0]: reason}
-        return {key: why for each in due for key, why in _attempt(connection, rollup, seconds, [each], seals).items()}
+        return {key: why for each in due for key, why in _attempt(connection, rollup, seconds, [each]).items()}
     return {}
 
 
@@ -196,38 +193,14 @@ def _about_values(error: Exception) -> str | None:
         return _NO_SUM if "revision" in text else text
     if isinstance(error, sqlite3.DataError | DataError | OverflowError | TypeError | ValueError):
         return text
-    if isinstance(error, sqlite3.OperationalError) and ("overflow" in text or "UTF-8" in text):
+    if isinstance(error, sqlite3.OperationalError) and any(part in text for part in _ABOUT_VALUES):
         return text
     return None
 
 
-def _recompute(
-    connection: Connection, rollup: _Rollup, seconds: int, buckets: list[tuple[int, int]], seals: Seals | None
-) -> None:
-    changing = (
-        seals.changing(SEALED[rollup.tables[seconds].name], (rollup.owner, "ts"), buckets)
-        if seals is not None
-        else nullcontext()
-    )
-    bounds = [{"b_owner": owner_id, "b_start": ts, "b_end": ts + seconds} for owner_id, ts in buckets]
-    with changing:
-        if connection.dialect.name == "sqlite":
-            sql, constants = _sqlite(rollup, seconds)
-            driver(connection).executemany(sql, [{**constants, **each} for each in bounds])
-        else:
-            connection.execute(_statement(connection.dialect.name, rollup, seconds), bounds)
-
-
-@cache
-def _sqlite(rollup: _Rollup, seconds: int) -> tuple[str, Mapping[str, Any]]:
-    """The statement in SQLite's own words, with its constants: what SQLAlchemy does around each use costs more than
-    the statement does."""
-    compiled = _statement("sqlite", rollup, seconds).compile(
-        dialect=sqlite.dialect(paramstyle="named"),
-        schema_translate_map={"telemetry": "main"},
-        render_schema_translate=True,
-    )
-    return str(compiled), compiled.params
+def _recompute(connection: Connection, rollup: _Rollup, seconds: int, buckets: Sequence[tuple[int, int]]) -> None:
+    bounds = [(owner_id, ts, ts + seconds) for owner_id, ts in buckets]
+    run_many(connection, _statement(connection.dialect.name, rollup, seconds), ("b_owner", "b_start", "b_end"), bounds)
 
 
 @cache

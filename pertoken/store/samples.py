@@ -32,19 +32,13 @@ class Stored:
         """Owner and time of a row."""
         return itemgetter(0, [column.name for column in self.table.columns].index("ts"))
 
-    @cached_property
-    def insert(self) -> str:
-        """In SQLite's words: built by the driver's own hand it costs a tenth of what a statement object does."""
-        names = [column.name for column in self.table.columns]
-        return f"INSERT INTO {self.table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-
 
 def _stored(table: Table, rollup: str | None, whole: str | None = None) -> Stored:
     names = [column.name for column in table.columns]
     get: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
     if whole is None:
         return Stored(table, rollup, get)
-    # A value with a type of its own is stored, and sealed, as the integer it is.
+    # A value with a type of its own is stored, and summed, as the integer it is.
     at = names.index(whole)
 
     def values(sample: Any) -> tuple[Any, ...]:

@@ -6,17 +6,18 @@ same, and is set aside like one whose pages cannot be read.
 
 import re
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from pertoken.errors import CorruptStore
 from pertoken.store import telemetry
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
+from pertoken.store.sqlite import columns
 
 _MAGIC = b"SQLite format 3\0"
 _REVISION = re.compile(r"[0-9]{4}")
 
 
-def check_header(place: Place) -> None:
+def check_header(place: StoreLocation) -> None:
     """Check the header of the telemetry file, as SQLite's file format has it. Raises CorruptStore."""
     file = place.file("telemetry")
     try:
@@ -40,17 +41,17 @@ def check_header(place: Place) -> None:
         raise CorruptStore(f"{file}: its header is damaged")
 
 
-def check_revision_readable(place: Place, connection: Connection, revision: str | None) -> None:
+def check_revision_readable(place: StoreLocation, connection: Connection, revision: str | None) -> None:
     """Check that a revision is one, and is missing only where there are no tables. Raises CorruptStore."""
     if revision is not None and not _REVISION.fullmatch(revision):
         raise CorruptStore(f"{place}: its schema is damaged: it names the revision {revision!r}")
-    if revision is None and _columns(place, connection):
+    if revision is None and columns(connection, "telemetry"):
         raise CorruptStore(f"{place}: its schema is damaged: it has tables and names no revision")
 
 
-def check_schema(place: Place, connection: Connection) -> None:
+def check_schema(place: StoreLocation, connection: Connection) -> None:
     """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
-    found = _columns(place, connection)
+    found = columns(connection, "telemetry")
     for table in telemetry.metadata.sorted_tables:
         missing = [column.name for column in table.columns if column.name not in found.get(table.name, ())]
         if missing:
@@ -58,21 +59,10 @@ def check_schema(place: Place, connection: Connection) -> None:
             raise CorruptStore(f"{place}: its schema is damaged: {what}")
 
 
-def has_schema(place: Place, connection: Connection) -> bool:
+def has_schema(place: StoreLocation, connection: Connection) -> bool:
     """Whether every table of this version is there, whatever revision the database names."""
     try:
         check_schema(place, connection)
     except CorruptStore:
         return False
     return True
-
-
-def _columns(place: Place, connection: Connection) -> dict[str, set[str]]:
-    query = (
-        "SELECT t.name, c.name FROM sqlite_master t JOIN pragma_table_info(t.name) c "
-        "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
-    )
-    found: dict[str, set[str]] = {}
-    for table, column in connection.execute(text(query)):
-        found.setdefault(table, set()).add(column)
-    return found

@@ -5,7 +5,7 @@ Plain sqlite3 rows, since a batch is thousands of them; every read is short, so 
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 from sqlalchemy import Table
 
 from pertoken.errors import StoreError
+from pertoken.store import sqlite
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.outbox import RAW, SOURCES, Source
-from pertoken.store.place import Place
 
 Row = tuple[int | str | None, ...]
 
@@ -53,23 +54,18 @@ class Here:
 class Local:
     """A host's telemetry, read only."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreLocation) -> None:
         self._place = place
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         file = self._place.file("telemetry").resolve()
         try:
-            connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5, isolation_level=None)
+            with closing(sqlite.connect(file, "telemetry", "ro")) as connection:
+                connection.execute("BEGIN")
+                yield connection
         except sqlite3.Error as error:
             raise StoreError(f"{file}: {error}") from None
-        try:
-            connection.execute("BEGIN")
-            yield connection
-        except sqlite3.Error as error:
-            raise StoreError(f"{file}: {error}") from None
-        finally:
-            connection.close()
 
     def here(self) -> Here | None:
         """Whose database this is; None while nothing is to be shipped or nothing was recorded."""

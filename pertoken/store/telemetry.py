@@ -5,178 +5,172 @@ epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natura
 are scaled integers. A value that was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never
 averages.
 
-A new column comes last and may be NULL: the seals of the rows before it then still hold (`store.seal`).
+A new column comes last and may be NULL: the checksums of the rows before it then still hold (`store.checksums`).
 
 One row covers the `duration_ms` that end at its `ts`, back to the row before; `observed_ms` is the part of that
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, SmallInteger, Table, Text
+from sqlalchemy import Boolean, Column, Index, Integer, SmallInteger
 
-from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
+from pertoken.metrics import DEVICE_COLUMNS
+from pertoken.store.rollup_tables import (
+    deployment_rollup as deployment_rollup,
+)
+from pertoken.store.rollup_tables import (
+    device_rollup as device_rollup,
+)
+from pertoken.store.rollup_tables import (
+    engine_counter_rollup as engine_counter_rollup,
+)
+from pertoken.store.rollup_tables import (
+    histogram_rollup as histogram_rollup,
+)
+from pertoken.store.rollup_tables import (
+    host_rollup as host_rollup,
+)
+from pertoken.store.rollup_tables import (
+    share_rollup as share_rollup,
+)
+from pertoken.store.table_parts import TELEMETRY, integer, telemetry_table, text
 
-NAMING = {
-    "pk": "pk_%(table_name)s",
-    "ix": "ix_%(table_name)s_%(column_0_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_name)s",
-}
-metadata = MetaData(schema="telemetry", naming_convention=NAMING)
-
-
-def _table(name: str, *columns: Column[int] | Column[str] | Column[bool]) -> Table:
-    return Table(name, metadata, *columns, sqlite_with_rowid=False)
-
-
-def _key(name: str) -> Column[int]:
-    return Column(name, BigInteger, primary_key=True, autoincrement=False)
-
-
-def _int(name: str, *, required: bool = False) -> Column[int]:
-    return Column(name, BigInteger, nullable=not required)
-
-
-def _text(name: str, *, required: bool = False) -> Column[str]:
-    return Column(name, Text, nullable=not required)
-
+metadata = TELEMETRY
+"""All tables of the group; the roll-up tables stand in `store.rollup_tables`."""
 
 # -- what there is ---------------------------------------------------------------------------------------------
 
-host = _table(
+host = telemetry_table(
     "host",
-    _key("host_id"),
-    _text("name", required=True),
-    _text("machine_id"),
-    _text("boot_id"),
-    _int("boot_ms"),  # Unix time of the boot by the wall clock of the agent's start: for people, never compared
-    _text("os"),
-    _text("cpu_name"),
-    _int("cpu_count"),
-    _int("memory_bytes"),
-    _text("agent_version", required=True),
-    _int("interval_s", required=True),
-    _text("dmi_vendor"),
-    _text("dmi_product"),
-    _text("cloud"),  # aws | gcp | azure, by the firmware
-    _text("instance_type"),
-    _text("region"),
-    _text("purchase"),  # on_demand | spot
-    _int("first_ts", required=True),
-    _int("last_ts", required=True),
+    integer("host_id", key=True),
+    text("name", required=True),
+    text("machine_id"),
+    text("boot_id"),
+    integer("boot_ms"),  # Unix time of the boot by the wall clock of the agent's start: for people, never compared
+    text("os"),
+    text("cpu_name"),
+    integer("cpu_count"),
+    integer("memory_bytes"),
+    text("agent_version", required=True),
+    integer("interval_s", required=True),
+    text("dmi_vendor"),
+    text("dmi_product"),
+    text("cloud"),  # aws | gcp | azure, by the firmware
+    text("instance_type"),
+    text("region"),
+    text("purchase"),  # on_demand | spot
+    integer("first_ts", required=True),
+    integer("last_ts", required=True),
 )
-device = _table(
+device = telemetry_table(
     "device",
-    _key("device_id"),
-    _int("host_id", required=True),
-    _text("kind", required=True),  # gpu | mig | partition | cpu
-    _text("uuid", required=True),
-    _text("vendor"),
-    _text("name", required=True),
-    _int("slot"),
-    _int("memory_bytes"),
-    _int("power_limit_mw"),
-    _text("driver_version"),
-    _text("pci_bus_id"),
-    _int("parent_id"),  # of a MIG device: the GPU it is a slice of, which alone is paid for
-    _int("part_1e6"),  # what part of that GPU's compute slices it is
-    _text("power_source"),  # what power_mw is, and of what: "average, gpu"
-    _text("energy_source"),  # what the energy counter counts: gpu | module
-    _int("first_ts", required=True),
-    _int("last_ts", required=True),
+    integer("device_id", key=True),
+    integer("host_id", required=True),
+    text("kind", required=True),  # gpu | mig | partition | cpu
+    text("uuid", required=True),
+    text("vendor"),
+    text("name", required=True),
+    integer("slot"),
+    integer("memory_bytes"),
+    integer("power_limit_mw"),
+    text("driver_version"),
+    text("pci_bus_id"),
+    integer("parent_id"),  # of a MIG device: the GPU it is a slice of, which alone is paid for
+    integer("part_1e6"),  # what part of that GPU's compute slices it is
+    text("power_source"),  # what power_mw is, and of what: "average, gpu"
+    text("energy_source"),  # what the energy counter counts: gpu | module
+    integer("first_ts", required=True),
+    integer("last_ts", required=True),
 )
-engine = _table(
+engine = telemetry_table(
     "engine",
-    _key("engine_id"),
-    _int("host_id", required=True),
-    _text("kind", required=True),
-    _text("base_url", required=True),
-    _int("port"),
-    _int("pid"),
-    _int("process_start_ms"),  # since the boot of the host; Unix time in rows of before schema 0005
-    _text("version"),
-    _text("found_by", required=True),  # process | setting
-    _int("first_ts", required=True),
-    _int("last_ts", required=True),
-    _int("life"),  # id of the process: of the boot and its start after that (`agent.lives`)
+    integer("engine_id", key=True),
+    integer("host_id", required=True),
+    text("kind", required=True),
+    text("base_url", required=True),
+    integer("port"),
+    integer("pid"),
+    integer("process_start_ms"),  # since the boot of the host; Unix time in rows of before schema 0005
+    text("version"),
+    text("found_by", required=True),  # process | setting
+    integer("first_ts", required=True),
+    integer("last_ts", required=True),
+    integer("life"),  # id of the process: of the boot and its start after that (`agent.lives`)
 )
-deployment = _table(
+deployment = telemetry_table(
     "deployment",
-    _key("deployment_id"),
-    _int("engine_id", required=True),
-    _int("host_id", required=True),
-    _text("served_model", required=True),
-    _text("model_path"),
-    _text("model_facts"),  # JSON: what the engine itself says of the model's shape
-    _int("first_ts", required=True),
-    _int("last_ts", required=True),
+    integer("deployment_id", key=True),
+    integer("engine_id", required=True),
+    integer("host_id", required=True),
+    text("served_model", required=True),
+    text("model_path"),
+    text("model_facts"),  # JSON: what the engine itself says of the model's shape
+    integer("first_ts", required=True),
+    integer("last_ts", required=True),
 )
-epoch = _table(
+epoch = telemetry_table(
     "epoch",
-    _key("epoch_id"),
-    _int("deployment_id", required=True),
-    _int("start_ts", required=True),
-    _int("end_ts"),
-    _text("engine_version"),
-    _text("knobs", required=True),  # JSON object; a knob nobody could see is absent
+    integer("epoch_id", key=True),
+    integer("deployment_id", required=True),
+    integer("start_ts", required=True),
+    integer("end_ts"),
+    text("engine_version"),
+    text("knobs", required=True),  # JSON object; a knob nobody could see is absent
 )
-epoch_device = _table("epoch_device", _key("epoch_id"), _key("device_id"))
+epoch_device = telemetry_table("epoch_device", integer("epoch_id", key=True), integer("device_id", key=True))
 
 # -- ticks -----------------------------------------------------------------------------------------------------
 
-_SPAN = ("duration_ms", "observed_ms")
-
 
 def _span() -> tuple[Column[int], Column[int]]:
-    return _int("duration_ms", required=True), _int("observed_ms", required=True)
+    return integer("duration_ms", required=True), integer("observed_ms", required=True)
 
 
-device_sample = _table(
+device_sample = telemetry_table(
     "device_sample",
-    _key("device_id"),
-    _key("ts"),
+    integer("device_id", key=True),
+    integer("ts", key=True),
     *_span(),
-    *(_int(name) for name in DEVICE_COLUMNS),
+    *(integer(name) for name in DEVICE_COLUMNS),
 )
-host_sample = _table(
+host_sample = telemetry_table(
     "host_sample",
-    _key("host_id"),
-    _key("ts"),
+    integer("host_id", key=True),
+    integer("ts", key=True),
     *_span(),
-    _int("cpu_util_1e4"),
-    _int("load_1e2"),
-    _int("memory_used_bytes"),
-    _int("network_rx_bytes"),
-    _int("network_tx_bytes"),
-    _int("memory_traffic_bytes"),  # to and from memory by the CPUs
+    integer("cpu_util_1e4"),
+    integer("load_1e2"),
+    integer("memory_used_bytes"),
+    integer("network_rx_bytes"),
+    integer("network_tx_bytes"),
+    integer("memory_traffic_bytes"),  # to and from memory by the CPUs
 )
-agent_sample = _table(
+agent_sample = telemetry_table(
     "agent_sample",
-    _key("host_id"),
-    _key("ts"),
+    integer("host_id", key=True),
+    integer("ts", key=True),
     *_span(),
-    _int("cpu_ms"),
-    _int("rss_bytes"),
-    _int("tick_ms"),
-    _int("missed_ticks"),
-    _int("driver_calls"),
+    integer("cpu_ms"),
+    integer("rss_bytes"),
+    integer("tick_ms"),
+    integer("missed_ticks"),
+    integer("driver_calls"),
 )
-deployment_sample = _table(
+deployment_sample = telemetry_table(
     "deployment_sample",
-    _key("epoch_id"),
-    _key("ts"),
+    integer("epoch_id", key=True),
+    integer("ts", key=True),
     *_span(),
     Column("complete", Boolean, nullable=False),  # False: tokens were counted that nobody could see
-    _int("busy_ms"),
-    _int("prompt_tokens"),
-    _int("cached_tokens"),
-    _int("computed_tokens"),
-    _int("generated_tokens"),
-    _int("requests_finished"),
-    _int("preemptions"),
-    _int("running_1e2"),
-    _int("waiting_1e2"),
-    _int("kv_use_1e4"),
+    integer("busy_ms"),
+    integer("prompt_tokens"),
+    integer("cached_tokens"),
+    integer("computed_tokens"),
+    integer("generated_tokens"),
+    integer("requests_finished"),
+    integer("preemptions"),
+    integer("running_1e2"),
+    integer("waiting_1e2"),
+    integer("kv_use_1e4"),
     # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
     # row in `device_share`. NULL: its shares are there.
     Column("whole_provenance", SmallInteger),
@@ -186,198 +180,113 @@ deployment_sample = _table(
 )
 OTHER = 0
 """`epoch_id` of foreign work in `device_share`."""
-device_share = _table(
+device_share = telemetry_table(
     "device_share",
-    _key("device_id"),
-    _key("ts"),
-    _key("epoch_id"),
-    _int("duration_ms", required=True),
-    _int("share_1e6", required=True),
-    _int("busy_ms", required=True),  # of the duration, while this epoch was busy
+    integer("device_id", key=True),
+    integer("ts", key=True),
+    integer("epoch_id", key=True),
+    integer("duration_ms", required=True),
+    integer("share_1e6", required=True),
+    integer("busy_ms", required=True),  # of the duration, while this epoch was busy
     Column("provenance", SmallInteger, nullable=False),
 )
-"""Who has what part of a device; `store.shares` tells it together with what a deployment holds whole."""
-histogram_set = _table("histogram_set", _key("bucket_set_id"), _text("upper_bounds", required=True))
-histogram_sample = _table(
+"""Who has what part of a device; `store.shares` adds what a deployment holds whole."""
+histogram_set = telemetry_table(
+    "histogram_set", integer("bucket_set_id", key=True), text("upper_bounds", required=True)
+)
+histogram_sample = telemetry_table(
     "histogram_sample",
-    _key("epoch_id"),
-    _key("ts"),
-    Column("metric", Text, primary_key=True),
-    _key("bucket_set_id"),
+    integer("epoch_id", key=True),
+    integer("ts", key=True),
+    text("metric", key=True),
+    integer("bucket_set_id", key=True),
     Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
-    _int("count", required=True),
+    integer("count", required=True),
 )
 # What else an engine counts, by its word (`metrics.ENGINE_COUNTERS`), `word{reason="..."}` for requests. A row
 # only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) tells.
-engine_counter_sample = _table(
+engine_counter_sample = telemetry_table(
     "engine_counter_sample",
-    _key("epoch_id"),
-    _key("ts"),
-    Column("metric", Text, primary_key=True),
-    _int("delta", required=True),
+    integer("epoch_id", key=True),
+    integer("ts", key=True),
+    text("metric", key=True),
+    integer("delta", required=True),
 )
 
 # -- the agent's memory ----------------------------------------------------------------------------------------
 
-counter_state = _table(
+counter_state = telemetry_table(
     "counter_state",
-    _key("owner_id"),  # device_id, engine_id or host_id
-    Column("series", Text, primary_key=True),
-    _int("value", required=True),
-    _int("process_start_ms"),  # NULL since schema 0005; before, when the process that counts started by the wall clock
-    _int("ts", required=True),
-    _int("life"),  # id of the process (or boot) that counts (`agent.lives`): another one counts from 0
+    integer("owner_id", key=True),  # device_id, engine_id or host_id
+    text("series", key=True),
+    integer("value", required=True),
+    integer("process_start_ms"),  # NULL since schema 0005; before, wall-clock start of the counting process
+    integer("ts", required=True),
+    integer("life"),  # id of the process (or boot) that counts (`agent.lives`): another one counts from 0
 )
-capability = _table(
+capability = telemetry_table(
     "capability",
-    _key("owner_id"),  # device_id, engine_id or host_id
-    Column("metric", Text, primary_key=True),
-    _text("status", required=True),  # ok | unsupported | denied | missing | failing
-    _text("reason"),
-    _text("remedy"),
-    _int("since_ts", required=True),
+    integer("owner_id", key=True),  # device_id, engine_id or host_id
+    text("metric", key=True),
+    text("status", required=True),  # ok | unsupported | denied | missing | failing
+    text("reason"),
+    text("remedy"),
+    integer("since_ts", required=True),
 )
-event = _table(
+event = telemetry_table(
     "event",
-    _key("event_id"),
-    _int("host_id", required=True),
-    _int("ts", required=True),
-    _int("last_ts", required=True),
-    _int("count", required=True),
-    _text("kind", required=True),
-    _int("subject_id"),
-    _text("message", required=True),
+    integer("event_id", key=True),
+    integer("host_id", required=True),
+    integer("ts", required=True),
+    integer("last_ts", required=True),
+    integer("count", required=True),
+    text("kind", required=True),
+    integer("subject_id"),
+    text("message", required=True),
 )
-dirty = _table(
+dirty = telemetry_table(
     "dirty",
-    Column("rollup", Text, primary_key=True),  # name of the roll-up table
-    _key("owner_id"),
-    _key("ts"),  # start of the bucket
+    text("rollup", key=True),  # name of the roll-up table
+    integer("owner_id", key=True),
+    integer("ts", key=True),  # start of the bucket
 )
 # Buckets whose roll-up cannot be computed, and by which version; keyed like their marks.
-_MARK = (Column("rollup", Text, primary_key=True), _key("owner_id"), _key("ts"))
-quarantine = _table("quarantine", *_MARK, _text("reason", required=True), _text("agent_version", required=True))
+_MARK = (text("rollup", key=True), integer("owner_id", key=True), integer("ts", key=True))
+quarantine = telemetry_table("quarantine", *_MARK, text("reason", required=True), text("agent_version", required=True))
 
 # -- shipping to a fleet's server ------------------------------------------------------------------------------
 
-spool = _table(
+spool = telemetry_table(
     "spool",
-    _key("spool_id"),  # made with the row, so that the server tells this file from one that replaced it
-    _int("last_seq", required=True),  # the highest ever given to a mark
-    _int("raw", required=True),  # 1: ticks are shipped too
+    integer("spool_id", key=True),  # made with the row, so that the server tells this file from one that replaced it
+    integer("last_seq", required=True),  # the highest ever given to a mark
+    integer("raw", required=True),  # 1: ticks are shipped too
 )
 """One row where this host ships; none where it does not, and then nothing is marked."""
-outbox = _table(
+outbox = telemetry_table(
     "outbox",
-    Column("source", Text, primary_key=True),  # see `store.outbox`
-    _key("owner_id"),
-    _key("ts"),  # start of the bucket; 0 for what has no time
-    _int("seq", required=True),  # a changed row gets a new one: what is shipped is what lies behind the cursor
+    text("source", key=True),  # see `store.outbox`
+    integer("owner_id", key=True),
+    integer("ts", key=True),  # start of the bucket; 0 for what has no time
+    integer("seq", required=True),  # a changed row gets a new one: what is shipped is what lies behind the cursor
 )
 Index("ix_outbox_seq", outbox.c.seq)
 
 # -- what is stored, counted ------------------------------------------------------------------------------------
 
-batch = _table(
+batch = telemetry_table(
     "batch",
-    _key("seq"),  # one for each transaction that changed anything, without gaps
-    _int("ts", required=True),  # of the tick stored, or of the last one before
-    _int("row_count", required=True),  # of samples
-    _int("crc_sum", required=True),  # of those rows' CRC32
-    _int("chain", required=True),  # CRC32 of this row's values, begun with the chain of the row before
+    integer("seq", key=True),  # one for each transaction that changed anything, without gaps
+    integer("ts", required=True),  # of the tick stored, or of the last one before
+    integer("row_count", required=True),  # of samples
+    integer("crc_sum", required=True),  # of those rows' CRC32
+    integer("chain", required=True),  # CRC32 of this row's values, begun with the chain of the row before
 )
-seal = _table(
+seal = telemetry_table(
     "seal",
-    Column("name", Text, primary_key=True),  # of the table
-    _key("ts"),  # start of the hour or day whose rows are counted; 0 where rows have no time
-    _int("row_count", required=True),
-    _int("crc_sum", required=True),
-    _int("owner_sum", required=True),  # of each CRC32 times whose row it is, modulo a prime (`store.seal`)
+    text("name", key=True),  # of the table
+    integer("ts", key=True),  # start of the hour or day whose rows are counted; 0 where rows have no time
+    integer("row_count", required=True),
+    integer("crc_sum", required=True),
+    integer("owner_sum", required=True),  # of each CRC32 times whose row it is, modulo a prime (`store.checksums`)
 )
-
-# -- roll-ups --------------------------------------------------------------------------------------------------
-
-
-def _rollup(
-    name: str,
-    keys: tuple[str, ...],
-    required: tuple[str, ...],
-    nullable: tuple[str, ...] = (),
-    *,
-    gauges: tuple[str, ...] = (),
-) -> dict[int, Table]:
-    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds.
-
-    Of a gauge there is the sum and how many samples had it: NULL is as many as `samples`, which is nearly always so.
-    """
-    return {
-        seconds: _table(
-            f"{name}_{suffix}",
-            *(Column("metric", Text, primary_key=True) if key == "metric" else _key(key) for key in keys),
-            *(_int(column, required=True) for column in required),
-            *(_int(f"{gauge}_n") for gauge in gauges),
-            _int("revision", required=True),
-            *(_int(column) for column in nullable),
-        )
-        for seconds, suffix in ((60, "1m"), (3600, "1h"))
-    }
-
-
-def _sums(*names: str) -> tuple[str, ...]:
-    return tuple(f"{name}_sum" for name in names)
-
-
-_DEVICE = tuple(each.stored for each in rolled(RollUp.GAUGE) if each.since is None)
-_LATER = tuple(each for each in DEVICE if each.since is not None)
-device_rollup = _rollup(
-    "device",
-    ("device_id", "ts"),
-    required=("duration_ms", "observed_ms", "samples", "throttled_n"),
-    gauges=_DEVICE,
-    nullable=(
-        *_sums(*_DEVICE),
-        *("energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
-        # Columns that came later are last.
-        *(f"{each.stored}_{part}" for each in _LATER if each.roll_up is RollUp.GAUGE for part in ("n", "sum")),
-        *(each.stored for each in _LATER if each.roll_up is RollUp.COUNTER),
-    ),
-)
-_HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
-host_rollup = _rollup(
-    "host",
-    ("host_id", "ts"),
-    required=("duration_ms", "observed_ms", "samples"),
-    gauges=_HOST,
-    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
-)
-_GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
-deployment_rollup = _rollup(
-    "deployment",
-    ("epoch_id", "ts"),
-    required=("duration_ms", "observed_ms", "samples", "incomplete_n"),
-    gauges=_GAUGES,
-    nullable=(
-        "busy_ms",
-        "prompt_tokens",
-        "cached_tokens",
-        "computed_tokens",
-        "generated_tokens",
-        "requests_finished",
-        "preemptions",
-        *_sums(*_GAUGES),
-        # Of the duration: while it held each of its devices whole; of that, while it was busy; the worst provenance.
-        "whole_ms",
-        "whole_busy_ms",
-        "whole_provenance",
-        "busy_provenance",  # the worst one
-    ),
-)
-share_rollup = _rollup(
-    "share",
-    ("device_id", "ts", "epoch_id"),
-    # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance. What
-    # was held whole is in the roll-up of the deployment.
-    required=("held_ns", "busy_ns", "provenance"),
-)
-histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
-engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))

@@ -1,11 +1,10 @@
 """One tick into the tables: samples, identities that are new or due to be noted, counters and events.
 
-On SQLite rows go by the driver's own hand and are counted in seals; a server takes the same rows by SQLAlchemy.
+Samples and counters, of which each tick has many, go by `store.bulk`; all else by SQLAlchemy.
 """
 
 import re
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
@@ -14,15 +13,17 @@ from sqlalchemy import Connection, Table, delete, insert, update
 
 from pertoken.store import outbox, rows
 from pertoken.store import telemetry as t
+from pertoken.store.bulk import run_many
+from pertoken.store.checksums import insert_rows
 from pertoken.store.dirty import Mark, mark
 from pertoken.store.ids import stable_id
-from pertoken.store.open import put_rows, upsert
+from pertoken.store.open import upsert
 from pertoken.store.samples import SAMPLES
-from pertoken.store.seal import SEALED, Seals
 from pertoken.store.shares import devices_of, folded
 from pertoken.store.upserts import adding, columns_of, replacing
 
-_STATE = attrgetter(*(column.name for column in t.counter_state.columns))
+_STATE_COLUMNS = tuple(column.name for column in t.counter_state.columns)
+_STATE = attrgetter(*_STATE_COLUMNS)
 SEEN_S = 60
 """Least time between two notes that something is still there and still the same."""
 
@@ -47,9 +48,9 @@ def _event_id(tick: rows.Tick, event: rows.Event) -> int:
 class TickWriter:
     """Puts ticks into the tables of one connection, within its transactions, and knows what need not be said again."""
 
-    def __init__(self, connection: Connection, seals: Seals | None) -> None:
+    def __init__(self, connection: Connection) -> None:
         """`connection` is in a transaction, now and at each `put`."""
-        self._connection, self._seals = connection, seals
+        self._connection = connection
         self._dialect = connection.dialect.name
         self._seen: dict[int, tuple[object, int]] = {}
         """By id: an identity as it was last written, and that tick's `ts`."""
@@ -57,6 +58,9 @@ class TickWriter:
         """Those that are stored already."""
         self._devices_of = devices_of(connection)
         self._put_now: dict[int, tuple[object, int]] = {}
+        self._marked: set[Mark] = set()
+        """Dirty marks stored since the last roll-up. Nobody else deletes them from a file; on a server others may."""
+        self._marked_now: set[Mark] = set()
 
     def put(self, tick: rows.Tick) -> list[outbox.Mark]:
         """Insert a tick; returns what of it is to be shipped beside roll-ups. Followed by `stored` where it was."""
@@ -67,8 +71,14 @@ class TickWriter:
     def stored(self, tick: rows.Tick) -> None:
         """The tick put last was committed."""
         self._seen |= self._put_now
+        if self._dialect == "sqlite":
+            self._marked |= self._marked_now
         self._bucket_sets |= tick.bucket_sets.keys()
         self._devices_of |= {each.epoch_id: each.device_ids for each in tick.epochs}
+
+    def forget_marks(self) -> None:
+        """Dirty marks are about to be deleted: store them again when they are due."""
+        self._marked.clear()
 
     def _identities(self, tick: rows.Tick) -> dict[int, tuple[object, int]]:
         written: dict[int, tuple[object, int]] = {}
@@ -87,11 +97,7 @@ class TickWriter:
                     written[key] = value, tick.ts
             self._put(table, due, kept=("first_ts",))
         for epoch in tick.epochs:
-            with (
-                self._changing(t.epoch, ("deployment_id",), [(epoch.deployment_id,)]),
-                self._changing(t.epoch_device, ("epoch_id",), [(epoch.epoch_id,)]),
-            ):
-                self._put_epoch(epoch)
+            self._put_epoch(epoch)
         return written
 
     def _put_epoch(self, epoch: rows.EpochRow) -> None:
@@ -130,34 +136,26 @@ class TickWriter:
         dirty: set[Mark] = set()
         for kind, samples in by_type.items():
             stored = SAMPLES[kind]
-            by_key: dict[Any, tuple[Any, ...]] = {}
-            for sample in samples:
-                row = stored.values(sample)
-                by_key.setdefault(stored.key(row), row)
-            values = list(by_key.values())
-            if len(values) < len(samples):
+            values = list(map(stored.values, samples))
+            if len(set(map(stored.key, values))) < len(values):
                 # A defect of whoever made the tick costs the rows of that owner, never the tick.
+                values = list({stored.key(row): row for row in reversed(values)}.values())[::-1]
                 events.append(
                     rows.Event("rows_twice", f"{stored.table.name}: of two rows with one key the first is kept")
                 )
-            if self._seals is None:
-                names = [column.name for column in stored.table.columns]
-                self._connection.execute(insert(stored.table), [dict(zip(names, each, strict=True)) for each in values])
-            else:
-                put_rows(self._connection, stored.insert, values)
-                self._seals.add_samples(SEALED[stored.table.name], values)
+            insert_rows(self._connection, stored.table, values)
             if stored.rollup is not None:
                 name = f"{stored.rollup}_1m"
-                dirty.update((name, owner, bucket(ts, 60)) for owner, ts in map(stored.owner_and_ts, values))
-        self._add_missing(
-            t.histogram_set,
-            [
-                {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
-                for key, bounds in tick.bucket_sets.items()
-                if key not in self._bucket_sets
-            ],
-        )
-        mark(self._connection, dirty, self._seals)
+                dirty.update([(name, owner, bucket(ts, 60)) for owner, ts in map(stored.owner_and_ts, values)])
+        sets = [
+            {"bucket_set_id": key, "upper_bounds": ",".join(map(repr, bounds))}
+            for key, bounds in tick.bucket_sets.items()
+            if key not in self._bucket_sets
+        ]
+        if sets:
+            self._connection.execute(adding(self._dialect, t.histogram_set), sets)
+        self._marked_now = dirty - self._marked
+        mark(self._connection, self._marked_now)
         return events
 
     def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
@@ -194,44 +192,14 @@ class TickWriter:
                 message=message,
             )
             repeat = {"last_ts": tick.ts, "count": t.event.c.count + 1, "message": message}
-            with self._changing(t.event, ("event_id",), [(event_id,)]):
-                self._connection.execute(statement.on_conflict_do_update(index_elements=["event_id"], set_=repeat))
+            self._connection.execute(statement.on_conflict_do_update(index_elements=["event_id"], set_=repeat))
         return events
 
     def _count(self, tick: rows.Tick) -> None:
-        if self._seals is None:
-            if tick.counters:
-                statement = replacing(self._dialect, t.counter_state, ())
-                self._connection.execute(statement, [columns_of(each) for each in tick.counters])
-            return
-        states = list({(each.owner_id, each.series): _STATE(each) for each in tick.counters}.values())
-        self._seals.counters.drop(tick.forgotten)
-        self._seals.counters.put(states)
-        if states:
-            put_rows(
-                self._connection,
-                "INSERT OR REPLACE INTO counter_state (owner_id, series, value, process_start_ms, ts, life) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                states,
-            )
-
-    def _changing(
-        self, table: Table, where: tuple[str, ...], values: list[tuple[Any, ...]]
-    ) -> AbstractContextManager[None]:
-        if self._seals is None:
-            return nullcontext()
-        return self._seals.changing(SEALED[table.name], where, values)
-
-    def _by_key(self, table: Table, values: list[dict[str, Any]]) -> AbstractContextManager[None]:
-        keys = tuple(column.name for column in table.primary_key)
-        return self._changing(table, keys, [tuple(row[key] for key in keys) for row in values])
+        states = {(each.owner_id, each.series): _STATE(each) for each in tick.counters}
+        replace = replacing(self._dialect, t.counter_state, ())
+        run_many(self._connection, replace, _STATE_COLUMNS, list(states.values()))
 
     def _put(self, table: Table, values: list[dict[str, Any]], kept: tuple[str, ...] = ()) -> None:
         if values:
-            with self._by_key(table, values):
-                self._connection.execute(replacing(self._dialect, table, kept), values)
-
-    def _add_missing(self, table: Table, values: list[dict[str, Any]]) -> None:
-        if values:
-            with self._by_key(table, values):
-                self._connection.execute(adding(self._dialect, table), values)
+            self._connection.execute(replacing(self._dialect, table, kept), values)

@@ -1,30 +1,33 @@
-"""Reading a database again and holding it against its seals: what differs, of whom, and when.
+"""Verification: read a database again and compare it with its checksums; report what differs, of whom, and when.
 
-The pass is cut into small steps, the pages of a table or some hundred rows, each a read of its own, so that it can run
-beside the writer for as long as it likes. Rows that changed between two steps would not add up: a seal that seems wrong
-is looked at again, with its rows, in one snapshot, and only then told.
+The pass consists of small steps, the pages of a table or some hundred rows, each a read of its own, so that it can run
+beside the writer. Rows that changed between two steps would not add up: a checksum that seems wrong is read again with
+its rows in one snapshot before it is reported.
 """
 
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
+from sqlalchemy import Connection, Select, Table, bindparam, func, or_, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import telemetry as t
-from pertoken.store.open import REVISIONS, reading
-from pertoken.store.place import Place
-from pertoken.store.seal import HOUR, NOTHING, PRIME, SAMPLES, SEALED, Sealed, chained
-from pertoken.store.witness import MISSING, Acknowledged, acknowledged
+from pertoken.store.answers import Rows, answer
+from pertoken.store.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
+from pertoken.store.high_water_mark import MISSING, Acknowledged, acknowledged
+from pertoken.store.location import StoreLocation
+from pertoken.store.open import REVISIONS, reading, version_table
+from pertoken.store.sqlite import check_pages
 
 STEP_ROWS = 500
 """Rows read in one step: some milliseconds."""
-_BATCH = ("seq", "ts", "row_count", "crc_sum", "chain")
-_SUMS = "row_count, crc_sum, owner_sum"
+_SUMS = (t.seal.c.row_count, t.seal.c.crc_sum, t.seal.c.owner_sum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Fault:
         return f"{self.table}{owner}{time}: {self.text}"
 
 
-def verify(place: Place) -> Iterator[Fault | None]:
+def verify(place: StoreLocation) -> Iterator[Fault | None]:
     """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
 
     Nothing is raised for a damaged file: what cannot be read is a fault.
@@ -54,72 +57,65 @@ def verify(place: Place) -> Iterator[Fault | None]:
     told = acknowledged(place.file("telemetry"))  # before the database is read: it is never ahead of it
     try:
         with reading(place, "telemetry").connect() as connection:
-            raw = connection.connection.driver_connection
-            assert isinstance(raw, sqlite3.Connection)
-            yield from _Pass(raw).run(told)
+            yield from _Pass(connection).run(told)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
         yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
 
-def steps(place: Place) -> int:
+def steps(place: StoreLocation) -> int:
     """About how many steps a pass takes. 1 where that cannot be told."""
     try:
         with reading(place, "telemetry").connect() as connection:
-            rows = connection.exec_driver_sql("SELECT sum(row_count) FROM seal").scalar() or 0
+            rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
     except (SQLAlchemyError, sqlite3.Error):
         return 1
-    return int(rows) // STEP_ROWS + 3 * len(SEALED)
+    return int(rows) // STEP_ROWS + 3 * len(CHECKSUMMED)
 
 
 class _Pass:
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self._raw = raw
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def run(self, told: Acknowledged | None) -> Iterator[Fault | None]:
         yield from self._revision()
-        for name in (*SEALED, t.batch.name, t.seal.name):
+        for name in (*CHECKSUMMED, t.batch.name, t.seal.name):
             yield from self._guarded(name, self._pages(name))
         yield from self._guarded(t.batch.name, self._batches(told))
-        yield from self._guarded(t.seal.name, self._seals())
-        for sealed in SEALED.values():
-            yield from self._guarded(sealed.table.name, self._rows(sealed))
-        yield from self._guarded(t.batch.name, self._batches_and_seals())
+        yield from self._guarded(t.seal.name, self._checksums())
+        for checksummed in CHECKSUMMED.values():
+            yield from self._guarded(checksummed.table.name, self._rows(checksummed))
+        yield from self._guarded(t.batch.name, self._batches_and_checksums())
 
     def _guarded(self, name: str, steps: Iterator[Fault | None]) -> Iterator[Fault | None]:
         try:
             yield from steps
         # A damaged record may hold a value of another type, or text that is none.
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            if self._raw.in_transaction:
-                self._raw.rollback()
             yield Fault(name, f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
     def _revision(self) -> Iterator[Fault | None]:
-        found = self._ask("SELECT version_num FROM alembic_version")
+        found = self._ask(_REVISION)
         if found != [(REVISIONS["telemetry"][-1],)]:
             yield Fault("alembic_version", f"names the schema {found!r}")
 
     def _pages(self, name: str) -> Iterator[Fault | None]:
-        # With its indexes where a table has some: what is read by them is not read by us.
-        indexes = self._ask("SELECT 1 FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql <> ''", name)
-        check = "integrity_check" if indexes else "quick_check"
-        for (line,) in self._ask(f"PRAGMA {check}('{name}')"):
-            # A value that may not be NULL is told by its seal too, and the file can be written on.
-            damaged = not line.startswith("NULL value")
-            yield None if line == "ok" else Fault(name, f"{check}: {line}", damaged=damaged)
+        problems = 0
+        for line in check_pages(self._connection, "telemetry", name):
+            problems += 1
+            # A value that may not be NULL shows in the checksum too, and the file can be written on.
+            yield Fault(name, line, damaged=": NULL value" not in line)
+        if not problems:
+            yield None
 
     def _batches(self, told: Acknowledged | None) -> Iterator[Fault | None]:
         name = t.batch.name
         before: tuple[int, ...] | None = None
         while True:
-            after = before[0] if before else -1
-            found = self._ask(
-                f"SELECT {', '.join(_BATCH)} FROM batch WHERE seq > ? ORDER BY seq LIMIT {STEP_ROWS}", after
-            )
+            found = self._ask(_BATCHES_AFTER, seq=before[0] if before else -1)
             for row in found:
                 seq, ts, row_count, crc_sum, chain = row
                 if before is not None and seq != before[0] + 1:
-                    if (seq,) != self._ask("SELECT min(seq) FROM batch")[0]:  # else deleted while we read
+                    if (seq,) != self._ask(_FIRST_SEQ)[0]:  # else deleted while we read
                         missing = f"batches {before[0] + 1} to {seq - 1} are missing"
                         yield Fault(name, missing, None, before[1], ts)
                     if seq <= before[0]:
@@ -137,118 +133,151 @@ class _Pass:
             missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
             yield Fault(name, missing, None, last.ts or told.ts, told.ts)
 
-    def _seals(self) -> Iterator[Fault | None]:
-        """Seals are of tables and stretches that there are, in order."""
+    def _checksums(self) -> Iterator[Fault | None]:
+        """Checksums are of tables and stretches that there are, in order."""
         before = ("", 0)
-        for name, ts in self._ask("SELECT name, ts FROM seal"):
-            sealed = SEALED.get(name)
-            if sealed is None or (name, ts) <= before or (ts % sealed.span_s if sealed.span_s else ts):
+        for name, ts in self._ask(_SEALS):
+            checksummed = CHECKSUMMED.get(name)
+            if checksummed is None or (name, ts) <= before or (ts % checksummed.span_s if checksummed.span_s else ts):
                 yield Fault(t.seal.name, f"one of {name!r} at {ts} is of nothing")
             before = name, ts
         yield None
 
-    def _rows(self, sealed: Sealed) -> Iterator[Fault | None]:
-        """Add up rows in the order of the key, beside the seals."""
-        name, keys = sealed.table.name, sealed.keys
-        positions = [sealed.columns.index(each) for each in keys]
-        select = f"SELECT {', '.join(sealed.columns)} FROM {name}"
-        rest = f"ORDER BY {', '.join(keys)} LIMIT {STEP_ROWS}"
-        behind = f"WHERE ({', '.join(keys)}) > ({', '.join('?' * len(keys))})"
+    def _rows(self, checksummed: ChecksummedTable) -> Iterator[Fault | None]:
+        """Add up rows in the order of the key, beside the checksums."""
+        name, keys = checksummed.table.name, checksummed.keys
+        positions = [checksummed.columns.index(each) for each in keys]
+        first, after = _pages_of(checksummed)
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         last: tuple[Any, ...] | None = None
         while True:
-            rows = self._ask(f"{select} {rest}") if last is None else self._ask(f"{select} {behind} {rest}", *last)
+            rows = self._ask(first) if last is None else self._ask(after, **dict(zip(keys, last, strict=True)))
             for row in rows:
                 here = tuple([row[each] for each in positions])
                 if last is not None and here <= last:
                     yield Fault(name, "rows are out of order")
                     return
                 last = here
-            sealed.sums(rows, counted)
+            checksummed.sums(rows, counted)
             yield None
             if len(rows) < STEP_ROWS:
                 break
-        stored = {ts: sums for ts, *sums in self._ask(f"SELECT ts, {_SUMS} FROM seal WHERE name = ?", name)}
+        stored = {ts: sums for ts, *sums in self._ask(_SEALS_OF, name=name)}
         for start in sorted(counted.keys() | stored.keys()):
             n, crc_sum, by_owner = counted.get(start, NOTHING)
             if stored.get(start, [*NOTHING]) != [n, crc_sum, by_owner % PRIME]:
-                yield self._confirmed(sealed, start)
+                yield self._confirmed(checksummed, start)
 
-    def _confirmed(self, sealed: Sealed, start: int) -> Fault | None:
-        """Look at one seal and its rows again, in one snapshot."""
-        name, end = sealed.table.name, start + sealed.span_s if sealed.span_s else None
-        where, values = (f" WHERE {sealed.stretch}", (start, end)) if end else ("", ())
+    def _confirmed(self, checksummed: ChecksummedTable, start: int) -> Fault | None:
+        """Look at one checksum and its rows again, in one snapshot."""
+        name, end = checksummed.table.name, start + checksummed.span_s if checksummed.span_s else None
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self._raw.execute("BEGIN")
-        try:
-            found = self._ask(f"SELECT {_SUMS} FROM seal WHERE name = ? AND ts = ?", name, start)
-            sealed.sums(self._raw.execute(f"SELECT {', '.join(sealed.columns)} FROM {name}{where}", values), counted)
+        with self._connection.begin():
+            found = self._ask(_SEAL, name=name, ts=start)
+            checksummed.sums(self._ask(_rows_of(checksummed), start=start, until=end), counted)
             n, crc_sum, by_owner = (a - b for a, b in zip(counted[start], found[0] if found else NOTHING, strict=True))
             if n == crc_sum == 0 and by_owner % PRIME == 0:
                 return None
-            if sealed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
+            if checksummed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
                 # No row changes one of the sums alone.
                 text = f"that of {name} is not as it was stored"
                 return Fault(t.seal.name, text, None, start if end else None, end)
-            owner_id = self._owner(sealed, crc_sum, by_owner) if sealed.owner else None
-        finally:
-            self._raw.rollback()
+            owner_id = self._owner(checksummed, crc_sum, by_owner) if checksummed.owner else None
         there = counted[start][0]
         text = f"{there} are there, {there - n} were stored" if n else "rows are not as they were stored"
         return Fault(name, text, owner_id, start if end else None, end)
 
-    def _owner(self, sealed: Sealed, crc_sum: int, by_owner: int) -> int | None:
+    def _owner(self, checksummed: ChecksummedTable, crc_sum: int, by_owner: int) -> int | None:
         """Whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
         if crc_sum % PRIME == 0:
             return None
         weight = by_owner * pow(crc_sum, -1, PRIME) % PRIME
-        tables = [sealed, *(each for each in SEALED.values() if each.owner == sealed.owner and each is not sealed)]
+        tables = [
+            checksummed,
+            *(each for each in CHECKSUMMED.values() if each.owner == checksummed.owner and each is not checksummed),
+        ]
         for each in tables:
             for (owner_id,) in self._ask(each.owners):
                 if owner_id % PRIME == weight:
                     return int(owner_id)
         return None
 
-    def _batches_and_seals(self) -> Iterator[Fault | None]:
-        """The rows of an hour's ticks are those sealed; the first hour may be deleted in part, or begun before.
+    def _batches_and_checksums(self) -> Iterator[Fault | None]:
+        """Compare the rows that the ticks of each hour stored with those that the checksums of the hour count.
+
+        The first hour is left out: it may be deleted in part, or have begun before the batches.
 
         After the clock was set back, batches of an hour that is deleted lie behind later ones, and stay with those: an
         hour up to the oldest that the tables with a row in each tick hold is not looked at. Nor is an hour after that
         of the last batch, into which a wrong clock filed some ticks.
         """
-        names = [each.table.name for each in SAMPLES]
-        each_tick = (t.device_sample.name, t.host_sample.name, t.agent_sample.name)
-        marks = ", ".join("?" * len(names))
-        set_back = self._ask(
-            "SELECT 1 FROM batch JOIN batch AS next ON next.seq = batch.seq + 1 AND next.ts < batch.ts LIMIT 1"
-        )
-        # Before the first tick a batch has no time.
-        hours = self._ask(f"SELECT DISTINCT ts / {HOUR} * {HOUR} FROM batch WHERE ts > 0 ORDER BY 1")
-        for (hour,) in hours[1:]:
+        set_back = self._ask(_SET_BACK)
+        for (hour,) in self._ask(_BATCH_HOURS)[1:]:
             yield None
-            self._raw.execute("BEGIN")
-            try:
-                ((first,),) = self._ask("SELECT min(ts) FROM batch WHERE ts > 0")
+            with self._connection.begin():
+                ((first,),) = self._ask(_FIRST_TS)
                 if set_back:
-                    oldest = [self._ask("SELECT min(ts) FROM seal WHERE name = ?", name)[0][0] for name in each_tick]
+                    oldest = [ts for (ts,) in self._ask(_OLDEST_OF_EACH_TICK)]
                     first = max((ts for ts in (first, *oldest) if ts is not None), default=None)
-                ((last,),) = self._ask("SELECT ts FROM batch ORDER BY seq DESC LIMIT 1")
-                ticks = self._ask(
-                    "SELECT sum(row_count), sum(crc_sum) FROM batch WHERE ts >= ? AND ts < ?", hour, hour + HOUR
-                )
-                sealed = self._ask(
-                    "SELECT coalesce(sum(row_count), 0), coalesce(sum(crc_sum), 0) FROM seal "
-                    f"WHERE ts = ? AND name IN ({marks})",
-                    *(hour, *names),
-                )
-            finally:
-                self._raw.rollback()
-            if first is not None and first < hour <= last and ticks != sealed:
+                ((last,),) = self._ask(_LAST_TS)
+                ticks = self._ask(_TICKS, start=hour, until=hour + HOUR)
+                checksummed = self._ask(_SEALED_TICKS, ts=hour)
+            if first is not None and first < hour <= last and ticks != checksummed:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
-    def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with closing(self._raw.execute(sql, values)) as cursor:
-            return cursor.fetchall()
+    def _ask(self, query: Select[Any], **values: Any) -> Rows:
+        return answer(self._connection, query, values)
+
+
+_REVISION = select(version_table("telemetry").c.version_num)
+_B, _S = t.batch.c, t.seal.c
+_BATCHES_AFTER = select(*t.batch.columns).where(_B.seq > bindparam("seq")).order_by(_B.seq).limit(STEP_ROWS)
+_FIRST_SEQ = select(func.min(_B.seq))
+_FIRST_TS = select(func.min(_B.ts)).where(_B.ts > 0)
+_LAST_TS = select(_B.ts).order_by(_B.seq.desc()).limit(1)
+_NEXT = t.batch.alias("next")
+_SET_BACK = select(_B.seq).join(_NEXT, (_NEXT.c.seq == _B.seq + 1) & (_NEXT.c.ts < _B.ts)).limit(1)
+_BATCH_HOURS = (
+    # Before the first tick a batch has no time.
+    select((_B.ts // HOUR * HOUR).label("hour")).where(_B.ts > 0).distinct().order_by("hour")
+)
+_TICKS = select(func.sum(_B.row_count), func.sum(_B.crc_sum)).where(
+    _B.ts >= bindparam("start"), _B.ts < bindparam("until")
+)
+_SEALS = select(_S.name, _S.ts)
+_SEALS_OF = select(_S.ts, *_SUMS).where(_S.name == bindparam("name"))
+_SEAL = select(*_SUMS).where(_S.name == bindparam("name"), _S.ts == bindparam("ts"))
+
+
+def _one_of(*tables: Table) -> ColumnElement[bool]:
+    # Not IN: SQLAlchemy writes its list anew for each use, and `answer` keeps the text of a statement.
+    return or_(*(_S.name == str(table.name) for table in tables))
+
+
+_SEALED_TICKS = select(func.coalesce(func.sum(_S.row_count), 0), func.coalesce(func.sum(_S.crc_sum), 0)).where(
+    _S.ts == bindparam("ts"), _one_of(*(each.table for each in SAMPLES))
+)
+_OLDEST_OF_EACH_TICK = (
+    select(func.min(_S.ts)).where(_one_of(t.device_sample, t.host_sample, t.agent_sample)).group_by(_S.name)
+)
+
+
+@cache
+def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
+    """The first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
+    keys = [checksummed.table.c[key] for key in checksummed.keys]
+    first = checksummed.rows.order_by(*keys).limit(STEP_ROWS)
+    return first, first.where(tuple_(*keys) > tuple_(*(bindparam(key.name, type_=key.type) for key in keys)))
+
+
+@cache
+def _rows_of(checksummed: ChecksummedTable) -> Select[Any]:
+    """The rows of one stretch; all of them in a table without time."""
+    return (
+        checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))
+        if checksummed.span_s
+        else checksummed.rows
+    )
 
 
 def _of_pages(error: Exception) -> bool:

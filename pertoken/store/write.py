@@ -1,29 +1,29 @@
 """Writing telemetry: one connection, one transaction for a tick, dirty marks in that same transaction."""
 
-import resource
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, quarantine, rows
+from pertoken.store import outbox, quarantine, rows, sqlite
 from pertoken.store import telemetry as t
+from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
-from pertoken.store.before import Before
+from pertoken.store.checksums import SAMPLES, ChecksummedTable, insert_rows
 from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
+from pertoken.store.high_water_mark import Acknowledged
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
-from pertoken.store.place import Place
 from pertoken.store.quarantine import Bucket
+from pertoken.store.restored_state import RestoredState
 from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
 from pertoken.store.schema_check import check_header, check_schema
-from pertoken.store.seal import EVENTS, SAMPLES, Sealed, Seals
 from pertoken.store.tick import TickWriter
-from pertoken.store.witness import Acknowledged
 
 EVENTS_AT_ONCE = 2_000
 """Events deleted in one transaction: some milliseconds beside a tick."""
@@ -35,7 +35,7 @@ MAX_AHEAD_S = 31 * 86_400
 class Writer:
     """The one writer of a folder's telemetry. All calls come from the thread that opened it."""
 
-    def __init__(self, place: Place, max_bytes: int | None = None) -> None:
+    def __init__(self, place: StoreLocation, max_bytes: int | None = None) -> None:
         """Open `place` for writing; its data file does not grow beyond `max_bytes`.
 
         Raises StoreError if it cannot be opened or is of another schema, CorruptStore if it is damaged.
@@ -57,12 +57,11 @@ class Writer:
             if self._dialect == "sqlite":
                 with explained(place):
                     check_schema(place, self._connection)
-                    self._cap(max_bytes)
+                    sqlite.limit_size(self._connection, max_bytes)
                 self._batches = Batches(place, self._connection)
             with explained(place), self._connection.begin():
                 self._ships = outbox.marking(self._connection)
-                self._seals = self._batches.seals if self._batches else None
-                self._rows = TickWriter(self._connection, self._seals)
+                self._rows = TickWriter(self._connection)
         except BaseException:
             self.abandon()
             raise
@@ -80,14 +79,7 @@ class Writer:
         if self._connection.closed:
             return
         if self._dialect == "sqlite":
-            raw = self._connection.connection.driver_connection
-            if raw is not None:
-                raw.execute("PRAGMA busy_timeout=500")
-                with suppress(
-                    sqlite3.OperationalError
-                ):  # who has it open keeps WAL on; the next clean stop turns it off
-                    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                    raw.execute("PRAGMA journal_mode=DELETE")
+            sqlite.leave_wal(self._connection)
         self._connection.close()
         if self._batches is not None:
             self._batches.close()
@@ -101,27 +93,17 @@ class Writer:
         if self._batches is not None:
             self._batches.close()
 
-    def _cap(self, max_bytes: int | None) -> None:
-        pages = 2**32 - 2  # as many as SQLite knows: a cap that is no longer set is forgotten
-        page_bytes = int(self._connection.exec_driver_sql("PRAGMA page_size").scalar_one())
-        # What was committed to the log but is beyond a limit of the process could never be written back.
-        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        for most in (max_bytes, None if limit == resource.RLIM_INFINITY else limit):
-            pages = pages if most is None else min(pages, most // page_bytes)
-        self._connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-        self._connection.rollback()
+    def flush_high_water_mark(self) -> bool:
+        """Flush the high-water mark to the disk, now and then: no transaction waits for that.
 
-    def flush_witness(self) -> bool:
-        """Flush the witness to the disk; called now and then, since no transaction waits for it.
-
-        Returns whether its file had been deleted, and was made again.
+        Return whether its file had been deleted, and was made again.
         """
         return self._batches.flush() if self._batches is not None else False
 
     @property
-    def unwitnessed(self) -> bool:
-        """Whether there was no witness of the batches found when it was opened."""
-        return self._batches is not None and self._batches.unwitnessed
+    def high_water_mark_missing(self) -> bool:
+        """Whether batches were found without a high-water mark when this was opened."""
+        return self._batches is not None and self._batches.high_water_mark_missing
 
     @property
     def last(self) -> Acknowledged:
@@ -155,10 +137,11 @@ class Writer:
         """
         done = 0
         for seconds in (MINUTE, HOUR) if hours else (MINUTE,):
+            self._rows.forget_marks()
             with self._transaction():
                 if not self._retried:
-                    mark(self._connection, quarantine.of_other_versions(self._connection), self._seals)
-                found = roll_up(self._connection, seconds, self._seals, self._changed)
+                    mark(self._connection, quarantine.of_other_versions(self._connection))
+                found = roll_up(self._connection, seconds, self._changed)
             self._retried = True
             done += found.buckets
             self._quarantined += found.failed
@@ -170,35 +153,34 @@ class Writer:
         return found
 
     def _changed(self, connection: Connection, marks: Iterable[outbox.Mark]) -> None:
-        if self._ships and self._seals is not None:
-            outbox.mark(connection, self._seals, marks)
+        if self._ships:
+            outbox.mark(connection, marks)
 
     def ship(self, on: bool, *, raw: bool = False) -> None:
         """Mark from now on what is to be shipped to a server (with ticks, where `raw`), or no longer."""
         with self._transaction():
-            outbox.switch(self._connection, self._sealing, on, raw)
+            outbox.switch(self._folders_own(), on, raw)
         self._ships = on
 
     def shipped(self, seq: int, *, at_most: int) -> int:
         """Let go of up to `at_most` marks that the server holds; returns how many."""
         with self._transaction():
-            return outbox.settle(self._connection, self._sealing, seq, at_most)
+            return outbox.settle(self._folders_own(), seq, at_most)
 
     def bound_spool(self, most: int) -> tuple[int, int]:
         """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
         with self._transaction():
-            return outbox.bound(self._connection, self._sealing, most)
+            return outbox.bound(self._folders_own(), most)
 
     def unshipped(self) -> int:
         """Minutes of ticks, each of one owner, that were deleted before they were shipped since this was last asked."""
         found, self._unshipped = self._unshipped, 0
         return found
 
-    @property
-    def _sealing(self) -> Seals:
-        if self._seals is None:
+    def _folders_own(self) -> Connection:
+        if self._batches is None:
             raise StoreError(f"{self.place}: only a folder is shipped")
-        return self._seals
+        return self._connection
 
     def _transaction(self, ts: int | None = None) -> AbstractContextManager[None]:
         return self._batches.transaction(ts) if self._batches else self._plain()
@@ -209,44 +191,40 @@ class Writer:
             yield
 
     @property
-    def before(self) -> Before:
-        """What was stored before, for an agent that starts."""
-        return Before(self.place, self._connection)
+    def restored(self) -> RestoredState:
+        """State of the previous run, for an agent that starts."""
+        return RestoredState(self.place, self._connection)
 
-    def restore(self, sealed: Sealed, rows: Sequence[tuple[Any, ...]]) -> int:
+    def restore(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows as they are, in one transaction; returns how many were not there yet.
 
         Raises ValueError, with nothing stored, if a row is there with other values.
         """
-        names, keys = sealed.columns, sealed.keys
-        at = [names.index(key) for key in keys]
-        where = [tuple(row[each] for each in at) for row in rows]
+        if self._batches is None:
+            raise ValueError("rows are restored into a folder")
+        at = [checksummed.columns.index(key) for key in checksummed.keys]
+        keys = [tuple(row[each] for each in at) for row in rows]
+        self._rows.forget_marks()
+        new: list[tuple[Any, ...]] = []
         with self._transaction(self.last.ts):
-            if self._seals is None:
-                raise ValueError("rows are restored into a folder")
-            with self._seals.changing(sealed, keys, where):
-                new = self._connection.exec_driver_sql(
-                    f"INSERT INTO {sealed.table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-                    "ON CONFLICT DO NOTHING",
-                    list(rows),
-                ).rowcount
-            for key, row, found in zip(where, rows, self._seals.rows(sealed, keys, where), strict=True):
-                if row != found:
-                    named = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
+            for key, row in zip(keys, rows, strict=True):
+                there = answer(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
+                if not there:
+                    new.append(row)
+                elif there[0] != row:
+                    named = ", ".join(f"{name} {value}" for name, value in zip(checksummed.keys, key, strict=True))
                     raise ValueError(f"the row of {named} is there already, with other values")
-        # What these two remember of their tables was changed behind them.
-        self._seals.counters.forget()
-        self._seals.marks.forget()
-        return new
+            insert_rows(self._connection, checksummed.table, new)
+        return len(new)
 
-    def oldest(self, sealed: Sealed) -> int | None:
+    def oldest(self, checksummed: ChecksummedTable) -> int | None:
         """Start of the oldest stretch of which a table holds rows."""
-        return self._start(sealed, func.min(t.seal.c.ts))
+        return self._start(checksummed, func.min(t.seal.c.ts))
 
-    def _start(self, sealed: Sealed, which: Any) -> int | None:
+    def _start(self, checksummed: ChecksummedTable, which: Any) -> int | None:
         with explained(self.place), self._connection.begin():
             found: int | None = self._connection.execute(
-                select(which).where(t.seal.c.name == sealed.table.name)
+                select(which).where(t.seal.c.name == checksummed.table.name)
             ).scalar()
             return found
 
@@ -258,48 +236,45 @@ class Writer:
 
     def checkpoint(self) -> None:
         """Write the log back into the data file, so that it gives up its room; less of it while someone reads."""
-        raw = self._connection.connection.driver_connection
         with explained(self.place):
-            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]  # outside of any transaction
+            sqlite.checkpoint(self._connection)
 
-    def delete_oldest(self, sealed: Sealed, before: int) -> int | None:
-        """Delete the oldest stretch of a table's rows with its seals, in one transaction, if it ends by `before`.
+    def delete_oldest(self, checksummed: ChecksummedTable, before: int) -> int | None:
+        """Delete the oldest stretch of a table's rows with its checksums, in one transaction, if it ends by `before`.
 
         Returns how many rows those were; None if nothing is that old.
         """
-        oldest = self.oldest(sealed)
-        if oldest is None or oldest + sealed.span_s > before:
+        oldest = self.oldest(checksummed)
+        if oldest is None or oldest + checksummed.span_s > before:
             return None
-        until = oldest + sealed.span_s
+        until = oldest + checksummed.span_s
         with self._transaction(self.last.ts):
-            deleted = self._delete(sealed, -(2**63), until)
-            if above := ROLLED_FROM.get(sealed.table.name):
-                quarantine.discard(self._connection, self._seals, [above], until)
-            if self._ships and sealed in SAMPLES:
-                self._unshipped += outbox.give_up(self._sealing, until)
+            deleted = self._delete(checksummed, -(2**63), until)
+            if above := ROLLED_FROM.get(checksummed.table.name):
+                quarantine.discard(self._connection, [above], until)
+            if self._ships and checksummed in SAMPLES:
+                self._unshipped += outbox.give_up(self._connection, until)
         return deleted
 
-    def delete_newest(self, sealed: Sealed, after: int) -> int | None:
-        """Delete the newest stretch of a table's rows with its seals, in one transaction, if it begins after `after`.
+    def delete_newest(self, checksummed: ChecksummedTable, after: int) -> int | None:
+        """Delete the newest stretch of a table's rows with its checksums, if it begins after `after`.
 
-        Returns how many rows those were; None if nothing is that new.
+        One transaction. Returns how many rows those were; None if nothing is that new.
         """
-        newest = self._start(sealed, func.max(t.seal.c.ts))
+        newest = self._start(checksummed, func.max(t.seal.c.ts))
         if newest is None or newest <= after:
             return None
         with self._transaction(self.last.ts):
-            return self._delete(sealed, newest, newest + sealed.span_s)
+            return self._delete(checksummed, newest, newest + checksummed.span_s)
 
-    def _delete(self, sealed: Sealed, start: int, until: int) -> int:
-        name, ask = sealed.table.name, self._connection.exec_driver_sql
-        # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
-        deleted = ask(f"DELETE FROM {name} WHERE {sealed.stretch}", (start, until)).rowcount
-        ask("DELETE FROM seal WHERE name = ? AND ts >= ? AND ts < ?", (name, start, until))
-        return deleted
+    def _delete(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
+        if self._batches is None:
+            raise StoreError(f"{self.place}: a server deletes old rows by its partitions")
+        return self._batches.checksums.delete_stretch(checksummed, start, until)
 
     def delete_events(self, before: int) -> int:
         """Delete events last seen before `before`, the oldest first, up to `EVENTS_AT_ONCE`; returns how many."""
-        return self._delete_events("WHERE last_ts < ?", before)
+        return self._delete_events(EVENTS_AT_ONCE, t.event.c.last_ts < before)
 
     def bound_events(self, most: int = rows.MAX_EVENTS) -> int:
         """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
@@ -307,12 +282,12 @@ class Writer:
             seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)
             over = (self._connection.execute(seal).scalar() or 0) - most
         # Some more than are over, so that not each new event deletes an old one.
-        return self._delete_events(limit=over + most // 20) if over > 0 else 0
+        return self._delete_events(over + most // 20) if over > 0 else 0
 
-    def _delete_events(self, where: str = "", *values: int, limit: int = EVENTS_AT_ONCE) -> int:
-        oldest = f"event_id IN (SELECT event_id FROM event {where} ORDER BY last_ts LIMIT ?)"
+    def _delete_events(self, limit: int, *old: ColumnElement[bool]) -> int:
+        oldest = select(t.event.c.event_id).where(*old).order_by(t.event.c.last_ts).limit(min(limit, EVENTS_AT_ONCE))
         with self._transaction():
-            return self._sealing.delete(EVENTS, oldest, *values, min(limit, EVENTS_AT_ONCE))
+            return self._connection.execute(delete(t.event).where(t.event.c.event_id.in_(oldest))).rowcount
 
     def delete_batches(self, before: int) -> None:
         """Delete the notes of ticks before `before`; ahead of their rows, which are then no longer looked for.

@@ -8,15 +8,15 @@ from pertoken.costs.hour import ModelHours
 from pertoken.costs.hourly import hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_store
-from pertoken.store.place import Place
 from pertoken.tui.hours import HOURS
 
 
 class StoreSource:
     """A `Source` over a database. It opens it anew while it lacks something: an agent or advisor may just begin."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreLocation) -> None:
         self._place = place
         self._store: Store | None = None
 

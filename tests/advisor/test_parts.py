@@ -14,10 +14,10 @@ from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
@@ -28,14 +28,14 @@ from tests.values import laid
 NOW = START_MS // 1000 + 120
 
 
-def recorded(folder: Path, rows: list[Tick]) -> Place:
+def recorded(folder: Path, rows: list[Tick]) -> StoreLocation:
     where = laid(folder)
     with Writer(where) as writer:
         for tick in rows:
             writer.commit(tick)
         writer.roll_up()
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="gpu",
             nano_usd_per_device_hour=7 * NANO_USD,

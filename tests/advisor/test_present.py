@@ -17,8 +17,8 @@ from pertoken.provenance import Provenance
 from pertoken.savings.context import EnergyPrice
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Slo
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.write import Writer
 from pertoken.window.demand import hour_of_week
 from tests.agent.values import CPU, START_MS, engine, gpu, memory, moment, probe
@@ -68,7 +68,7 @@ END = 1_790_000_400 // 3600 * 3600
 P5 = ("aws", "p5.48xlarge", "us-east-1", "on_demand")
 
 
-def serving(folder: Path, *hosts: str, **more: Any) -> Place:
+def serving(folder: Path, *hosts: str, **more: Any) -> StoreLocation:
     """A 70B on each of these hosts for an hour."""
     for host in hosts:
         rate = more.get("rates", {}).get(host, LOW_BATCH_70B.generated_tok_s)
@@ -85,7 +85,7 @@ def serving(folder: Path, *hosts: str, **more: Any) -> Place:
     return where
 
 
-def gathered(where: Place, text: str = "", folder: Path | None = None) -> Present:
+def gathered(where: StoreLocation, text: str = "", folder: Path | None = None) -> Present:
     settings = Settings()
     if folder is not None:
         file = folder / "pertoken.toml"

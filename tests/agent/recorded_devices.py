@@ -18,8 +18,8 @@ from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
 from pertoken.agent.sampler import Probes
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
 from pertoken.store.rows import Event, Tick
 from pertoken.store.write import Writer
 from tests.agent.values import memory, moment
@@ -43,7 +43,7 @@ class _Here:
 class Recording:
     """One host that is recorded every 10 s of `clock`, and what is stored of it."""
 
-    where: Place
+    where: StoreLocation
     library: Library
     clock: ManualClock
     drivers: Drivers
@@ -94,7 +94,7 @@ class Recording:
 
 @contextmanager
 def recording(
-    where: Place,
+    where: StoreLocation,
     machine: Machine,
     patch: pytest.MonkeyPatch,
     engines: Callable[[int], tuple[EngineReading, ...]] = lambda n: (),
@@ -111,7 +111,7 @@ def recording(
             drivers.close()
 
 
-def copied(laid: Path, folder: Path) -> Place:
+def copied(laid: Path, folder: Path) -> StoreLocation:
     """A copy of a folder in which tables were laid."""
     shutil.copytree(laid, folder, dirs_exist_ok=True)
-    return place(str(folder))
+    return locate(str(folder))

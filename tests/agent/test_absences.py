@@ -14,11 +14,11 @@ from pertoken.agent.memory import OBSERVED_TICKS
 from pertoken.agent.spread import DAY, MAX_SPLIT_S, parts, spread
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
-from pertoken.store import book
+from pertoken.store import repository
 from pertoken.store import telemetry as t
-from pertoken.store.book import Book
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
 from pertoken.store.verify import verify
@@ -39,9 +39,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]
 
     def made(**more: Any) -> World:
         where = laid(tmp_path)
-        with Book(where).writing() as connection:
+        with AdviceRepository(where).writing() as connection:
             price = {"nano_usd_per_device_hour": USD_PER_HOUR * NANO_USD, "from_ts": 0, "set_ts": 1}
-            book.add_price(connection, selector="H100", set_by="x", note=None, **price)
+            repository.add_price(connection, selector="H100", set_by="x", note=None, **price)
         worlds.append(World(tmp_path, monkeypatch, interval_s=10, **more))
         return worlds[-1]
 
@@ -54,7 +54,7 @@ def paid(world: World, window_s: int) -> int:
     """What the GPU cost in the window that ends now."""
     assert world.agent is not None
     world.agent._upkeep.roll_up(hours=True)
-    report = fleet_report(open_store(place(str(world.folder))), window_s, world.true_ms // 1000)
+    report = fleet_report(open_store(locate(str(world.folder))), window_s, world.true_ms // 1000)
     bill = report.bill
     assert bill is not None
     assert bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
@@ -71,7 +71,7 @@ def assert_filed_where_it_was(world: World) -> None:
         assert all(row.duration_ms <= 2 * 60_000 + 10_000 for row in world.rows(table[MINUTE])), table[MINUTE].name
     for row in (*world.rows(t.device_sample), *world.rows(t.host_sample), *world.rows(t.deployment_sample)):
         assert 0 <= row.observed_ms <= min(row.duration_ms, 1000 * OBSERVED_TICKS * 10)
-    assert [fault for fault in verify(place(str(world.folder))) if fault is not None] == []
+    assert [fault for fault in verify(locate(str(world.folder))) if fault is not None] == []
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "suspended"])
@@ -133,7 +133,7 @@ def test_an_absence_of_months_makes_a_bounded_number_of_rows_and_keeps_all_of_it
     assert stored[0][0] == pytest.approx(world.true_ms - 1000 * BEGIN_S, abs=20_000)
     assert len(world.rows(t.host_sample)) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
     assert paid(world, HOUR) == pytest.approx(USD_PER_HOUR * NANO_USD, abs=MINUTE_NANO_USD)
-    assert [fault for fault in verify(place(str(world.folder))) if fault is not None] == []
+    assert [fault for fault in verify(locate(str(world.folder))) if fault is not None] == []
 
 
 def test_a_clock_set_back_over_recorded_time_splits_nothing_into_seconds_that_are_taken(make: MakeWorld) -> None:
@@ -146,7 +146,7 @@ def test_a_clock_set_back_over_recorded_time_splits_nothing_into_seconds_that_ar
     world.begin()
     world.run(1200)
     assert durations(world, t.host_sample) == pytest.approx(world.true_ms - 1000 * BEGIN_S, abs=20_000)
-    assert [fault for fault in verify(place(str(world.folder))) if fault is not None] == []
+    assert [fault for fault in verify(locate(str(world.folder))) if fault is not None] == []
 
 
 @given(

@@ -23,10 +23,10 @@ from pertoken.agent.scrape import Limits
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import DeploymentSample, DeviceShare, Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
@@ -57,7 +57,7 @@ def server(model: Path) -> Iterator[LlamaServer]:
 class Agent:
     """Ticks of readings, stored where a place is given; a tick is `step_ms` after the last one, or now."""
 
-    where: Place | None = None
+    where: StoreLocation | None = None
     rows: list[DeploymentSample] = field(default_factory=list)
     shares: list[DeviceShare] = field(default_factory=list)
     _kept: Memory = field(default_factory=memory)
@@ -90,9 +90,9 @@ def reader_of(server: LlamaServer) -> EngineReader:
     return EngineReader(Endpoint("llama.cpp", server.url, "setting", server.port), LIMITS)
 
 
-def report_of(where: Place, usd_per_hour: int, ticks: int) -> FleetReport:
-    with Book(where).writing() as connection:
-        book.add_price(
+def report_of(where: StoreLocation, usd_per_hour: int, ticks: int) -> FleetReport:
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=usd_per_hour * NANO_USD,

@@ -15,8 +15,8 @@ from sqlalchemy import func, select
 from pertoken.agent.clock import LASTS_MS
 from pertoken.costs.report import fleet_report
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from pertoken.store.rollup import HOUR
 from pertoken.store.verify import verify
 from tests.agent.world import BEGIN_S, WORDS, World
@@ -55,7 +55,7 @@ def stamps(world: World) -> list[int]:
 
 
 def faults(world: World) -> list[Any]:
-    return [fault for fault in verify(place(str(world.folder))) if fault is not None]
+    return [fault for fault in verify(locate(str(world.folder))) if fault is not None]
 
 
 def assert_all_time_is_recorded(world: World, since_ms: int) -> None:
@@ -131,7 +131,7 @@ def test_after_a_clock_was_right_again_rows_carry_true_time_and_keep_their_order
     assert_all_time_is_recorded(world, 1000 * BEGIN_S)
     assert faults(world) == []
     world.agent._upkeep.roll_up(hours=True)  # type: ignore[union-attr]
-    report = fleet_report(open_store(place(str(world.folder))), HOUR, world.true_ms // 1000)
+    report = fleet_report(open_store(locate(str(world.folder))), HOUR, world.true_ms // 1000)
     (host,) = report.hosts
     assert host.age_s is not None and 0 <= host.age_s <= 60
 

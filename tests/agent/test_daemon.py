@@ -9,7 +9,7 @@ import pytest
 
 from pertoken.agent import daemon
 from pertoken.errors import CorruptStore
-from pertoken.store.place import place
+from pertoken.store.location import locate
 
 
 class Clock:
@@ -69,7 +69,7 @@ def ticks(
     settings = SimpleNamespace(agent_interval=interval_s, store_check_every=3600)
     recorder = SimpleNamespace(tick=ticked, settings=settings, now_s=clock.time)
     monkeypatch.setattr(daemon, "time", SimpleNamespace(time=clock.time, monotonic=clock.monotonic))
-    agent = daemon._Daemon(recorder, place("/nowhere"), lambda: pytest.fail("nothing is reread"))  # type: ignore[arg-type]
+    agent = daemon._Daemon(recorder, locate("/nowhere"), lambda: pytest.fail("nothing is reread"))  # type: ignore[arg-type]
     agent._asked = Asked(clock, meanwhile)  # type: ignore[assignment]
     monkeypatch.setattr(agent, "_schedule", lambda: clock.scheduled.append(clock.now_s))
     agent._tick_on()
@@ -124,7 +124,7 @@ def test_a_clock_set_back_while_the_agent_waits_is_waited_for_an_interval_at_mos
 
 def test_looks_and_checks_are_counted_from_now_as_set() -> None:
     settings = SimpleNamespace(agent_interval=1, store_check_every=600)
-    agent = daemon._Daemon(SimpleNamespace(settings=settings), place("/nowhere"), lambda: pytest.fail("not reread"))  # type: ignore[arg-type]
+    agent = daemon._Daemon(SimpleNamespace(settings=settings), locate("/nowhere"), lambda: pytest.fail("not reread"))  # type: ignore[arg-type]
     before = datetime.now(UTC)
     for check_s in (600, 7200):
         settings.store_check_every = check_s

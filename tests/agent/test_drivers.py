@@ -14,8 +14,8 @@ from pertoken.agent.drivers import LET_GO_S, Drivers
 from pertoken.agent.service import samplers
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from tests.standin_nvml import Machine, ManualClock, eight, environment, tell
 
 PATIENCE_S = 60.0
@@ -128,7 +128,7 @@ def test_a_whole_agent_goes_on_ticking_through_a_sampler_that_hangs_and_tells_it
     folder = tmp_path / "db"
 
     def ask(query: object) -> list[tuple[object, ...]]:
-        with open_store(place(str(folder))).read() as connection:
+        with open_store(locate(str(folder))).read() as connection:
             return [tuple(row) for row in connection.execute(query)]  # type: ignore[call-overload]
 
     def events() -> set[object]:

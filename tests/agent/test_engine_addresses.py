@@ -130,7 +130,7 @@ def test_an_agent_that_starts_knows_the_addresses_its_database_has(tmp_path: Pat
         reading = engine(5, endpoint=at("http://10.0.0.5:8000"))
         stored, _ = assemble(memory(), Readings(probe(), (reading,)), moment(0), None)
         writer.commit(stored)
-        assert writer.before.engine_urls(stored.host.host_id) == {stored.engines[0].engine_id: "http://10.0.0.5:8000"}
+        assert writer.restored.engine_urls(stored.host.host_id) == {stored.engines[0].engine_id: "http://10.0.0.5:8000"}
 
 
 def test_a_server_that_is_named_twice_costs_its_second_name_and_not_the_tick(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from pertoken.agent.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits, Reply
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from pertoken.store.write import Writer
 from tests.agent.engines.pages import read_one
 from tests.agent.values import START_MS, memory, moment, probe
@@ -114,7 +114,7 @@ class History:
     """One engine, one agent and its store; `expected` is counted beside them from the pages that were good."""
 
     def __init__(self, folder: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place, self.start = place(str(folder)), start
+        self.place, self.start = locate(str(folder)), start
         self.writer = Writer(self.place)
         self.n = 0
         self.memory: Memory = memory()
@@ -177,7 +177,7 @@ class History:
         self.writer.close()
         self.writer = Writer(self.place)
         now_ms = moment(self.n).monotonic_ms
-        self.memory = restored(self.writer.before, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).memory
+        self.memory = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).memory
         self.reader = self._new_reader()
         self._tick(None, baseline=True)
 

@@ -6,9 +6,9 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import DeviceProcess, DeviceReading
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import DeviceShare, Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD, SHARE
@@ -59,8 +59,8 @@ def test_the_gpu_alone_is_paid_for_and_its_power_counted_once(tmp_path: Path) ->
         for tick in ticks(13):
             writer.commit(tick)
         writer.roll_up()
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="gpu",
             nano_usd_per_device_hour=7 * NANO_USD,

@@ -11,8 +11,8 @@ from pertoken.agent.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape import Limits
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from pertoken.store.rows import DeploymentSample
 from tests.agent.engines.pages import read_one
 from tests.agent.servers import answering, pages
@@ -118,7 +118,7 @@ def models(folder: Path, server: LlamaServer) -> set[str]:
         .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
         .where(t.engine.c.port == server.port)
     )
-    with open_store(place(str(folder))).read() as connection:
+    with open_store(locate(str(folder))).read() as connection:
         return set(connection.execute(query).scalars())
 
 
@@ -132,5 +132,5 @@ def generated(folder: Path, server: LlamaServer) -> dict[str, int]:
         .where(t.engine.c.port == server.port)
         .group_by(t.deployment.c.served_model)
     )
-    with open_store(place(str(folder))).read() as connection:
+    with open_store(locate(str(folder))).read() as connection:
         return {model: int(count) for model, count in connection.execute(query) if count}

@@ -14,10 +14,10 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.costs.report import fleet_report
 from pertoken.store import telemetry as t
+from pertoken.store.checksums import DAY, HOUR, ROLLED, SAMPLES
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.retention import MAX_STEPS, Ages, purge
-from pertoken.store.seal import DAY, HOUR, ROLLED, SAMPLES
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.recorded import agent, until
@@ -42,7 +42,7 @@ class Clocks:
         return PurgeClock(lambda: self.wall_s, lambda: self.since_boot_s)
 
 
-def history(where: Place) -> dict[str, int]:
+def history(where: StoreLocation) -> dict[str, int]:
     return {name: len(rows) for name, rows in everything(where.file("telemetry")).items() if name in HISTORY}
 
 
@@ -120,7 +120,7 @@ def test_a_machine_that_slept_confirms_its_clock_by_the_time_it_slept() -> None:
     assert clock.now_ts() == int(clocks.wall_s)
 
 
-def rows_of_host(where: Place) -> list[int]:
+def rows_of_host(where: StoreLocation) -> list[int]:
     with open_store(where).read() as connection:
         return list(connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars())
 
@@ -138,7 +138,7 @@ def test_an_agent_that_starts_deletes_no_old_rows_before_its_clock_is_confirmed(
 
 
 @pytest.fixture
-def island(tmp_path: Path) -> Iterator[Place]:
+def island(tmp_path: Path) -> Iterator[StoreLocation]:
     """Half an hour of true rows, ten that a wrong clock filed 1000 days later, and true rows since."""
     where = laid(tmp_path / "db")
     with Writer(where) as writer:
@@ -153,7 +153,7 @@ def island(tmp_path: Path) -> Iterator[Place]:
     yield where
 
 
-def test_rows_filed_in_the_future_hide_no_newer_true_rows(island: Place) -> None:
+def test_rows_filed_in_the_future_hide_no_newer_true_rows(island: StoreLocation) -> None:
     now = START + 10_000
     with open_store(island).read() as connection:
         newest = connection.execute(select(func.max(t.host_sample.c.ts))).scalar_one()
@@ -165,7 +165,7 @@ def test_rows_filed_in_the_future_hide_no_newer_true_rows(island: Place) -> None
     assert max(line.ts for line in report.events) < now
 
 
-def test_rows_filed_in_the_future_do_not_keep_what_came_after_them(island: Place) -> None:
+def test_rows_filed_in_the_future_do_not_keep_what_came_after_them(island: StoreLocation) -> None:
     with Writer(island) as writer:
         assert purge(writer, Ages(HOUR, HOUR, 730 * DAY), START + 10_000)[0] > 0
         for n in range(1000, 1010):

@@ -13,8 +13,8 @@ from pertoken.agent.clock import Clocks
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from pertoken.store.rollup import MINUTE
 from tests.agent.values import probe
 from tests.values import laid
@@ -67,7 +67,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def started(folder: Path, clock: Clock, interval: str = "1s") -> Recorder:
     settings = load(None, {}, db=str(folder), agent_interval=interval, agent_discover=False, agent_cloud_metadata=False)
-    agent = Recorder(place(str(folder)), settings, Drivers(), clocks=clock.all())  # type: ignore[arg-type]
+    agent = Recorder(locate(str(folder)), settings, Drivers(), clocks=clock.all())  # type: ignore[arg-type]
     agent.begin()
     return agent
 
@@ -81,7 +81,7 @@ def agent(tmp_path: Path, clock: Clock) -> Iterator[Recorder]:
 
 
 def total(where: Path, column: ColumnElement[int]) -> int:
-    with open_store(place(str(where))).read() as connection:
+    with open_store(locate(str(where))).read() as connection:
         return connection.execute(select(func.sum(column))).scalar() or 0
 
 
@@ -103,7 +103,7 @@ def test_what_it_took_to_begin_is_no_cost_of_the_first_tick(
     monkeypatch.setattr(Drivers, "read", read)
     laid(tmp_path)
     started(tmp_path, clock).end(damaged=False)
-    with open_store(place(str(tmp_path))).read() as connection:
+    with open_store(locate(str(tmp_path))).read() as connection:
         (first,) = connection.execute(select(t.agent_sample)).all()
     assert first.cpu_ms == 500 + probe().cpu_ms
 
@@ -114,7 +114,7 @@ def test_settings_that_are_reread_count_from_the_next_tick_on(agent: Recorder, c
     agent.apply(replace(agent.settings, agent_interval=5))
     clock.now_s += 5
     agent.tick()
-    with open_store(place(str(tmp_path))).read() as connection:
+    with open_store(locate(str(tmp_path))).read() as connection:
         assert connection.execute(select(t.host.c.interval_s)).scalar() == 5
         last = connection.execute(select(t.host_sample).order_by(t.host_sample.c.ts.desc())).first()
     assert last is not None

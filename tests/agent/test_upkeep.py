@@ -13,20 +13,20 @@ from pertoken.agent.upkeep import PASS_S, Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.store import telemetry as t
-from pertoken.store.aside import set_aside, set_aside_before
+from pertoken.store.checksums import HOUR
+from pertoken.store.high_water_mark import acknowledged, high_water_mark_file
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
-from pertoken.store.seal import HOUR
+from pertoken.store.set_aside import databases_set_aside, set_aside
 from pertoken.store.ship_read import Local
 from pertoken.store.verify import steps, verify
-from pertoken.store.witness import acknowledged, witness_file
 from pertoken.store.write import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick
 from tests.values import laid
 
 
-def events(where: Place) -> dict[str, str]:
+def events(where: StoreLocation) -> dict[str, str]:
     with open_store(where).read() as connection:
         return {row.kind: row.message for row in connection.execute(select(t.event))}
 
@@ -44,7 +44,7 @@ def test_a_file_that_is_no_database_is_set_aside_and_recording_goes_on(tmp_path:
     with agent(tmp_path / "db"):
         pass
     assert newest(tmp_path / "db")
-    (aside,) = set_aside_before(where)
+    (aside,) = databases_set_aside(where)
     assert aside.read_bytes()[:2] == b"\xa5\xa5"
     assert aside.name in events(where)["store_damaged"]
     told = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "db")]).output
@@ -59,7 +59,7 @@ def test_pages_found_damaged_by_the_check_are_set_aside_while_the_agent_runs(tmp
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'share_1h'").fetchone()
     overwrite(where.file("telemetry"), page - 1)
     with agent(tmp_path / "db", PERTOKEN_STORE_CHECK_EVERY="1s", PERTOKEN_AGENT_DISCOVER="false") as process:
-        until(lambda: set_aside_before(where), "the damaged database to be set aside")
+        until(lambda: databases_set_aside(where), "the damaged database to be set aside")
         until(lambda: newest(tmp_path / "db") > 0, "a tick in a new one")
         assert process.poll() is None
     assert process.returncode == 0
@@ -119,12 +119,12 @@ def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path
 
 def test_a_high_water_mark_that_is_deleted_is_made_again_with_an_event(tmp_path: Path) -> None:
     where = filled(tmp_path, 60)
-    witness_file(where.file("telemetry")).unlink()
+    high_water_mark_file(where.file("telemetry")).unlink()
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())
         upkeep.commit(filled_tick(61))
         assert "high-water mark is missing" in events(where)["store_unwitnessed"]
-        witness_file(where.file("telemetry")).unlink()
+        high_water_mark_file(where.file("telemetry")).unlink()
         upkeep.after(START + 620)
         upkeep.commit(filled_tick(62))
         assert acknowledged(where.file("telemetry")) == writer.last
@@ -143,7 +143,7 @@ def test_an_agent_sets_a_file_with_a_damaged_header_aside(tmp_path: Path, byte: 
         pass
     assert process.returncode == 0
     assert newest(tmp_path / "db")
-    assert len(set_aside_before(where)) == (0 if byte == 24 else 1)  # 24: a counter of changes
+    assert len(databases_set_aside(where)) == (0 if byte == 24 else 1)  # 24: a counter of changes
 
 
 def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
 
 
 def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp_path: Path) -> None:
-    where = place(str(tmp_path))
+    where = locate(str(tmp_path))
     for _ in range(2):
         where.file("telemetry").write_bytes(b"x")
         set_aside(where, START)
-    assert len(set_aside_before(where)) == 2
+    assert len(databases_set_aside(where)) == 2

@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from pertoken.agent.device_rows import device_id_of
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from tests.standin_nvml import Gpu, Machine, tell
 from tests.standin_nvml.shared import compiled
 
@@ -113,7 +113,7 @@ def agent(folder: Path, machine: Machine) -> Iterator[Recorded]:
 
 def ask(folder: Path, query: Any) -> list[Any]:
     try:
-        with open_store(place(str(folder / "db"))).read() as connection:
+        with open_store(locate(str(folder / "db"))).read() as connection:
             return list(connection.execute(query).all())
     except StoreError:
         return []

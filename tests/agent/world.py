@@ -14,8 +14,8 @@ from pertoken.agent.readings import DeviceReading, Endpoint, EngineReading, Prob
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from tests.agent.values import HOST, gpu
 
 BEGIN_S = 1_790_000_000
@@ -70,7 +70,7 @@ class World:
         options = {"agent_discover": False, "agent_cloud_metadata": False, **settings}
         loaded = load(None, {}, db=str(self.folder), agent_interval=f"{self.interval_s}s", **options)
         clocks = Clocks(lambda: self.wall_ms, lambda: self.since_boot_ms)
-        self.agent = Recorder(place(str(self.folder)), loaded, _Drivers(self), clocks=clocks)  # type: ignore[arg-type]
+        self.agent = Recorder(locate(str(self.folder)), loaded, _Drivers(self), clocks=clocks)  # type: ignore[arg-type]
         return self.agent
 
     def begin(self, **settings: Any) -> None:
@@ -118,7 +118,7 @@ class World:
     # -- what was stored
 
     def ask(self, query: Any) -> list[Any]:
-        with open_store(place(str(self.folder))).read() as connection:
+        with open_store(locate(str(self.folder))).read() as connection:
             return list(connection.execute(query).all())
 
     def rows(self, table: Any) -> list[Any]:

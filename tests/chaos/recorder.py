@@ -13,7 +13,7 @@ from pathlib import Path
 from pertoken.agent.shipping import Shipping
 from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
-from pertoken.store.place import place
+from pertoken.store.location import locate
 from pertoken.store.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -61,10 +61,10 @@ def main() -> None:
     """Record and ship until killed, or until standard input ends."""
     folder, url, seed, pause_ms = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     draw = random.Random(seed)
-    with Writer(place(str(folder))) as writer:
+    with Writer(locate(str(folder))) as writer:
         writer.ship(True, raw=False)
         shipping = Shipping(folder, Server(server_url(url, "chaos")), every_s=0.3)
-        newest = max(BEGIN, writer.before.newest_ts(HOST) or 0)
+        newest = max(BEGIN, writer.restored.newest_ts(HOST) or 0)
         start, taken, n = newest, {newest}, 0
         epoch_id = stable_id("epoch", "c", start)
         ts = newest

@@ -18,8 +18,8 @@ from sqlalchemy import text
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store.fleet_logins import enroll
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import writing
-from pertoken.store.place import Place, place
 from pertoken.store.ship_read import Local
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN
@@ -49,7 +49,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
     deeds: Counter[str] = Counter()
     where, stop = laid(folder / "host"), folder / "stop"
     try:
-        owner = place(server.get_uri())
+        owner = locate(server.get_uri())
         init_fleet(owner, BEGIN, keep={"raw": DAY, "1m": 2 * DAY, "1h": 30 * DAY})
         # The machine itself does not fail here, and syncing a thousand files at each start would be most of the run.
         with writing(owner, "fleet").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
@@ -122,7 +122,7 @@ def _restart(server: Any, how: signal.Signals) -> None:
             time.sleep(0.2)
 
 
-def _settle(where: Place, server: Any) -> None:
+def _settle(where: StoreLocation, server: Any) -> None:
     """Ship what is left, as a shipper does that nobody disturbs."""
     last = shipper(where, server)
     for attempt in range(20):

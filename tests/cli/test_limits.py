@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.errors import LimitReached, StoreError, limit_reached
+from pertoken.store.location import AgentLock, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import AgentLock, place
 from pertoken.store.trouble import trouble
 from tests.values import laid
 
@@ -87,4 +87,4 @@ def test_a_file_that_cannot_be_opened_says_why_and_what_to_do(tmp_path: Path, mo
         AgentLock(tmp_path / "taken").acquire()
     (where.folder or tmp_path).joinpath("advice.db").unlink()
     (where.folder or tmp_path).joinpath("advice.db").mkdir()
-    open_store(place(str(where)))  # advice that was never written
+    open_store(locate(str(where)))  # advice that was never written

@@ -20,10 +20,10 @@ from click.testing import CliRunner, Result
 from pertoken.cli import main
 from pertoken.costs.lines import Bill
 from pertoken.costs.report import fleet_report, prices_set
-from pertoken.store import book
-from pertoken.store.book import Book, PricesChanged
+from pertoken.store import repository
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
+from pertoken.store.repository import AdviceRepository, PricesChanged
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid, set_price
@@ -34,16 +34,16 @@ END = NOW - 120
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     """Two hours of two GPUs that a model holds, without a price."""
     return seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=120, end_ts=END)
 
 
-def run(where: Place, *arguments: str) -> Result:
+def run(where: StoreLocation, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["prices", *arguments, "--db", str(where)], catch_exceptions=False)
 
 
-def past(where: Place, end_ts: int = END) -> Bill | None:
+def past(where: StoreLocation, end_ts: int = END) -> Bill | None:
     return fleet_report(open_store(where), 7200, end_ts).bill
 
 
@@ -54,7 +54,7 @@ def dollars(bill: Bill | None) -> float | None:
 @pytest.mark.parametrize(
     "again", ["h100", " H100", "NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3", "gpu", "H100 SXM5", "GPU-0"]
 )
-def test_another_spelling_or_another_way_to_name_a_device_is_no_first_price(where: Place, again: str) -> None:
+def test_another_spelling_or_another_way_to_name_a_device_is_no_first_price(where: StoreLocation, again: str) -> None:
     assert run(where, "set", "6.88", "--for", "H100").exit_code == 0
     before = past(where)
     assert dollars(before) == pytest.approx(4 * 6.88)
@@ -64,14 +64,16 @@ def test_another_spelling_or_another_way_to_name_a_device_is_no_first_price(wher
     assert "Costs before that stay as they are; `--from ever` would change them" in done.output
 
 
-def test_a_list_price_is_a_price_and_a_device_without_any_gets_one_from_the_beginning(where: Place) -> None:
+def test_a_list_price_is_a_price_and_a_device_without_any_gets_one_from_the_beginning(where: StoreLocation) -> None:
     assert "from the beginning" in run(where, "set", "1", "--for", "A100").output
     assert "from the beginning" in run(where, "set", "0.5", "--for", "cpu").output
     assert "from the beginning" in run(where, "set", "2", "--for", "H100").output
     assert "from 20" in run(where, "set", "3", "--for", "A100-SXM4-80GB").output, "nothing recorded has that name yet"
 
 
-def test_a_price_from_the_past_shows_what_changes_and_is_not_set_where_nobody_can_be_asked(where: Place) -> None:
+def test_a_price_from_the_past_shows_what_changes_and_is_not_set_where_nobody_can_be_asked(
+    where: StoreLocation,
+) -> None:
     run(where, "set", "6.88", "--for", "H100")
     before = past(where)
     for start in ("ever", time.strftime("%Y-%m-%dT%H:%M", time.gmtime(END - 3600))):
@@ -87,7 +89,7 @@ def test_a_price_from_the_past_shows_what_changes_and_is_not_set_where_nobody_ca
 
 
 @pytest.mark.parametrize(("answer", "paid"), [("y", 20.0), ("n", 4 * 6.88)])
-def test_at_a_terminal_the_person_is_asked(where: Place, answer: str, paid: float) -> None:
+def test_at_a_terminal_the_person_is_asked(where: StoreLocation, answer: str, paid: float) -> None:
     run(where, "set", "6.88", "--for", "H100")
     command = ("prices", "set", "5", "--for", "H100", "--from", "ever", "--db", str(where))
     ours, theirs = pty.openpty()
@@ -106,7 +108,7 @@ def test_at_a_terminal_the_person_is_asked(where: Place, answer: str, paid: floa
     assert dollars(past(where)) == pytest.approx(paid)
 
 
-def test_the_devices_are_named_before_anything_is_written_and_when_a_price_begins(where: Place) -> None:
+def test_the_devices_are_named_before_anything_is_written_and_when_a_price_begins(where: StoreLocation) -> None:
     future = run(where, "set", "3", "--for", "H100", "--from", "2999-01-01")
     lines = future.output.splitlines()
     assert lines[:2] == [
@@ -119,7 +121,7 @@ def test_the_devices_are_named_before_anything_is_written_and_when_a_price_begin
     assert json.loads(run(where, "show", "--json").output)[0]["devices"] == ["GPU-0", "GPU-1"]
 
 
-def test_what_names_nothing_is_taken_and_said(where: Place) -> None:
+def test_what_names_nothing_is_taken_and_said(where: StoreLocation) -> None:
     assert "No recorded device matches 'A100' yet" in run(where, "set", "1", "--for", "A100").output
     odd = run(where, "set", "1", "--for", "H10")
     assert odd.exit_code == 0
@@ -127,14 +129,14 @@ def test_what_names_nothing_is_taken_and_said(where: Place) -> None:
     assert past(where) is None
 
 
-def test_a_price_that_is_less_exact_than_another_says_who_keeps_what(where: Place) -> None:
+def test_a_price_that_is_less_exact_than_another_says_who_keeps_what(where: StoreLocation) -> None:
     run(where, "set", "6.88", "--for", "GPU-1")
     done = run(where, "set", "2", "--for", "gpu")
     assert "1 x NVIDIA H100 80GB HBM3: $6.88 an hour of GPU-1 applies then." in done.output
 
 
 @pytest.mark.parametrize("selector", ["", "  ", "-", "()"])
-def test_a_blank_device_is_refused(where: Place, selector: str) -> None:
+def test_a_blank_device_is_refused(where: StoreLocation, selector: str) -> None:
     refused = run(where, "set", "1", f"--for={selector}")
     assert refused.exit_code == 2 and "the device is blank" in refused.stderr
     assert run(where, "show", "--json").output.strip() == "[]"
@@ -144,7 +146,7 @@ def test_a_blank_device_is_refused(where: Place, selector: str) -> None:
     ("written", "nano"),
     [("2.499999999", 2_499_999_999), ("0.000000001", 1), ("0", 0), ("$1e3", 10**12), ("1000000", 10**15)],
 )
-def test_a_price_is_kept_to_the_nano_dollar(where: Place, written: str, nano: int) -> None:
+def test_a_price_is_kept_to_the_nano_dollar(where: StoreLocation, written: str, nano: int) -> None:
     assert run(where, "set", written, "--for", "H100").exit_code == 0
     (price,) = prices_set(open_store(where))
     assert price.nano_usd_per_device_hour == nano
@@ -155,13 +157,13 @@ def test_a_price_is_kept_to_the_nano_dollar(where: Place, written: str, nano: in
 @pytest.mark.parametrize(
     "written", ["-0.01", "nan", "inf", "sNaN", "1000000.01", "1e999999", "0.0000000001", "1,5", ""]
 )
-def test_what_is_no_price_is_refused(where: Place, written: str) -> None:
+def test_what_is_no_price_is_refused(where: StoreLocation, written: str) -> None:
     refused = run(where, "set", written, "--for", "H100")
     assert refused.exit_code == 2 and refused.stderr.count("\n") == 1
     assert prices_set(open_store(where)) == ()
 
 
-def test_a_price_taken_back_leaves_past_costs_and_its_history(where: Place) -> None:
+def test_a_price_taken_back_leaves_past_costs_and_its_history(where: StoreLocation) -> None:
     run(where, "set", "6.88", "--for", "H100")
     before = past(where)
     half = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(END - 1800))
@@ -182,14 +184,14 @@ def test_a_price_taken_back_leaves_past_costs_and_its_history(where: Place) -> N
     assert "no price" in run(where, "show").output
 
 
-def test_what_has_no_price_cannot_be_taken_back(where: Place) -> None:
+def test_what_has_no_price_cannot_be_taken_back(where: StoreLocation) -> None:
     run(where, "set", "1", "--for", "H100")
     refused = run(where, "unset", "A100")
     assert refused.exit_code == 2 and "no price is set for 'A100'; prices are set for H100" in refused.stderr
 
 
 @pytest.mark.parametrize("loose", ["H10", "", "100 80", "NVIDIA H"])
-def test_an_old_price_for_a_part_of_a_word_is_flagged_where_it_matters(where: Place, loose: str) -> None:
+def test_an_old_price_for_a_part_of_a_word_is_flagged_where_it_matters(where: StoreLocation, loose: str) -> None:
     set_price(where, loose, 10**9)
     assert f"{loose!r} no longer prices NVIDIA H100 80GB HBM3" in run(where, "show").stderr
     hints = fleet_report(open_store(where), 7200, END).hints
@@ -197,26 +199,26 @@ def test_an_old_price_for_a_part_of_a_word_is_flagged_where_it_matters(where: Pl
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreLocation]:
     if request.param == "sqlite":
         yield laid(tmp_path)
         return
     with server_url(tmp_path / "server") as url:
-        yield laid(place(url))
+        yield laid(locate(url))
 
 
-def test_two_people_who_set_a_price_at_once_both_set_one_and_the_second_counts(shared: Place) -> None:
+def test_two_people_who_set_a_price_at_once_both_set_one_and_the_second_counts(shared: StoreLocation) -> None:
     values: dict[str, Any] = {"selector": "H100", "from_ts": 0, "set_ts": 5, "set_by": "x", "note": None}
-    with Book(shared).writing() as connection:
-        book.add_price(connection, nano_usd_per_device_hour=1, read_seq=0, **values)
-    with pytest.raises(PricesChanged), Book(shared).writing() as connection:
-        book.add_price(connection, nano_usd_per_device_hour=2, read_seq=0, **values)
-    with Book(shared).writing() as connection:
-        book.add_price(connection, nano_usd_per_device_hour=3, read_seq=1, **values)
+    with AdviceRepository(shared).writing() as connection:
+        repository.add_price(connection, nano_usd_per_device_hour=1, read_seq=0, **values)
+    with pytest.raises(PricesChanged), AdviceRepository(shared).writing() as connection:
+        repository.add_price(connection, nano_usd_per_device_hour=2, read_seq=0, **values)
+    with AdviceRepository(shared).writing() as connection:
+        repository.add_price(connection, nano_usd_per_device_hour=3, read_seq=1, **values)
     assert [price.nano_usd_per_device_hour for price in prices_set(open_store(shared))] == [1, 3]
 
 
-def test_many_who_set_prices_at_once_lose_none(shared: Place) -> None:
+def test_many_who_set_prices_at_once_lose_none(shared: StoreLocation) -> None:
     url = shared.url.render_as_string(hide_password=False) if shared.url else str(shared)
     failed: list[str] = []
 

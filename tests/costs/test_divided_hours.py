@@ -16,8 +16,8 @@ from pertoken.costs.priced import PricedWindow, book_of
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report
 from pertoken.store.answers import asking
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store, writing
-from pertoken.store.place import Place, place
 from pertoken.store.retention import Ages, purge
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.write import Writer
@@ -33,12 +33,12 @@ MODEL = LOW_BATCH_70B.model
 TOKENS = 3600 * 200
 
 
-def recorded(where: Path | Place) -> Place:
+def recorded(where: Path | StoreLocation) -> StoreLocation:
     """Four GPUs over three whole hours, two of them held by a model."""
     return seed(where, LOW_BATCH_70B, gpus=4, usd_per_hour=None, minutes=60 * HOURS, end_ts=END)
 
 
-def without_minutes(where: Place) -> Place:
+def without_minutes(where: StoreLocation) -> StoreLocation:
     """Delete the minutes, as their age does: all hours are over by then."""
     if where.url is None:
         with Writer(where) as writer:
@@ -137,15 +137,15 @@ def test_a_price_that_begins_later_changes_no_dollars_before(
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def purged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def purged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreLocation]:
     if request.param == "sqlite":
         yield without_minutes(recorded(tmp_path))
         return
     with server_url(tmp_path / "server") as url:
-        yield without_minutes(recorded(place(url)))
+        yield without_minutes(recorded(locate(url)))
 
 
-def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purged: Place) -> None:
+def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purged: StoreLocation) -> None:
     set_price(purged, "H100", 10**9)
     set_price(purged, "H100", 3 * 10**9, START + 3600 + 900)
     store = open_store(purged)

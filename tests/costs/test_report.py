@@ -10,9 +10,9 @@ import pytest
 
 from pertoken.costs.report import fleet_report, per_mtok_together
 from pertoken.provenance import Provenance
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
 from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -40,9 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END)
+    report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
     (line,) = report.deployments
     dollars = 2 * 6.88 * HOURS
     tokens = (40 + 160) * 3600 * HOURS
@@ -60,9 +60,9 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
 
 
 def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens_to_the_headline(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END)
+    report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
     (line,) = report.deployments
     unknown = replace(line, prompt_tokens=None)
     idle = replace(line, prompt_tokens=0, generated_tokens=0)
@@ -74,9 +74,9 @@ def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens
 
 
 def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    bill = fleet_report(open_store(place(str(folder))), 3600 * HOURS, END).bill
+    bill = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END).bill
     assert bill is not None
     assert (
         bill.paid
@@ -90,9 +90,9 @@ def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
 def test_a_price_that_changes_within_the_window_divides_dollars_and_nothing_else(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=2.0, minutes=60 * 3, end_ts=END)
     before = fleet_report(open_store(where), 3600 * 3, END)
-    with Book(where).writing() as connection:
+    with AdviceRepository(where).writing() as connection:
         dearer = {"nano_usd_per_device_hour": 5 * NANO_USD, "from_ts": END - 1200, "set_ts": END}
-        book.add_price(connection, selector="H100", set_by="x", note=None, **dearer)
+        repository.add_price(connection, selector="H100", set_by="x", note=None, **dearer)
     after = fleet_report(open_store(where), 3600 * 3, END)
     (line,), (alone,) = after.deployments, before.deployments
     dollars = 2 * (2.0 * 160 + 5.0 * 20) / 60
@@ -110,9 +110,9 @@ def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path:
 
 
 def test_a_host_that_stopped_reporting_has_no_now(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 3600, END + 600)
+    report = fleet_report(open_store(locate(str(folder))), 3600, END + 600)
     assert (report.generated_tok_s_now, report.power_w) == (None, None)
     assert report.deployments[0].generated_tok_s_now == pytest.approx(40)
     assert any("has stored nothing for 10m" in hint for hint in report.hints)
@@ -146,18 +146,18 @@ def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it
             )
             writer.commit(tick(ts, DeviceSample(5, ts, 10_000, 10_000), *(served if ts <= END + 30 else ()), **there))
         writer.roll_up()
-    with Book(where).writing() as connection:
+    with AdviceRepository(where).writing() as connection:
         hour = {"nano_usd_per_device_hour": 60 * NANO_USD, "from_ts": 0, "set_ts": 1}
-        book.add_price(connection, selector="H100", set_by="x", note=None, **hour)
+        repository.add_price(connection, selector="H100", set_by="x", note=None, **hour)
     bill = fleet_report(open_store(where), 3600, END + 3600 + 45).bill
     assert bill is not None
     assert (bill.paid, bill.busy, bill.idle) == (NANO_USD, NANO_USD * 2 // 10, NANO_USD * 3 // 10)
 
 
 def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:
-    from pertoken.store.place import place
+    from pertoken.store.location import locate
 
-    report = fleet_report(open_store(place(str(folder))), 24 * 3600, END)
+    report = fleet_report(open_store(locate(str(folder))), 24 * 3600, END)
     (line,) = report.deployments
     assert line.generated_tokens == 40 * 3600 * HOURS
     assert line.spark[0] is None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pertoken.migrations.fleet import init_fleet
-from pertoken.store.place import Place, place
+from pertoken.store.location import StoreLocation, locate
 from tests.fleet.servers import NOW
 from tests.postgres import server_url
 
@@ -17,8 +17,8 @@ def owner_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def server(owner_url: str) -> Place:
+def server(owner_url: str) -> StoreLocation:
     """A server that was made ready, as its owner."""
-    where = place(owner_url)
+    where = locate(owner_url)
     init_fleet(where, NOW, keep={"1h": 60 * 86_400, "1m": 10 * 86_400})
     return where

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, text
 
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import writing
 from pertoken.store.partitions import DAY, TIMED, Told, partitions, untold
-from pertoken.store.place import Place
 from pertoken.store.rollup import HOUR, MINUTE
 
 GPUS_OF_A_DEPLOYMENT = 4
@@ -30,7 +30,7 @@ class Fleet:
         return [_DEVICE + host * self.gpus + i for i in range(self.gpus)]
 
 
-def fill(where: Place, fleet: Fleet, *, hour_days: int, minute_days: int, told: Told = untold) -> None:
+def fill(where: StoreLocation, fleet: Fleet, *, hour_days: int, minute_days: int, told: Told = untold) -> None:
     """Put a fleet into a server that is ready: so many days of hours, and the minutes of the day under way and of so
     many before it. Again with more adds the rest.
 

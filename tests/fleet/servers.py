@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import URL, Connection, make_url, select, text
 
 from pertoken.agent.shipper import Shipper
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import reading, writing
 from pertoken.store.outbox import ROLLED
-from pertoken.store.place import Place, place
 from pertoken.store.server import Server, server_url
 from pertoken.store.ship_read import Local
 from pertoken.store.write import Writer
@@ -27,7 +27,9 @@ def login(owner: str, name: str, password: str | None = None) -> Server:
     return Server(server_url(url.render_as_string(hide_password=False), "test"))
 
 
-def host(folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, end_ts: int = NOW, **more: Any) -> Place:
+def host(
+    folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, end_ts: int = NOW, **more: Any
+) -> StoreLocation:
     """A host's database with `minutes` of a served model, all of it marked to be shipped."""
     where = laid(folder)
     with Writer(where) as writer:
@@ -35,7 +37,7 @@ def host(folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, e
     return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
 
 
-def shipper(where: Place, server: Server, told: list[dict[str, Any]] | None = None) -> Shipper:
+def shipper(where: StoreLocation, server: Server, told: list[dict[str, Any]] | None = None) -> Shipper:
     """A shipper of one host, without its process."""
     return Shipper(
         Local(where), server, lambda **each: (told if told is not None else []).append(each), threading.Event()
@@ -54,35 +56,35 @@ def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[
     return found
 
 
-def here(where: Place) -> dict[str, list[tuple[Any, ...]]]:
+def here(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
     """The roll-ups of a host's own database."""
     with reading(where, "telemetry").connect() as connection, connection.begin():
         return rolled(connection)
 
 
-def owners(where: Place) -> list[int]:
+def owners(where: StoreLocation) -> list[int]:
     """Ids of a host, its devices and its epochs."""
     found = Local(where).here()
     assert found is not None
     return [each for ids in found.owners.values() for each in ids]
 
 
-def there(server: Place, where: Place) -> dict[str, list[tuple[Any, ...]]]:
+def there(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
     """The roll-ups that a server holds of one host."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return rolled(connection, owners(where))
 
 
-def change(server: Place, statement: str, **parameters: Any) -> int:
+def change(server: StoreLocation, statement: str, **parameters: Any) -> int:
     """Change something behind everyone's back; returns the rows it changed."""
     with writing(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(statement), parameters).rowcount
 
 
-def ask(server: Place, query: str, **parameters: Any) -> Any:
+def ask(server: StoreLocation, query: str, **parameters: Any) -> Any:
     """The one value that answers a query."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(query), parameters).scalar()
 
 
-__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "place", "rolled", "shipper", "there"]
+__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "rolled", "shipper", "there"]

@@ -9,14 +9,14 @@ from sqlalchemy import select
 
 from pertoken.store import telemetry as t
 from pertoken.store.fleet_logins import enroll
-from pertoken.store.place import Place, place
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.ship_read import Local
 from tests.fleet.servers import ask, login
 from tests.recorded import agent, kinds, scalar, until
 
 
-def shipped(server: Place, folder: Path) -> int:
-    found = Local(place(str(folder))).here()
+def shipped(server: StoreLocation, folder: Path) -> int:
+    found = Local(locate(str(folder))).here()
     if found is None:
         return 0
     count = "SELECT count(*) FROM telemetry.host_1m WHERE host_id = :h"
@@ -28,7 +28,9 @@ def shipper_of(agent_pid: int) -> list[int]:
     return [each.pid for each in children if "pertoken.agent.shipper" in each.cmdline()]
 
 
-def test_an_agent_ships_and_goes_on_when_its_shipper_is_killed(owner_url: str, server: Place, tmp_path: Path) -> None:
+def test_an_agent_ships_and_goes_on_when_its_shipper_is_killed(
+    owner_url: str, server: StoreLocation, tmp_path: Path
+) -> None:
     enroll(server, "whole_agent", 1)
     url = login(owner_url, "whole_agent", "canary-env").url.set(drivername="postgresql")
     credentials = tmp_path / "credentials"

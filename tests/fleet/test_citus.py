@@ -8,9 +8,9 @@ from sqlalchemy import text
 
 from pertoken.cli import main
 from pertoken.migrations.fleet import init_fleet
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import reading
 from pertoken.store.partitions import TIMED
-from pertoken.store.place import Place, place
 from tests.fleet.servers import NOW, ask, change
 from tests.postgres import server_url
 
@@ -25,12 +25,12 @@ CREATE FUNCTION public.create_distributed_table(name regclass, owner text, coloc
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     with server_url(tmp_path_factory.mktemp("citus")) as url:
-        yield place(url)
+        yield locate(url)
 
 
-def test_without_citus_one_line_says_so_and_nothing_is_done(bare: Place) -> None:
+def test_without_citus_one_line_says_so_and_nothing_is_done(bare: StoreLocation) -> None:
     assert bare.url is not None
     url = bare.url.set(drivername="postgresql").render_as_string(hide_password=False)
     done = CliRunner().invoke(main, ["db", "init-fleet", url, "--citus"])
@@ -38,7 +38,7 @@ def test_without_citus_one_line_says_so_and_nothing_is_done(bare: Place) -> None
     assert ask(bare, "SELECT count(*) FROM pg_namespace WHERE nspname = 'telemetry'") == 0
 
 
-def test_what_grows_is_spread_by_its_owner_and_what_is_looked_up_is_everywhere(bare: Place) -> None:
+def test_what_grows_is_spread_by_its_owner_and_what_is_looked_up_is_everywhere(bare: StoreLocation) -> None:
     change(bare, STAND_IN)
     init_fleet(bare, NOW, keep={"1m": 86_400, "1h": 30 * 86_400, "raw": 86_400}, distribute=True)
     with reading(bare, "telemetry").connect() as connection, connection.begin():
@@ -64,7 +64,7 @@ def test_what_grows_is_spread_by_its_owner_and_what_is_looked_up_is_everywhere(b
     assert len(calls) == len(set(calls)) == len(TIMED) + len(everywhere)
 
 
-def test_doing_it_again_spreads_nothing_twice(bare: Place) -> None:
+def test_doing_it_again_spreads_nothing_twice(bare: StoreLocation) -> None:
     before = ask(bare, "SELECT count(*) FROM public.pg_dist_partition")
     init_fleet(bare, NOW, distribute=True)
     assert ask(bare, "SELECT count(*) FROM public.pg_dist_partition") == before

@@ -12,9 +12,9 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import drift, upgrade
 from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
 from pertoken.store.fleet_logins import enroll
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import reading
 from pertoken.store.partitions import AHEAD_S, DAY, MAX_DROPPED, TIMED, partitions
-from pertoken.store.place import Place, place
 from pertoken.store.server import Server
 from tests.fleet.servers import NOW, ask, change, here, host, shipper, there
 from tests.postgres import server_url
@@ -23,18 +23,18 @@ KEEP = {"raw": 2 * DAY, "1m": 3 * DAY, "1h": 60 * DAY}
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     """A server of its own, since its clock is moved."""
     with server_url(tmp_path_factory.mktemp("partitions")) as url:
-        yield place(url)
+        yield locate(url)
 
 
-def starts(where: Place, table: str) -> list[int]:
+def starts(where: StoreLocation, table: str) -> list[int]:
     with reading(where, "telemetry").connect() as connection, connection.begin():
         return sorted(partitions(connection)[table].values())
 
 
-def test_a_dry_run_prints_what_it_would_do_and_changes_nothing(fresh: Place) -> None:
+def test_a_dry_run_prints_what_it_would_do_and_changes_nothing(fresh: StoreLocation) -> None:
     assert fresh.url is not None
     url = fresh.url.set(drivername="postgresql").render_as_string(hide_password=False)
     done = CliRunner().invoke(main, ["db", "init-fleet", url, "--dry-run"])
@@ -45,7 +45,7 @@ def test_a_dry_run_prints_what_it_would_do_and_changes_nothing(fresh: Place) -> 
     assert ask(fresh, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pertoken%'") == 0
 
 
-def test_a_server_filled_before_it_was_a_fleets_keeps_its_rows(fresh: Place) -> None:
+def test_a_server_filled_before_it_was_a_fleets_keeps_its_rows(fresh: StoreLocation) -> None:
     for group in ("telemetry", "advice"):
         upgrade(fresh, group)
     change(fresh, "INSERT INTO telemetry.engine_counter_1m VALUES (5, 'm', :ts, 42, 1)", ts=NOW - DAY)
@@ -56,7 +56,7 @@ def test_a_server_filled_before_it_was_a_fleets_keeps_its_rows(fresh: Place) -> 
         assert drift(fresh, group) is None
 
 
-def test_doing_it_again_makes_no_new_thing(fresh: Place) -> None:
+def test_doing_it_again_makes_no_new_thing(fresh: StoreLocation) -> None:
     before = ask(fresh, "SELECT count(*) FROM pg_class"), ask(fresh, "SELECT count(*) FROM pg_policy")
     again = init_fleet(fresh, NOW)
     assert not [
@@ -66,7 +66,7 @@ def test_doing_it_again_makes_no_new_thing(fresh: Place) -> None:
     assert ask(fresh, "SELECT age_s FROM fleet.kept WHERE resolution = '1m'") == KEEP["1m"]  # as it was set
 
 
-def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index(fresh: Place) -> None:
+def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index(fresh: StoreLocation) -> None:
     for each in TIMED:
         found = starts(fresh, each.name)
         assert found[0] <= NOW - KEEP[each.resolution] and found[-1] + each.span_s >= NOW + AHEAD_S - each.span_s
@@ -76,7 +76,7 @@ def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index
         assert ask(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{each.name}") == 1
 
 
-def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: Place) -> None:
+def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: StoreLocation) -> None:
     insert = "INSERT INTO telemetry.engine_counter_1m VALUES (1, 'm', :ts, 1, 1)"
     count = "SELECT count(*) FROM telemetry.engine_counter_1m WHERE ts = :ts"
     rest = "SELECT count(*) FROM telemetry.engine_counter_1m_rest"
@@ -95,7 +95,7 @@ def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: Place) 
     assert maintain(fresh, NOW + 6 * DAY) == []
 
 
-def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: Place, tmp_path: Path) -> None:
+def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: StoreLocation, tmp_path: Path) -> None:
     assert fresh.url is not None
     enroll(fresh, "postgres", 1)
     later = NOW + 9 * DAY
@@ -106,7 +106,7 @@ def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: P
     assert there(fresh, where) == here(where)
 
 
-def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: Place) -> None:
+def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: StoreLocation) -> None:
     with reading(fresh, "telemetry").connect() as connection, connection.begin():
         plan = "\n".join(
             row[0]
@@ -118,7 +118,7 @@ def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: Place
     assert plan.count("Scan on device_1m_p") + plan.count("Scan using device_1m_p") == 1, plan
 
 
-def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: Place) -> None:
+def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: StoreLocation) -> None:
     newest = NOW + 9 * DAY  # the row of the host above
     maintain(fresh, newest)
     before = starts(fresh, "device_1m")
@@ -132,8 +132,8 @@ def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: P
 
 def test_a_folder_is_no_fleet_and_a_server_that_is_not_ready_says_so(tmp_path: Path, owner_url: str) -> None:
     with pytest.raises(BadInput, match="needs a server"):
-        init_fleet(place(str(tmp_path)), NOW)
+        init_fleet(locate(str(tmp_path)), NOW)
     done = CliRunner().invoke(main, ["db", "maintain", "--db", str(tmp_path)])
     assert done.exit_code == 2 and "name a server" in done.stderr
     with server_url(tmp_path / "bare") as url, pytest.raises(StoreError, match="init-fleet"):
-        maintain(place(url), NOW)
+        maintain(locate(url), NOW)

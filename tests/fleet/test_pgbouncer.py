@@ -10,8 +10,8 @@ import pytest
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import enroll
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
 from pertoken.store.server import Server, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer
 from tests.fleet.servers import NOW, ask, here, host, shipper, there
@@ -21,7 +21,7 @@ HOSTS = 3
 
 
 @pytest.fixture(scope="module")
-def sockets(owner_url: str, server: Place) -> Path:
+def sockets(owner_url: str, server: StoreLocation) -> Path:
     assert server.url is not None
     enroll(server, "pooled", HOSTS)
     return Path(str(server.url.query["host"]))
@@ -35,14 +35,14 @@ def pooled(sockets: Path, tmp_path: Path) -> Iterator[Server]:
 
 
 def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
-    server: Place, pooled: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreLocation, pooled: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", 40)  # temporary tables and arrays both
     monkeypatch.setattr("pertoken.agent.shipper.MARKS", 100)
     hosts = [host(tmp_path / f"h{i}", host=f"pooled-{i}", minutes=65) for i in range(HOSTS)]
     faults: list[BaseException] = []
 
-    def ship(where: Place) -> None:
+    def ship(where: StoreLocation) -> None:
         try:
             for _ in range(2):
                 shipper(where, pooled).round()
@@ -60,9 +60,9 @@ def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
     assert ask(server, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pooled'") <= 1
 
 
-def test_screens_read_through_it_too(server: Place, sockets: Path, tmp_path: Path) -> None:
+def test_screens_read_through_it_too(server: StoreLocation, sockets: Path, tmp_path: Path) -> None:
     with pgbouncer(tmp_path / "pooler", sockets, "postgres") as port:
-        through = open_store(place(f"postgresql://postgres@127.0.0.1:{port}/postgres"))
+        through = open_store(locate(f"postgresql://postgres@127.0.0.1:{port}/postgres"))
         for _ in range(3):
             found = fleet_report(through, 3600, NOW)
         assert found.devices == fleet_report(open_store(server), 3600, NOW).devices

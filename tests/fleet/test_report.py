@@ -12,21 +12,21 @@ from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
-from pertoken.store import book
+from pertoken.store import repository
 from pertoken.store.answers import answer, asking
-from pertoken.store.book import Book
 from pertoken.store.fleet_logins import enroll
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
+from pertoken.store.repository import AdviceRepository
 from tests.fleet.servers import NOW, host, login, shipper
 from tests.postgres import server_url
 
 HOSTS = ("report-a", "report-b", "report-c")
 
 
-def price(where: Place) -> None:
-    with Book(where).writing() as connection:
-        book.add_price(
+def price(where: StoreLocation) -> None:
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=6_880_000_000,
@@ -39,7 +39,7 @@ def price(where: Place) -> None:
 
 def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
     with server_url(tmp_path / "server") as url:
-        owner = place(url)
+        owner = locate(url)
         init_fleet(owner, NOW, keep={"1m": 86_400, "1h": 30 * 86_400})
         enroll(owner, "relay", len(HOSTS))
         price(owner)
@@ -54,7 +54,7 @@ def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
         assert advice.exit_code == 0, advice.output
 
 
-def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_not(server: Place) -> None:
+def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_not(server: StoreLocation) -> None:
     store = open_store(server)
     nothing: Select[Any] = select(column("x")).select_from(table("not_there"))
     with pytest.raises(StoreError, match="not_there"), store.read() as connection:
@@ -67,7 +67,7 @@ def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_n
         assert list(answer(connection, select(literal_column("2")))) == [(2,)]
 
 
-def test_what_was_asked_is_known_when_the_reading_has_ended(server: Place) -> None:
+def test_what_was_asked_is_known_when_the_reading_has_ended(server: StoreLocation) -> None:
     with open_store(server).read() as connection, asking(connection):
         answers = [answer(connection, select(literal_column(str(n)))) for n in range(3)]
         assert list(answers[1]) == [(1,)]

@@ -11,14 +11,16 @@ from click.testing import CliRunner
 from pertoken.cli import main
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import disown, enroll
+from pertoken.store.location import StoreLocation
 from pertoken.store.outbox import ROLLED
-from pertoken.store.place import Place
 from pertoken.store.ship_read import Local
 from tests.fleet.servers import NOW, ask, change, host, login, shipper, there
 
 
 @pytest.fixture(scope="module")
-def two_hosts(owner_url: str, server: Place, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Place]:
+def two_hosts(
+    owner_url: str, server: StoreLocation, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[StoreLocation, StoreLocation]:
     """Hosts of the logins `rights_a` and `rights_b`, shipped."""
     found = []
     for name in ("rights_a", "rights_b"):
@@ -30,13 +32,13 @@ def two_hosts(owner_url: str, server: Place, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def as_a(owner_url: str, two_hosts: tuple[Place, Place]) -> Iterator["psycopg.Connection[Any]"]:
+def as_a(owner_url: str, two_hosts: tuple[StoreLocation, StoreLocation]) -> Iterator["psycopg.Connection[Any]"]:
     with login(owner_url, "rights_a").connect() as connection:
         connection.autocommit = True
         yield connection
 
 
-def ids(where: Place, owner: str) -> list[int]:
+def ids(where: StoreLocation, owner: str) -> list[int]:
     found = Local(where).here()
     assert found is not None
     return list(found.owners[owner])
@@ -44,7 +46,7 @@ def ids(where: Place, owner: str) -> list[int]:
 
 @pytest.mark.parametrize("source", ROLLED, ids=lambda each: each.name)
 def test_an_agent_neither_sees_nor_changes_nor_adds_rows_of_another_host(
-    as_a: "psycopg.Connection[Any]", two_hosts: tuple[Place, Place], source: Any
+    as_a: "psycopg.Connection[Any]", two_hosts: tuple[StoreLocation, StoreLocation], source: Any
 ) -> None:
     table, owner = source.tables[0]
     theirs = ids(two_hosts[1], owner)
@@ -84,7 +86,7 @@ def test_an_agent_can_do_nothing_else(as_a: "psycopg.Connection[Any]", statement
 
 
 def test_no_agent_takes_a_host_that_another_login_ships(
-    owner_url: str, server: Place, two_hosts: tuple[Place, Place]
+    owner_url: str, server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
 ) -> None:
     enroll(server, "rights_c", 1)
     with pytest.raises(StoreError, match="shipped by the login rights_b already"):
@@ -95,7 +97,7 @@ def test_no_agent_takes_a_host_that_another_login_ships(
         shipper(two_hosts[1], login(owner_url, "rights_b")).round()
 
 
-def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: Place, tmp_path: Path) -> None:
+def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
     enroll(server, "rights_relay", 1)
     first, second = (host(tmp_path / name, host=name, minutes=2) for name in ("relay-1", "relay-2"))
     shipper(first, login(owner_url, "rights_relay")).round()
@@ -106,14 +108,14 @@ def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: Place, 
     assert there(server, second)["host_1m"] and there(server, first)["host_1m"]
 
 
-def test_a_login_that_is_not_enrolled_is_told_how_to_be(owner_url: str, server: Place, tmp_path: Path) -> None:
+def test_a_login_that_is_not_enrolled_is_told_how_to_be(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
     change(server, "CREATE ROLE rights_stranger LOGIN; GRANT pertoken_agent TO rights_stranger")
     with pytest.raises(StoreError, match="not enrolled here: run pertoken db enroll rights_stranger"):
         shipper(host(tmp_path, host="stranger", minutes=2), login(owner_url, "rights_stranger")).round()
 
 
 def test_a_reader_reads_everything_and_changes_nothing(
-    owner_url: str, server: Place, two_hosts: tuple[Place, Place]
+    owner_url: str, server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
 ) -> None:
     change(server, "CREATE ROLE rights_reader LOGIN; GRANT pertoken_reader TO rights_reader")
     with login(owner_url, "rights_reader").connect() as connection:
@@ -128,7 +130,7 @@ def test_a_reader_reads_everything_and_changes_nothing(
                 connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
 
 
-def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: Place) -> None:
+def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: StoreLocation) -> None:
     change(server, "CREATE ROLE rights_looker LOGIN; GRANT pertoken_reader TO rights_looker")
     url = login(owner_url, "rights_looker").url.set(drivername="postgresql").render_as_string(hide_password=False)
     done = CliRunner().invoke(main, ["advise", "--db", url])
@@ -137,7 +139,9 @@ def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: Plac
     assert len(done.output.splitlines()) == 1 and "psycopg" not in done.output
 
 
-def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(owner_url: str, server: Place) -> None:
+def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(
+    owner_url: str, server: StoreLocation
+) -> None:
     change(server, "CREATE ROLE rights_advisor LOGIN; GRANT pertoken_advisor TO rights_advisor")
     with login(owner_url, "rights_advisor").connect() as connection:
         connection.autocommit = True
@@ -154,7 +158,7 @@ def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(owne
                 connection.execute(statement)
 
 
-def test_a_password_is_sent_as_its_verifier_only(server: Place) -> None:
+def test_a_password_is_sent_as_its_verifier_only(server: StoreLocation) -> None:
     password = enroll(server, "rights_password", 1)
     assert password and len(password) >= 32
     stored = ask(server, "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_password'")

@@ -12,7 +12,7 @@ from pertoken.agent.shipping import Shipping
 from pertoken.cli import main
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.place import Place, place
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.server import CREDENTIAL, Server, server_url, shipping_server
 from pertoken.store.write import Writer
 from tests.fleet.servers import host, shipper
@@ -164,5 +164,5 @@ def test_a_child_is_told_it_through_a_pipe_and_its_failures_become_events_withou
 
 
 def test_a_place_shows_none(tmp_path: Path) -> None:
-    where: Place = place(f"postgresql://x@127.0.0.1/y?password={CANARY}")
+    where: StoreLocation = locate(f"postgresql://x@127.0.0.1/y?password={CANARY}")
     assert CANARY not in str(where) + repr(where)

@@ -9,7 +9,7 @@ import pytest
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import enroll, request_raw
 from pertoken.store.ids import stable_id
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.rows import EngineCounterSample
 from pertoken.store.ship_read import Local
 from pertoken.store.ship_write import Overtaken, send, stand
@@ -19,7 +19,7 @@ from tests.values import host_row, tick
 
 
 @pytest.fixture
-def let_in(server: Place, request: pytest.FixtureRequest) -> str:
+def let_in(server: StoreLocation, request: pytest.FixtureRequest) -> str:
     """A login of its own for one test."""
     name = f"t_{abs(hash(request.node.name)) % 10**12}"
     enroll(server, name, 1)
@@ -27,7 +27,7 @@ def let_in(server: Place, request: pytest.FixtureRequest) -> str:
 
 
 def test_every_roll_up_arrives_and_a_second_round_sends_nothing(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-a")
     told: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ def test_every_roll_up_arrives_and_a_second_round_sends_nothing(
 
 
 def test_a_late_row_gets_a_new_sequence_and_its_bucket_arrives_again(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-late", minutes=10)
     one = shipper(where, login(owner_url, let_in))
@@ -63,7 +63,7 @@ def test_a_late_row_gets_a_new_sequence_and_its_bucket_arrives_again(
 
 
 def test_an_older_revision_never_replaces_a_newer_one(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-old", minutes=5)
     one = shipper(where, login(owner_url, let_in))
@@ -81,7 +81,7 @@ def test_an_older_revision_never_replaces_a_newer_one(
 
 
 def test_a_batch_that_does_not_follow_the_last_one_is_refused_whole(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-order", minutes=3)
     found = Local(where).here()
@@ -98,7 +98,7 @@ def test_a_batch_that_does_not_follow_the_last_one_is_refused_whole(
 
 @pytest.mark.parametrize("rows", [1, 1_000_000])
 def test_few_rows_and_many_rows_go_different_ways_to_the_same_end(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
     where = host(tmp_path, host=f"ship-ways-{rows}", minutes=70, raw=True)
@@ -108,7 +108,7 @@ def test_few_rows_and_many_rows_go_different_ways_to_the_same_end(
 
 @pytest.mark.parametrize("rows", [1, 10_000], ids=["staged", "as arrays"])
 def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
     where = host(tmp_path, host=f"ship-bent-{rows}", raw=True)
@@ -135,7 +135,7 @@ def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
 
 @pytest.mark.parametrize("rows", [1, 10_000], ids=["staged", "as arrays"])
 def test_text_that_needs_escaping_arrives_as_it_was(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
     name = f"ship-text-{rows}"
@@ -156,7 +156,7 @@ def test_text_that_needs_escaping_arrives_as_it_was(
 
 
 def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-lost", minutes=180, end_ts=NOW)
     shipper(where, login(owner_url, let_in)).round()
@@ -191,7 +191,7 @@ def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(
 
 
 def test_a_server_replaced_by_an_older_copy_of_itself_gets_what_it_had_acknowledged(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-failover", minutes=180)
     told: list[dict[str, Any]] = []
@@ -217,7 +217,7 @@ def test_a_server_replaced_by_an_older_copy_of_itself_gets_what_it_had_acknowled
 
 
 def test_history_from_before_shipping_was_switched_on_is_shipped_too(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-before", minutes=150)
     with Writer(where) as writer:
@@ -239,7 +239,7 @@ def _ts(table: str, row: tuple[Any, ...]) -> int:
 
 
 def test_ticks_are_shipped_where_they_are_asked_for_and_only_then(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-raw", minutes=30)
     one = shipper(where, login(owner_url, let_in))
@@ -257,7 +257,9 @@ def test_ticks_are_shipped_where_they_are_asked_for_and_only_then(
     assert ask(server, count, d=device) == 10
 
 
-def test_with_the_setting_all_ticks_are_shipped(owner_url: str, server: Place, let_in: str, tmp_path: Path) -> None:
+def test_with_the_setting_all_ticks_are_shipped(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
+) -> None:
     where = host(tmp_path, host="ship-all-raw", minutes=20, raw=True)
     shipper(where, login(owner_url, let_in)).round()
     found = Local(where).here()
@@ -273,7 +275,7 @@ def test_with_the_setting_all_ticks_are_shipped(owner_url: str, server: Place, l
 
 
 def test_a_spool_that_is_full_gives_up_the_oldest_ticks_first_and_never_a_roll_up(
-    owner_url: str, server: Place, let_in: str, tmp_path: Path
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-full", minutes=130, raw=True)
     with Writer(where) as writer:

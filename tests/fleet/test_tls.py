@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import enroll
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.server import Server
 from tests.fleet.servers import here, host, login, shipper, there
 from tests.fleet.tls import behind_tls
@@ -32,7 +32,7 @@ def by_tcp(server: Server, port: int, name: str = "127.0.0.1", **more: str) -> S
 
 
 def test_rows_go_to_a_server_that_proves_itself_by_the_named_authority(
-    owner_url: str, server: Place, tmp_path: Path, context: ssl.SSLContext
+    owner_url: str, server: StoreLocation, tmp_path: Path, context: ssl.SSLContext
 ) -> None:
     enroll(server, "tls_host", 1)
     where = host(tmp_path, host="tls-host", minutes=3)

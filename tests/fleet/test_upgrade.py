@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from pertoken.migrations import _configured, drift, fleet
 from pertoken.store.fleet_logins import enroll
-from pertoken.store.place import place
+from pertoken.store.location import locate
 from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
 from tests.postgres import server_url
 
@@ -19,7 +19,7 @@ def to_third(connection: Connection, group: str) -> None:
 
 def test_partitions_of_the_third_revision_take_what_hosts_ship_now(tmp_path: Path) -> None:
     with server_url(tmp_path / "postgres") as url:
-        server = place(url)
+        server = locate(url)
         with pytest.MonkeyPatch.context() as older:
             older.setattr(fleet, "upgrade_within", to_third)
             fleet.init_fleet(server, NOW)

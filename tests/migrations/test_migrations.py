@@ -13,8 +13,8 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
+from pertoken.store.location import GROUPS, StoreLocation, locate
 from pertoken.store.open import REVISIONS, open_store, revision, writing
-from pertoken.store.place import GROUPS, Place, place
 from pertoken.store.write import Writer
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
@@ -22,33 +22,33 @@ from tests.values import laid, tick
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     with server_url(tmp_path_factory.mktemp("postgres")) as url:
-        yield place(url)
+        yield locate(url)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_code_knows_every_revision_there_is(tmp_path: Path, group: str) -> None:
-    with _config(place(str(tmp_path)), group) as (config, _):
+    with _config(locate(str(tmp_path)), group) as (config, _):
         scripts = ScriptDirectory.from_config(config)
         assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == REVISIONS[group]
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_migrated_sqlite_has_no_drift_from_the_code(tmp_path: Path, group: str) -> None:
-    where = place(str(tmp_path / "new"))
+    where = locate(str(tmp_path / "new"))
     assert upgrade(where, group) == (None, REVISIONS[group][-1])
     assert upgrade(where, group) == (REVISIONS[group][-1], REVISIONS[group][-1])
     assert drift(where, group) is None
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_migrated_postgresql_has_no_drift_from_the_code(postgres: Place, group: str) -> None:
+def test_migrated_postgresql_has_no_drift_from_the_code(postgres: StoreLocation, group: str) -> None:
     assert upgrade(postgres, group) == (None, REVISIONS[group][-1])
     assert drift(postgres, group) is None
 
 
-def test_postgresql_is_written_rolled_up_and_read_by_the_same_code(postgres: Place) -> None:
+def test_postgresql_is_written_rolled_up_and_read_by_the_same_code(postgres: StoreLocation) -> None:
     for group in GROUPS:
         upgrade(postgres, group)
     with Writer(postgres) as writer:
@@ -59,7 +59,7 @@ def test_postgresql_is_written_rolled_up_and_read_by_the_same_code(postgres: Pla
         assert connection.execute(text("SELECT cpu_util_1e4_sum FROM telemetry.host_1h")).scalar() == 5000
 
 
-def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: Place, tmp_path: Path) -> None:
+def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: StoreLocation, tmp_path: Path) -> None:
     end, reports, evidence = 1_790_000_400, [], []
     for where in (tmp_path, postgres):
         seeded = seed(where, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=90, end_ts=end)
@@ -86,7 +86,7 @@ def test_a_database_of_a_newer_pertoken_is_refused_and_left_alone(tmp_path: Path
 
 
 def test_a_password_is_never_shown(tmp_path: Path) -> None:
-    where = place("postgresql://someone:hush-hush@127.0.0.1:1/none")
+    where = locate("postgresql://someone:hush-hush@127.0.0.1:1/none")
     with pytest.raises(StoreError) as caught:
         open_store(where)
     assert "hush-hush" not in str(caught.value) + str(where)
@@ -94,4 +94,4 @@ def test_a_password_is_never_shown(tmp_path: Path) -> None:
 
 def test_another_database_than_postgresql_is_refused() -> None:
     with pytest.raises(Exception, match="mysql is not supported"):
-        place("mysql://x@y/z")
+        locate("mysql://x@y/z")

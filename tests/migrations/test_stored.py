@@ -22,10 +22,10 @@ from pertoken.cli import main
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
+from pertoken.store.location import GROUPS, StoreLocation, locate
 from pertoken.store.open import REVISIONS, open_store, revision, writing
-from pertoken.store.place import GROUPS, Place, place
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.postgres import server_url
@@ -37,16 +37,16 @@ END = 1_790_000_400
 ROOT = Path(__file__).parents[2]
 
 
-def restored(folder: Path, telemetry: str = "0001") -> Place:
+def restored(folder: Path, telemetry: str = "0001") -> StoreLocation:
     """The database as it was stored by the first revision, or its telemetry by a later one."""
     folder.mkdir()
     for group, stored in (("telemetry", telemetry), ("advice", "0001")):
         with closing(sqlite3.connect(folder / f"{group}.db")) as connection:
             connection.executescript((STORED / f"{group}-{stored}.sql").read_text())
-    return place(str(folder))
+    return locate(str(folder))
 
 
-def rows(where: Place) -> dict[str, list[dict[str, Any]]]:
+def rows(where: StoreLocation) -> dict[str, list[dict[str, Any]]]:
     """Rows of every table that the first revision had, each by the names of its columns."""
     found: dict[str, list[dict[str, Any]]] = {}
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
@@ -64,11 +64,11 @@ def _sorted(values: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Place:
+def old(tmp_path: Path) -> StoreLocation:
     return restored(tmp_path / "db")
 
 
-def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: Place) -> None:
+def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: StoreLocation) -> None:
     before = rows(old)
     assert all(before[name] for name in before.keys() - {"engine_counter_1m", "engine_counter_1h"})
     for group in GROUPS:
@@ -87,7 +87,7 @@ def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: P
     assert report.bill is not None and report.bill.busy_is_bound
 
 
-def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: Place) -> None:
+def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: StoreLocation) -> None:
     body = {"changes": {"tp": ["2", "1"]}, "commands": ["set -tp 1"], "bankable": [1, 2, 3], "target": "llama on gpu-1"}
     with closing(sqlite3.connect(old.file("advice"))) as connection:
         for key, deployment in ((1, 7), (2, None)):
@@ -103,7 +103,7 @@ def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: P
         ("fleet", "", 1, ()),
     ]
     assert "tp 2 → 1" in CliRunner().invoke(main, ["top", "--db", str(old)]).output
-    keep(Book(old), Advice(END, 3600, ()), who="me")
+    keep(AdviceRepository(old), Advice(END, 3600, ()), who="me")
     assert standing(open_store(old)) == ()
 
 
@@ -128,9 +128,9 @@ def test_seals_of_each_owner_become_one_that_still_knows_what_was_damaged_before
     assert (fault.table, fault.owner_id) == ("device_1m", 2)
 
 
-def test_a_stored_database_comes_up_to_date_on_postgresql(old: Place, tmp_path: Path) -> None:
+def test_a_stored_database_comes_up_to_date_on_postgresql(old: StoreLocation, tmp_path: Path) -> None:
     with server_url(tmp_path / "postgres") as url:
-        server = place(url)
+        server = locate(url)
         with _config(server, "telemetry") as (config, connection):
             with connection.begin():
                 connection.execute(text("CREATE SCHEMA telemetry"))
@@ -156,7 +156,7 @@ def test_a_stored_database_comes_up_to_date_on_postgresql(old: Place, tmp_path: 
 
 def test_stored_prices_come_up_to_date_on_postgresql_in_the_order_they_were_set(tmp_path: Path) -> None:
     with server_url(tmp_path / "postgres") as url:
-        server = place(url)
+        server = locate(url)
         with _config(server, "advice") as (config, connection):
             with connection.begin():
                 connection.execute(text("CREATE SCHEMA advice"))
@@ -167,23 +167,25 @@ def test_stored_prices_come_up_to_date_on_postgresql_in_the_order_they_were_set(
             connection.commit()
         assert upgrade(server, "advice") == ("0001", REVISIONS["advice"][-1])
         assert drift(server, "advice") is None
-        with Book(server).writing() as connection:
-            found = book.prices(connection)
+        with AdviceRepository(server).writing() as connection:
+            found = repository.prices(connection)
             assert [(row.nano_usd_per_device_hour, row.seq) for row in found] == [(1, 1), (2, 2), (3, 3)]
 
 
 @pytest.mark.parametrize("tables", [1, 5])
-def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finishes(old: Place, tables: int) -> None:
+def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finishes(
+    old: StoreLocation, tables: int
+) -> None:
     before = rows(old)
     script = (
         "import os, signal, sys; from alembic import op; from pertoken.migrations import upgrade\n"
-        "from pertoken.store.place import place\n"
+        "from pertoken.store.location import locate\n"
         "real, n = op.rename_table, 0\n"
         "def rename(*a, **k):\n"
         "    global n; real(*a, **k); n += 1\n"
         f"    if n == {tables}: os.kill(os.getpid(), signal.SIGKILL)\n"
         "op.rename_table = rename\n"
-        "upgrade(place(sys.argv[1]), 'telemetry')"
+        "upgrade(locate(sys.argv[1]), 'telemetry')"
     )
     done = subprocess.run([sys.executable, "-c", script, str(old)], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -194,7 +196,7 @@ def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finish
     assert {name: after[name] for name in before} == before
 
 
-def test_who_only_reads_an_older_database_is_told_what_to_do_and_changes_nothing(old: Place) -> None:
+def test_who_only_reads_an_older_database_is_told_what_to_do_and_changes_nothing(old: StoreLocation) -> None:
     before = rows(old)
     with pytest.raises(StoreError, match="of an older pertoken; run `pertoken db upgrade --db"):
         open_store(old)
@@ -204,7 +206,7 @@ def test_who_only_reads_an_older_database_is_told_what_to_do_and_changes_nothing
     assert rows(old) == before
 
 
-def test_an_agent_of_an_older_pertoken_refuses_a_newer_database_in_one_line(old: Place) -> None:
+def test_an_agent_of_an_older_pertoken_refuses_a_newer_database_in_one_line(old: StoreLocation) -> None:
     for group in GROUPS:
         upgrade(old, group)
     before = rows(old)
@@ -226,7 +228,7 @@ def test_an_agent_of_an_older_pertoken_refuses_a_newer_database_in_one_line(old:
     assert rows(old) == before
 
 
-def test_screens_and_an_agent_on_one_file_do_not_disturb_each_other(old: Place) -> None:
+def test_screens_and_an_agent_on_one_file_do_not_disturb_each_other(old: StoreLocation) -> None:
     for group in GROUPS:
         upgrade(old, group)
     store = open_store(old)

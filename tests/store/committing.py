@@ -2,12 +2,12 @@
 
 import sys
 
-from pertoken.store.place import place
+from pertoken.store.location import locate
 from pertoken.store.write import Writer
 from tests.store.filled import filled_tick
 
 if __name__ == "__main__":
-    with Writer(place(sys.argv[1])) as writer:
+    with Writer(locate(sys.argv[1])) as writer:
         n = int(sys.argv[2])
         while True:
             writer.commit(filled_tick(n))
@@ -15,5 +15,5 @@ if __name__ == "__main__":
             if n % 6 == 0:
                 writer.roll_up()
             if n % 40 == 0:
-                writer.flush_witness()
+                writer.flush_high_water_mark()
             n += 1

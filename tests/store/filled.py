@@ -7,7 +7,7 @@ from typing import Any
 
 from pertoken.provenance import Provenance
 from pertoken.store import telemetry as t
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.rows import (
     AgentSample,
     Capability,
@@ -84,7 +84,7 @@ def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2)
             writer.roll_up()
 
 
-def filled(folder: Path, ticks: int = 400) -> Place:
+def filled(folder: Path, ticks: int = 400) -> StoreLocation:
     """A folder closed in good order, holding so many ticks, all of them still to be shipped."""
     where = laid(folder)
     with Writer(where) as writer:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pertoken.store.place import place
+from pertoken.store.location import locate
 from pertoken.store.verify import Fault, verify
 from pertoken.store.write import Writer
 from tests.store.filled import everything, fill, filled
@@ -47,7 +47,7 @@ def flips(folder: Path, n: int, seed: int) -> Iterator[Flip]:
     running = folder / "running"
     shutil.copytree(folder / "closed", running)
     copies = {"telemetry.db": folder / "closed", "telemetry.db-wal": folder / "log"}
-    with Writer(place(str(running))) as writer:
+    with Writer(locate(str(running))) as writer:
         fill(writer, range(401, 401 + WAL_TICKS))
         # As a kill leaves it: the log is not written back, the index of it is lost with the memory.
         shutil.copytree(running, folder / "log", ignore=shutil.ignore_patterns("*-shm"))
@@ -67,7 +67,7 @@ def _flip(chance: random.Random, folder: Path, source: Path, name: str, pristine
     byte, bit = chance.randrange(len(content)), chance.randrange(8)
     content[byte] ^= 1 << bit
     file.write_bytes(content)
-    faults = tuple(fault for fault in verify(place(str(copy))) if fault is not None)
+    faults = tuple(fault for fault in verify(locate(str(copy))) if fault is not None)
     try:
         found = everything(copy / "telemetry.db")
     except Exception as error:

@@ -9,8 +9,8 @@ import pytest
 
 from pertoken.store.columns import SLICE_ROWS, Window, put, slices
 from pertoken.store.files import Rows, csv_in, csv_out, parquet_in, parquet_out
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.write import Writer
 from tests.store.filled import START
 from tests.values import laid
@@ -19,7 +19,7 @@ TABLE = "engine_counter_sample"
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Place]:
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StoreLocation]:
     """Databases by how many slices of rows their table holds."""
     found = {}
     for n in (2, 12):
@@ -40,13 +40,13 @@ def peak(into: list[int]) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def to_csv(where: Place, file: Path) -> None:
+def to_csv(where: StoreLocation, file: Path) -> None:
     with file.open("w", newline="") as opened, csv_out(opened, TABLE) as write:
         for rows in slices(open_store(where), TABLE, Window()):
             write(rows)
 
 
-def to_parquet(where: Place, file: Path) -> None:
+def to_parquet(where: StoreLocation, file: Path) -> None:
     with parquet_out(file, TABLE) as write:
         for rows in slices(open_store(where), TABLE, Window()):
             write(rows)
@@ -54,8 +54,8 @@ def to_parquet(where: Place, file: Path) -> None:
 
 @pytest.mark.parametrize(("out", "back"), [(to_csv, csv_in), (to_parquet, parquet_in)])
 def test_six_times_the_rows_take_the_same_memory(
-    tables: dict[int, Place],
-    out: Callable[[Place, Path], None],
+    tables: dict[int, StoreLocation],
+    out: Callable[[StoreLocation, Path], None],
     back: Callable[[Path, str], tuple[str, int | None, Iterator[Rows]]],
     tmp_path: Path,
 ) -> None:

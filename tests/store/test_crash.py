@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, fill
@@ -49,13 +49,13 @@ def acknowledged_until_killed(folder: Path, first: int, ticks: int, **environmen
     return told[-1] if told else last
 
 
-def stored(where: Place) -> list[int]:
+def stored(where: StoreLocation) -> list[int]:
     with open_store(where).read() as connection:
         found = connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars()
         return [(ts - START) // 10 for ts in found]
 
 
-def whole(where: Place, last: int) -> None:
+def whole(where: StoreLocation, last: int) -> None:
     """Nothing acknowledged is missing, nothing is torn, and recording goes on."""
     with Writer(where) as writer:
         assert writer.lost is None
@@ -87,8 +87,8 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(shim: Path, tmp_path: P
         # The index of the log lives in memory alone, and a copy under way is not on the disk.
         for name in [*kept.glob("*-shm"), *kept.glob("*.part")]:
             name.unlink()
-        whole(place(str(kept)), last)
-        first = len(stored(place(str(kept)))) + 1
+        whole(locate(str(kept)), last)
+        first = len(stored(locate(str(kept)))) + 1
         shutil.rmtree(folder)
         shutil.copytree(kept, folder)
 
@@ -100,13 +100,13 @@ def test_the_shim_sees_what_a_weaker_setting_would_lose(shim: Path, tmp_path: Pa
     shutil.copytree(folder, kept)
     script = (
         "import os, sys; from pertoken.store import write as w;"
-        "from pertoken.store.place import place; from tests.store.filled import filled_tick\n"
-        "writer = w.Writer(place(sys.argv[1]))\n"
-        "writer._connection.connection.driver_connection.execute('PRAGMA synchronous=OFF')\n"
+        "from pertoken.store.location import locate; from tests.store.filled import filled_tick\n"
+        "writer = w.Writer(locate(sys.argv[1]))\n"
+        "writer._connection.connection.driver_connection.execute('PRAGMA telemetry.synchronous=OFF')\n"
         "for n in range(1, 40): writer.commit(filled_tick(n))\n"
         "os._exit(0)"
     )
     environment = {"LD_PRELOAD": str(shim), "POWER_CUT_FROM": str(folder), "POWER_CUT_TO": str(kept)}
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True, cwd=ROOT, env={**os.environ, **environment})
-    assert len(stored(place(str(folder)))) == 39
-    assert len(stored(place(str(kept)))) < 39
+    assert len(stored(locate(str(folder)))) == 39
+    assert len(stored(locate(str(kept)))) < 39

@@ -6,11 +6,11 @@ import pytest
 from pertoken.errors import StoreError
 from pertoken.migrations import drift, upgrade
 from pertoken.store.create import create
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import REVISIONS, open_store, revision, writing
-from pertoken.store.place import Place, place
 
 
-def schema(where: Place) -> dict[str, object]:
+def schema(where: StoreLocation) -> dict[str, object]:
     """Columns, keys and indexes of every table, as SQLite itself tells them."""
     with sqlite3.connect(where.file("telemetry")) as connection:
         tables = sorted(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
@@ -24,9 +24,9 @@ def schema(where: Place) -> dict[str, object]:
     return found
 
 
-def new(folder: Path) -> Place:
+def new(folder: Path) -> StoreLocation:
     folder.mkdir()
-    return place(str(folder))
+    return locate(str(folder))
 
 
 def test_a_new_file_is_what_the_migrations_make(tmp_path: Path) -> None:

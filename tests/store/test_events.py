@@ -11,11 +11,11 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.migrations.fleet import init_fleet, maintain
 from pertoken.store import telemetry as t
+from pertoken.store.checksums import DAY, HOUR
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
 from pertoken.store.retention import Ages, purge
 from pertoken.store.rows import MAX_EVENTS, Event
-from pertoken.store.seal import DAY, HOUR
 from pertoken.store.tick import MAX_MESSAGE
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
@@ -27,20 +27,20 @@ START = 1_790_000_000 // DAY * DAY
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return laid(tmp_path)
 
 
-def events(where: Place) -> list[Any]:
+def events(where: StoreLocation) -> list[Any]:
     with open_store(where).read() as connection:
         return list(connection.execute(select(t.event).order_by(t.event.c.ts, t.event.c.message)))
 
 
-def faults(where: Place) -> list[Any]:
+def faults(where: StoreLocation) -> list[Any]:
     return [fault for fault in verify(where) if fault is not None]
 
 
-def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(where: Place) -> None:
+def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(where: StoreLocation) -> None:
     with Writer(where) as writer:
         for n in range(300):
             texts = (
@@ -55,7 +55,7 @@ def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(wh
     assert faults(where) == []
 
 
-def test_other_kinds_subjects_states_and_words_are_rows_of_their_own(where: Place) -> None:
+def test_other_kinds_subjects_states_and_words_are_rows_of_their_own(where: StoreLocation) -> None:
     different = (
         Event("lost", "no answer for 3 s", 5),
         Event("back", "no answer for 3 s", 5),
@@ -69,13 +69,13 @@ def test_other_kinds_subjects_states_and_words_are_rows_of_their_own(where: Plac
     assert len(events(where)) == len(different)
 
 
-def test_a_long_message_is_cut(where: Place) -> None:
+def test_a_long_message_is_cut(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(START + 10, events=(Event("odd", "x" * 10**6),)))
     assert events(where)[0].message == "x" * MAX_MESSAGE
 
 
-def test_a_flood_of_events_is_bounded_and_the_newest_stay(where: Place) -> None:
+def test_a_flood_of_events_is_bounded_and_the_newest_stay(where: StoreLocation) -> None:
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())
         for minute in range(1, 16):
@@ -88,7 +88,7 @@ def test_a_flood_of_events_is_bounded_and_the_newest_stay(where: Place) -> None:
     assert faults(where) == []
 
 
-def test_events_are_deleted_by_their_age(where: Place) -> None:
+def test_events_are_deleted_by_their_age(where: StoreLocation) -> None:
     with Writer(where) as writer:
         for days in (0, 1, 10):
             writer.commit(tick(START + days * DAY + 10, events=(Event("odd", "something"),)))
@@ -99,13 +99,13 @@ def test_events_are_deleted_by_their_age(where: Place) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     with server_url(tmp_path_factory.mktemp("postgres")) as url:
-        init_fleet(place(url), START, keep={"1h": 30 * DAY})
-        yield place(url)
+        init_fleet(locate(url), START, keep={"1h": 30 * DAY})
+        yield locate(url)
 
 
-def test_a_fleets_server_deletes_old_events_and_those_of_a_flood(server: Place) -> None:
+def test_a_fleets_server_deletes_old_events_and_those_of_a_flood(server: StoreLocation) -> None:
     with Writer(server) as writer:
         writer.commit(tick(START, events=(Event("odd", "now"),)))
     insert = "INSERT INTO telemetry.event SELECT n, :host, :ts + n, :ts + n, 1, 'odd', NULL, 'old' FROM "

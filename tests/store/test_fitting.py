@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from pertoken.provenance import Provenance
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.rows import (
     Capability,
     CounterState,
@@ -30,17 +30,19 @@ TOO_LARGE, LARGEST = 2**63, 2**63 - 1
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return laid(tmp_path)
 
 
-def stored(where: Place, table: Any) -> list[Any]:
+def stored(where: StoreLocation, table: Any) -> list[Any]:
     with open_store(where).read() as connection:
         return list(connection.execute(select(table)).all())
 
 
 @pytest.mark.parametrize("number", [TOO_LARGE, 2**64 - 1, -(2**63) - 1, 10**40])
-def test_a_value_that_does_not_fit_is_null_and_told_and_every_other_is_stored(where: Place, number: int) -> None:
+def test_a_value_that_does_not_fit_is_null_and_told_and_every_other_is_stored(
+    where: StoreLocation, number: int
+) -> None:
     odd = DeviceSample(GPU.device_id, 10, 10_000, 10_000, power_mw=number, util_1e4=5000, ecc_corrected=LARGEST)
     with Writer(where) as writer:
         writer.commit(tick(10, odd, devices=(replace(GPU, memory_bytes=number),)))
@@ -56,7 +58,7 @@ def test_a_value_that_does_not_fit_is_null_and_told_and_every_other_is_stored(wh
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
-def test_a_row_without_a_value_that_is_required_is_left_out_alone(where: Place) -> None:
+def test_a_row_without_a_value_that_is_required_is_left_out_alone(where: StoreLocation) -> None:
     samples = (
         HistogramSample(7, "ttft_s", 10, 3, 0, TOO_LARGE),
         HistogramSample(7, "ttft_s", 10, 3, 1, 4),
@@ -72,7 +74,7 @@ def test_a_row_without_a_value_that_is_required_is_left_out_alone(where: Place) 
     assert stored(where, t.device_share) == []
 
 
-def test_text_that_is_none_is_stored_with_marks_in_place_of_what_it_is_not(where: Place) -> None:
+def test_text_that_is_none_is_stored_with_marks_in_place_of_what_it_is_not(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(
             tick(
@@ -87,7 +89,7 @@ def test_text_that_is_none_is_stored_with_marks_in_place_of_what_it_is_not(where
     assert [row.message for row in stored(where, t.event)] == ["?"]
 
 
-def test_a_host_of_which_nothing_fits_is_recorded_all_the_same(where: Place) -> None:
+def test_a_host_of_which_nothing_fits_is_recorded_all_the_same(where: StoreLocation) -> None:
     odd = host_sample(10)
     for name in ("load_1e2", "memory_used_bytes", "network_rx_bytes"):
         odd = replace(odd, **{name: 2**70})

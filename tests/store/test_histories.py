@@ -17,8 +17,8 @@ from sqlalchemy import select
 from pertoken.provenance import Provenance
 from pertoken.store import read
 from pertoken.store import telemetry as t
+from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.place import place
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.rows import (
     DeploymentSample,
@@ -112,12 +112,12 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
     folder = tmp_path_factory.mktemp("histories")
     for name in ("straight", "shuffled"):
         shutil.copytree(empty, folder / name)
-    with Writer(place(str(folder / "straight"))) as writer:
+    with Writer(locate(str(folder / "straight"))) as writer:
         for ts in sorted(history.ticks):
             writer.commit(at(ts, history.ticks[ts]))
         writer.roll_up()
         straight = rolled_up(writer)
-    with Writer(place(str(folder / "shuffled"))) as writer:
+    with Writer(locate(str(folder / "shuffled"))) as writer:
         for ts in history.order:
             writer.commit(at(ts, history.ticks[ts]))
             if ts in history.rolled_after:
@@ -126,7 +126,7 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
         assert rolled_up(writer) == straight
         assert writer.roll_up() == 0
         assert rolled_up(writer) == straight
-    assert [fault for fault in verify(place(str(folder / "shuffled"))) if fault is not None] == []
+    assert [fault for fault in verify(locate(str(folder / "shuffled"))) if fault is not None] == []
 
     counted: Counter[tuple[int, str, int]] = Counter()
     held: Counter[int] = Counter()
@@ -138,7 +138,7 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
                 held[bucket(ts, 60)] += sample.share_1e6 * sample.duration_ms
     rows = {(ts, metric, each): n for _, ts, metric, _, each, n in straight[t.histogram_rollup[60].name]}
     assert rows == dict(counted)
-    with open_store(place(str(folder / "shuffled"))).read() as connection:
+    with open_store(locate(str(folder / "shuffled"))).read() as connection:
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 10_800)
             found: Counter[int] = Counter()

@@ -1,7 +1,6 @@
 """No question that a screen asks reads all of what grows: each finds its rows by their owner and their time."""
 
 import re
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 
@@ -12,8 +11,9 @@ from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
+from pertoken.store import sqlite
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_store
-from pertoken.store.place import Place
 from pertoken.store.read import device_history, first_and_last
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.telemetry import agent_sample
@@ -41,23 +41,25 @@ ASKED: dict[str, Callable[[Store], object]] = {
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def where(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
     return seed(tmp_path_factory.mktemp("plans"), LOW_BATCH_70B, gpus=2, usd_per_hour=2.5, minutes=70, end_ts=END)
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_nothing_that_grows_is_read_whole(where: Place, asked: str) -> None:
+def test_nothing_that_grows_is_read_whole(where: StoreLocation, asked: str) -> None:
     store = open_store(where)
     asks: list[str] = []  # as SQLite gets them, whoever sends them
     event.listen(store.telemetry, "connect", lambda connection, _: connection.set_trace_callback(asks.append))
     ASKED[asked](store)
     plans: list[str] = []
-    with closing(sqlite3.connect(f"file:{where.file('telemetry')}?mode=ro", uri=True)) as connection:
+    with closing(sqlite.connect(where.file("telemetry"), "telemetry", "ro")) as connection:
         for statement in asks:
             if statement.startswith("SELECT"):
                 found = connection.execute(f"EXPLAIN QUERY PLAN {statement}")
                 plans += [f"{detail}  <- {' '.join(statement.split())}" for *_, detail in found]
-    read = [(*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:main\.)?(\w+)", plan))]
+    read = [
+        (*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:telemetry\.)?(\w+)", plan))
+    ]
     grows = [(how, plan) for how, table, plan in read if table.removesuffix("_1") in GROWING]
     assert grows, "nothing that grows was asked for: the test looks at the wrong statements"
     assert not [plan for how, plan in grows if how == "SCAN"]

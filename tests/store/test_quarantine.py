@@ -16,11 +16,11 @@ from pertoken.cli import main
 from pertoken.provenance import Provenance
 from pertoken.store import quarantine
 from pertoken.store import telemetry as t
+from pertoken.store.checksums import HOUR
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
 from pertoken.store.retention import Ages, purge
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare
-from pertoken.store.seal import HOUR
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.postgres import server_url
@@ -33,31 +33,31 @@ HUGE = 10**18
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return laid(tmp_path / "db")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     with server_url(tmp_path_factory.mktemp("postgres")) as url:
-        yield laid(place(url))
+        yield laid(locate(url))
 
 
 def served(epoch: int, ts: int, tokens: int) -> DeploymentSample:
     return DeploymentSample(epoch, ts, 10_000, 10_000, True, generated_tokens=tokens)
 
 
-def read(where: Place, query: Any) -> list[Any]:
+def read(where: StoreLocation, query: Any) -> list[Any]:
     with open_store(where).read() as connection:
         return list(connection.execute(query))
 
 
-def tokens(where: Place, seconds: int) -> dict[tuple[int, int], int]:
+def tokens(where: StoreLocation, seconds: int) -> dict[tuple[int, int], int]:
     table = t.deployment_rollup[seconds].c
     return {(row[0], row[1]): row[2] for row in read(where, select(table.epoch_id, table.ts, table.generated_tokens))}
 
 
-def quarantined(where: Place) -> list[tuple[str, int, int]]:
+def quarantined(where: StoreLocation) -> list[tuple[str, int, int]]:
     columns = t.quarantine.c.rollup, t.quarantine.c.owner_id, t.quarantine.c.ts
     return [tuple(row) for row in read(where, select(*columns).order_by(*columns))]
 
@@ -76,13 +76,13 @@ def overflow_an_hour(writer: Writer, epoch: int = 11) -> None:
         writer.commit(tick(ts, served(epoch, ts, limit), served(12, ts, 12)))
 
 
-def check_all_others(where: Place, minutes: dict[int, int]) -> None:
+def check_all_others(where: StoreLocation, minutes: dict[int, int]) -> None:
     assert {ts: n for (epoch, ts), n in tokens(where, 60).items() if epoch == 12} == minutes
     assert tokens(where, HOUR)[12, START] == 36
     assert read(where, select(t.dirty)) == []
 
 
-def test_a_minute_that_overflows_is_set_apart_and_all_others_are_rolled_up(where: Place) -> None:
+def test_a_minute_that_overflows_is_set_apart_and_all_others_are_rolled_up(where: StoreLocation) -> None:
     with Writer(where) as writer:
         overflow_a_minute(writer)
         writer.roll_up()
@@ -93,7 +93,7 @@ def test_a_minute_that_overflows_is_set_apart_and_all_others_are_rolled_up(where
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
-def test_an_hour_that_overflows_is_set_apart_and_its_minutes_stay(where: Place) -> None:
+def test_an_hour_that_overflows_is_set_apart_and_its_minutes_stay(where: StoreLocation) -> None:
     with Writer(where) as writer:
         overflow_an_hour(writer)
         writer.roll_up()
@@ -103,7 +103,7 @@ def test_an_hour_that_overflows_is_set_apart_and_its_minutes_stay(where: Place) 
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
-def test_postgresql_sets_apart_the_same_buckets(server: Place) -> None:
+def test_postgresql_sets_apart_the_same_buckets(server: StoreLocation) -> None:
     with Writer(server) as writer:
         overflow_a_minute(writer, 21)
         writer.roll_up()
@@ -120,7 +120,7 @@ DAMAGE = {
 }
 
 
-def without_constraints(where: Place, sql: str, **values: int) -> None:
+def without_constraints(where: StoreLocation, sql: str, **values: int) -> None:
     """Change a row as damage does, which asks no constraint."""
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         connection.execute("PRAGMA writable_schema = ON")
@@ -135,7 +135,7 @@ def without_constraints(where: Place, sql: str, **values: int) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_whatever_a_row_holds_only_its_own_bucket_fails(where: Place, damage: str) -> None:
+def test_whatever_a_row_holds_only_its_own_bucket_fails(where: StoreLocation, damage: str) -> None:
     with Writer(where) as writer:
         for n in range(1, 13):
             ts = START + 5 * n
@@ -150,7 +150,7 @@ def test_whatever_a_row_holds_only_its_own_bucket_fails(where: Place, damage: st
     assert read(where, select(t.device_rollup[60].c.samples)) == [(12,)]
 
 
-def test_a_bucket_in_quarantine_is_computed_again_only_when_its_rows_change(where: Place) -> None:
+def test_a_bucket_in_quarantine_is_computed_again_only_when_its_rows_change(where: StoreLocation) -> None:
     with Writer(where) as writer:
         overflow_a_minute(writer)
         writer.roll_up()
@@ -170,7 +170,9 @@ def test_a_bucket_in_quarantine_is_computed_again_only_when_its_rows_change(wher
     assert tokens(where, 60)[11, START] == 8
 
 
-def test_another_version_tries_a_bucket_in_quarantine_once(where: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_tries_a_bucket_in_quarantine_once(
+    where: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Writer(where) as writer:
         overflow_a_minute(writer)
         writer.roll_up()
@@ -191,7 +193,7 @@ def test_another_version_tries_a_bucket_in_quarantine_once(where: Place, monkeyp
     assert tokens(where, 60)[11, START] == 12
 
 
-def test_purging_does_not_wait_for_a_bucket_in_quarantine(where: Place) -> None:
+def test_purging_does_not_wait_for_a_bucket_in_quarantine(where: StoreLocation) -> None:
     with Writer(where) as writer:
         overflow_a_minute(writer)
         ts = START + 5 * HOUR
@@ -204,14 +206,14 @@ def test_purging_does_not_wait_for_a_bucket_in_quarantine(where: Place) -> None:
 
 
 @pytest.fixture
-def poisoned(where: Place) -> Place:
+def poisoned(where: StoreLocation) -> StoreLocation:
     """A folder as an agent left it that could no longer roll anything up."""
     with Writer(where) as writer:
         overflow_a_minute(writer)
     return where
 
 
-def test_an_agent_over_a_bucket_that_overflows_records_rolls_up_reports_and_ends_well(poisoned: Place) -> None:
+def test_an_agent_over_a_bucket_that_overflows_records_rolls_up_reports_and_ends_well(poisoned: StoreLocation) -> None:
     query = select(t.event.c.kind).where(t.event.c.subject_id == 11)
     with agent(poisoned.file("telemetry").parent, PERTOKEN_AGENT_DISCOVER="false") as process:
         until(lambda: read(poisoned, query) == [("rollup_quarantined",)], "the event")

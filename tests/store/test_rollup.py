@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from pertoken.provenance import Provenance
 from pertoken.store import telemetry as t
-from pertoken.store.place import Place
+from pertoken.store.location import StoreLocation
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
 from pertoken.store.tick import bucket
 from pertoken.store.write import Writer
@@ -17,7 +17,7 @@ from tests.values import HOST, laid, tick
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return laid(tmp_path)
 
 
@@ -34,7 +34,7 @@ def test_a_row_belongs_to_the_minute_it_covers() -> None:
     assert [bucket(ts, 60) for ts in (1, 59, 60, 61, 120)] == [0, 0, 0, 60, 60]
 
 
-def test_sums_and_counts_leave_unmeasured_values_out(where: Place) -> None:
+def test_sums_and_counts_leave_unmeasured_values_out(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, device(10, util_1e4=5000, power_mw=None)))
         writer.commit(tick(20, device(20, util_1e4=7000, power_mw=300_000, throttle_reasons=4)))
@@ -47,7 +47,7 @@ def test_sums_and_counts_leave_unmeasured_values_out(where: Place) -> None:
     assert (minute.energy_counter_mj, minute.throttled_n) == (None, 1)
 
 
-def test_only_reasons_beside_being_idle_count_as_throttled(where: Place) -> None:
+def test_only_reasons_beside_being_idle_count_as_throttled(where: StoreLocation) -> None:
     reasons = (None, 0, 1, 4, 5, 0x100, 0x101)
     with Writer(where) as writer:
         for n, reason in enumerate(reasons):
@@ -59,7 +59,7 @@ def test_only_reasons_beside_being_idle_count_as_throttled(where: Place) -> None
 
 
 @pytest.mark.parametrize("bit", range(9))
-def test_each_reason_of_the_driver_but_being_idle_counts_as_throttled(where: Place, bit: int) -> None:
+def test_each_reason_of_the_driver_but_being_idle_counts_as_throttled(where: StoreLocation, bit: int) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, device(10, throttle_reasons=1 << bit)))
         writer.roll_up()
@@ -67,7 +67,7 @@ def test_each_reason_of_the_driver_but_being_idle_counts_as_throttled(where: Pla
     assert minute.throttled_n == (0 if bit == 0 else 1)
 
 
-def test_rolling_up_twice_changes_nothing_and_a_late_row_raises_the_revision(where: Place) -> None:
+def test_rolling_up_twice_changes_nothing_and_a_late_row_raises_the_revision(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, device(10, util_1e4=1)))
         writer.roll_up()
@@ -84,7 +84,7 @@ def test_rolling_up_twice_changes_nothing_and_a_late_row_raises_the_revision(whe
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_histories_roll_up_to_their_exact_totals(where: Place, seed: int) -> None:
+def test_random_histories_roll_up_to_their_exact_totals(where: StoreLocation, seed: int) -> None:
     chance = random.Random(seed)
     epochs, ticks = [11, 12], [10 * n for n in range(1, 900)]
     tokens: dict[tuple[int, int], int] = {}
@@ -130,7 +130,7 @@ def test_random_histories_roll_up_to_their_exact_totals(where: Place, seed: int)
             assert ask(select(func.count()).select_from(t.dirty)).scalar() == 0
 
 
-def test_host_rows_are_rolled_up_too(where: Place) -> None:
+def test_host_rows_are_rolled_up_too(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10))
         writer.roll_up()
@@ -138,7 +138,7 @@ def test_host_rows_are_rolled_up_too(where: Place) -> None:
     assert (minute.host_id, minute.cpu_util_1e4_sum) == (HOST, 2500)
 
 
-def test_hours_wait_with_their_marks_while_only_minutes_are_made(where: Place) -> None:
+def test_hours_wait_with_their_marks_while_only_minutes_are_made(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, device(10, util_1e4=5000)))
         writer.roll_up(hours=False)
@@ -174,7 +174,7 @@ MEASURED, BOUND, BEFORE = Provenance.COUNTER, Provenance.BOUND, None
     ids=["measured", "one bound", "all before", "some before", "idle before", "one unknown", "all unknown"],
 )
 def test_busy_time_of_a_bucket_is_as_uncertain_as_the_worst_of_it(
-    where: Place,
+    where: StoreLocation,
     samples: list[tuple[int | None, Provenance | None]],
     expected: tuple[int | None, Provenance | None],
 ) -> None:

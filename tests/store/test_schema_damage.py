@@ -9,8 +9,8 @@ import pytest
 
 from pertoken.agent.daemon import migrate
 from pertoken.errors import CorruptStore
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import REVISIONS
-from pertoken.store.place import Place, place
 from pertoken.store.write import Writer
 from tests.store.filled import filled, filled_tick
 
@@ -22,12 +22,12 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return filled(tmp_path_factory.mktemp("whole"), 30).file("telemetry").read_bytes()
 
 
-def start(where: Place) -> bool:
+def start(where: StoreLocation) -> bool:
     """What an agent does with its file at a start; whether it is damaged."""
     try:
         migrate(where)
         with Writer(where) as writer:
-            writer.before.counters()
+            writer.restored.counters()
             writer.commit(filled_tick(31))
             writer.roll_up()
     except CorruptStore:
@@ -48,7 +48,7 @@ def test_a_bit_flipped_in_the_header_or_the_schema_is_harmless_or_found_as_damag
         for file in tmp_path.iterdir():
             file.unlink()
         (tmp_path / "telemetry.db").write_bytes(flipped)
-        damaged += start(place(str(tmp_path)))
+        damaged += start(locate(str(tmp_path)))
     assert 0 < damaged < FLIPS
 
 
@@ -70,4 +70,4 @@ def test_a_revision_or_a_table_that_is_no_longer_named_so_is_found_as_damage(
     with closing(sqlite3.connect(tmp_path / "telemetry.db")) as connection:
         connection.execute(sql)
         connection.commit()
-    assert start(place(str(tmp_path)))
+    assert start(locate(str(tmp_path)))

@@ -11,8 +11,8 @@ from pertoken.provenance import Provenance
 from pertoken.store import read, sums
 from pertoken.store import telemetry as t
 from pertoken.store.buckets import buckets
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.segments import Segment
 from pertoken.store.shares import held
@@ -30,7 +30,7 @@ SERVED = DeploymentSample(11, 10, 10_000, 10_000, True, busy_ms=8_000)
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return laid(tmp_path)
 
 
@@ -45,7 +45,7 @@ def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tu
     return {(device_id, epoch_id): ns for device_id, by in found.items() for epoch_id, ns in by.items()}
 
 
-def stored(where: Place, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
+def stored(where: StoreLocation, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
     """(rows in `device_share`, who held what as it is read) after one tick."""
     with Writer(where) as writer:
         writer.commit(tick(10, *samples, devices=DEVICES, epochs=(EPOCH,)))
@@ -62,7 +62,7 @@ def stored(where: Place, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
     return n, found[60]
 
 
-def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: Place) -> None:
+def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: StoreLocation) -> None:
     rows, held = stored(where, SERVED, share(5), share(6))
     assert rows == 0
     assert held == [(each, 0, 11, 10_000 * SHARE, 8_000 * SHARE, Provenance.REPORTED) for each in (5, 6)]
@@ -80,7 +80,7 @@ def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: Place)
     ],
     ids=["one in part", "one not held", "one less busy", "one shorter", "busy unknown to the row", "no row"],
 )
-def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: Place, samples: tuple[object, ...]) -> None:
+def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: StoreLocation, samples: tuple[object, ...]) -> None:
     rows, held = stored(where, *samples)
     given = [each for each in samples if isinstance(each, DeviceShare)]
     assert rows == len(given)
@@ -90,7 +90,7 @@ def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: Place, samples:
     ]
 
 
-def test_a_part_of_a_device_that_is_not_of_the_epoch_stays_in_a_row(where: Place) -> None:
+def test_a_part_of_a_device_that_is_not_of_the_epoch_stays_in_a_row(where: StoreLocation) -> None:
     """As the GPU of a MIG device does, which the deployment holds whole."""
     rows, held = stored(where, SERVED, share(5), share(6), share(4, SHARE // 7))
     assert rows == 1
@@ -101,13 +101,13 @@ def test_a_part_of_a_device_that_is_not_of_the_epoch_stays_in_a_row(where: Place
     ]
 
 
-def test_a_deployment_busy_for_longer_than_its_row_is_busy_for_all_of_it(where: Place) -> None:
+def test_a_deployment_busy_for_longer_than_its_row_is_busy_for_all_of_it(where: StoreLocation) -> None:
     served = replace(SERVED, busy_ms=12_000)
     rows, held = stored(where, served, share(5, busy_ms=10_000), share(6, busy_ms=10_000))
     assert (rows, {row[4] for row in held}) == (0, {10_000 * SHARE})
 
 
-def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: Place) -> None:
+def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, SERVED, share(5), share(6), devices=DEVICES, epochs=(EPOCH,), **SERVING))
         parts = (share(5, SHARE // 4, ts=20), share(6, ts=20))
@@ -123,7 +123,7 @@ def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: Place) -> None:
     assert {row[2:] for row in shared} == {(5, 2_500 * SHARE), (6, 10_000 * SHARE)}
 
 
-def test_devices_of_an_epoch_are_known_to_the_next_writer(where: Place) -> None:
+def test_devices_of_an_epoch_are_known_to_the_next_writer(where: StoreLocation) -> None:
     assert stored(where, SERVED, share(5), share(6))[0] == 0
     with Writer(where) as writer:
         writer.commit(tick(20, replace(SERVED, ts=20), share(5, ts=20), share(6, ts=20)))

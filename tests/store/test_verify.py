@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
-from pertoken.store.open import driver
-from pertoken.store.place import Place
+from pertoken.store.checksums import CHECKSUMMED, row_crc
+from pertoken.store.high_water_mark import MISSING, acknowledged, high_water_mark_file
+from pertoken.store.location import StoreLocation
 from pertoken.store.retention import Ages, purging
-from pertoken.store.seal import SEALED, row_crc
+from pertoken.store.sqlite import driver
 from pertoken.store.verify import Fault, verify
-from pertoken.store.witness import MISSING, acknowledged, witness_file
 from pertoken.store.write import Writer
 from tests.store.filled import START, everything, fill, filled
 from tests.store.flips import flips
@@ -22,11 +22,11 @@ from tests.values import laid
 ALONE = ("dirty", "engine", "deployment", "histogram_set", "event", "spool")
 
 
-def faults(where: Place) -> list[Fault]:
+def faults(where: StoreLocation) -> list[Fault]:
     return [fault for fault in verify(where) if fault is not None]
 
 
-def change(where: Place, sql: str) -> None:
+def change(where: StoreLocation, sql: str) -> None:
     """What a writer that is not ours, or a damaged disk, does to a row."""
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         assert connection.execute(sql).rowcount > 0
@@ -34,15 +34,15 @@ def change(where: Place, sql: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
     return filled(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
-def where(whole: Place, tmp_path: Path) -> Place:
+def where(whole: StoreLocation, tmp_path: Path) -> StoreLocation:
     for file in (whole.folder or tmp_path).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    return Place(folder=tmp_path)
+    return StoreLocation(folder=tmp_path)
 
 
 def test_the_sum_of_a_row_is_the_same_wherever_and_whenever_it_is_made() -> None:
@@ -52,31 +52,31 @@ def test_the_sum_of_a_row_is_the_same_wherever_and_whenever_it_is_made() -> None
     assert row_crc((*row[:2], 0, *row[3:])) != row_crc(row)
 
 
-def test_every_table_has_rows_and_all_of_them_add_up(whole: Place) -> None:
+def test_every_table_has_rows_and_all_of_them_add_up(whole: StoreLocation) -> None:
     found = everything(whole.file("telemetry"))
     assert [name for name, rows in found.items() if not rows] == []
     assert faults(whole) == []
 
 
-@pytest.mark.parametrize("name", SEALED)
-def test_a_row_that_goes_is_missed_in_every_table(where: Place, name: str) -> None:
-    keys = ", ".join(SEALED[name].keys)
+@pytest.mark.parametrize("name", CHECKSUMMED)
+def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: str) -> None:
+    keys = ", ".join(CHECKSUMMED[name].keys)
     change(where, f"DELETE FROM {name} WHERE ({keys}) = (SELECT {keys} FROM {name} ORDER BY {keys} DESC LIMIT 1)")
     (fault,) = [each for each in faults(where) if each.table == name]
     assert fault.text.endswith("were stored")
     # Whose it was is told where anything else is stored of that owner.
     assert (fault.owner_id is None) is (name in ALONE)
-    assert (fault.start is not None) is bool(SEALED[name].span_s)
+    assert (fault.start is not None) is bool(CHECKSUMMED[name].span_s)
 
 
-def test_a_value_that_changed_is_told_with_its_owner_and_hour(where: Place) -> None:
+def test_a_value_that_changed_is_told_with_its_owner_and_hour(where: StoreLocation) -> None:
     change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + 1 WHERE device_id = 2 AND ts = {START + 3600}")
     (fault,) = faults(where)
     assert fault == Fault("device_1m", "rows are not as they were stored", 2, START + 3600, START + 7200)
     assert str(fault).startswith("device_1m of 2, 20")
 
 
-def test_a_row_that_nobody_stored_is_told(where: Place) -> None:
+def test_a_row_that_nobody_stored_is_told(where: StoreLocation) -> None:
     change(where, f"INSERT INTO engine_counter_sample VALUES (999, {START}, 'x', 1)")
     (fault,) = faults(where)
     assert (fault.table, fault.owner_id) == ("engine_counter_sample", 999)
@@ -84,7 +84,7 @@ def test_a_row_that_nobody_stored_is_told(where: Place) -> None:
     assert there == stored + 1
 
 
-def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one(where: Place) -> None:
+def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one(where: StoreLocation) -> None:
     hour = f"ts >= {START + 3600} AND ts < {START + 7200}"
     change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + device_id WHERE {hour}")
     assert faults(where) == [Fault("device_1m", "rows are not as they were stored", None, START + 3600, START + 7200)]
@@ -93,17 +93,17 @@ def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one
 @pytest.mark.parametrize(
     "changed", ["row_count = row_count + 1", "crc_sum = crc_sum + 8", "owner_sum = owner_sum + 8", "ts = ts + 1"]
 )
-def test_a_seal_that_changed_is_told_from_rows_that_did(where: Place, changed: str) -> None:
+def test_a_seal_that_changed_is_told_from_rows_that_did(where: StoreLocation, changed: str) -> None:
     change(where, f"UPDATE seal SET {changed} WHERE name = 'device_1m' AND ts = {START + 3600}")
     assert "seal" in {fault.table for fault in faults(where)}
 
 
-def test_a_seal_of_a_table_that_is_none_is_told(where: Place) -> None:
+def test_a_seal_of_a_table_that_is_none_is_told(where: StoreLocation) -> None:
     change(where, f"UPDATE seal SET name = 'devicf_1m' WHERE name = 'device_1m' AND ts = {START + 3600}")
     assert {fault.table for fault in faults(where)} == {"seal", "device_1m"}
 
 
-def test_what_was_damaged_is_not_made_good_by_writing_on(where: Place) -> None:
+def test_what_was_damaged_is_not_made_good_by_writing_on(where: StoreLocation) -> None:
     change(where, "UPDATE device SET uuid = 'GPU-?' WHERE device_id = 1")
     change(where, "UPDATE counter_state SET value = value + 1 WHERE owner_id = 1")
     with Writer(where) as writer:
@@ -112,14 +112,16 @@ def test_what_was_damaged_is_not_made_good_by_writing_on(where: Place) -> None:
     assert {fault.table for fault in faults(where)} == {"device", "counter_state"}
 
 
-def test_a_missing_batch_is_a_gap_in_the_sequence(where: Place) -> None:
+def test_a_missing_batch_is_a_gap_in_the_sequence(where: StoreLocation) -> None:
     change(where, "DELETE FROM batch WHERE seq = 100")
     assert "batches 100 to 100 are missing" in [fault.text for fault in faults(where)]
     change(where, "UPDATE batch SET row_count = row_count + 1 WHERE seq = 200")
     assert "batch 200 is not as it was stored" in [fault.text for fault in faults(where)]
 
 
-def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_the_next_writer(where: Place) -> None:
+def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_the_next_writer(
+    where: StoreLocation,
+) -> None:
     told = acknowledged(where.file("telemetry"))
     assert told is not None
     change(where, f"DELETE FROM batch WHERE seq > {told.seq - 3}")
@@ -133,45 +135,46 @@ def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_
     assert f"batches {told.seq - 2} to {told.seq} are missing" in [fault.text for fault in faults(where)]
 
 
-def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: Place) -> None:
+def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: StoreLocation) -> None:
     file = where.file("telemetry")
     told = acknowledged(file)
     assert told is not None
-    text = bytearray(witness_file(file).read_bytes())
+    text = bytearray(high_water_mark_file(file).read_bytes())
     text[0] ^= 1
-    witness_file(file).write_bytes(text)
+    high_water_mark_file(file).write_bytes(text)
     assert acknowledged(file) is None
     for _ in ("unreadable", "missing"):
         assert [(fault.table, fault.text, fault.damaged) for fault in faults(where)] == [
             ("telemetry.witness", MISSING, False)
         ]
-        witness_file(file).unlink(missing_ok=True)
+        high_water_mark_file(file).unlink(missing_ok=True)
     done = CliRunner().invoke(main, ["db", "check", "--db", str(where)])
     assert done.exit_code == 1 and "high-water mark is missing" in done.output
     with Writer(where) as writer:
-        assert writer.unwitnessed
+        assert writer.high_water_mark_missing
     assert faults(where) == []
     with Writer(where) as writer:
-        assert not writer.unwitnessed
+        assert not writer.high_water_mark_missing
 
 
-def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: Place) -> None:
+def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: StoreLocation) -> None:
     def rows(value: int) -> list[tuple[int, int, str, int]]:
         return [(epoch, START, "m", value) for epoch in (1, 2)]
 
     assert sum(map(row_crc, rows(1))) == sum(map(row_crc, rows(14_375)))
     with Writer(where) as writer:
-        assert writer._batches is not None and writer._seals is not None
+        assert writer._batches is not None
         for value in (1, 14_375):
-            changing = writer._seals.changing(SEALED["engine_counter_sample"], ("metric",), [("m",)])
-            with writer._batches.transaction(START), changing:
+            with writer._batches.transaction(START):
                 driver(writer._connection).executemany(
-                    "INSERT OR REPLACE INTO engine_counter_sample VALUES (?, ?, ?, ?)", rows(value)
+                    "INSERT INTO telemetry.engine_counter_sample VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT DO UPDATE SET delta = excluded.delta",
+                    rows(value),
                 )
     assert [fault for fault in faults(where) if fault.table == "seal"] == []
 
 
-def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(where: Place) -> None:
+def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(where: StoreLocation) -> None:
     with Writer(where) as writer:
         deleting = purging(writer, Ages(3600, 1_000_000, 1_000_000), START + 3 * 3600)
         n = 400
@@ -183,10 +186,10 @@ def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(wh
     assert faults(where) == []
 
 
-def test_a_database_of_an_older_schema_is_sealed_as_it_is_found(where: Place) -> None:
+def test_a_database_of_an_older_schema_is_sealed_as_it_is_found(where: StoreLocation) -> None:
     change(where, "DELETE FROM seal")
     change(where, "DELETE FROM batch")
-    witness_file(where.file("telemetry")).unlink()
+    high_water_mark_file(where.file("telemetry")).unlink()
     with Writer(where) as writer:
         assert writer.lost is None
         writer.ship(False)  # a batch of its own, before the first tick's

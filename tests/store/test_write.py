@@ -11,8 +11,8 @@ from pertoken.errors import StoreError
 from pertoken.store import read
 from pertoken.store import telemetry as t
 from pertoken.store.check import faults
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample
 from pertoken.store.write import Writer
 from tests.values import HOST, laid, tick
@@ -21,7 +21,7 @@ GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, p
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Place:
+def where(tmp_path: Path) -> StoreLocation:
     return laid(tmp_path)
 
 
@@ -34,7 +34,7 @@ def sample(ts: int) -> DeviceSample:
     return DeviceSample(GPU.device_id, ts, 10_000, 10_000)
 
 
-def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: Place) -> None:
+def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: StoreLocation) -> None:
     with Writer(where) as writer:
         seen = []
         for ts in range(10, 140, 10):
@@ -43,7 +43,7 @@ def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: Place) ->
     assert seen == [10] * 6 + [70] * 6 + [130]
 
 
-def test_what_changes_is_written_at_once_and_back_again(where: Place) -> None:
+def test_what_changes_is_written_at_once_and_back_again(where: StoreLocation) -> None:
     capped = replace(GPU, power_limit_mw=400_000)
     with Writer(where) as writer:
         found = []
@@ -54,7 +54,7 @@ def test_what_changes_is_written_at_once_and_back_again(where: Place) -> None:
     assert found == [(700_000, 10, 10), (400_000, 10, 20), (700_000, 10, 30)]
 
 
-def test_an_identity_of_a_tick_that_was_not_stored_comes_with_the_next(where: Place) -> None:
+def test_an_identity_of_a_tick_that_was_not_stored_comes_with_the_next(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, sample(10)))
         with pytest.raises(StoreError):
@@ -65,7 +65,7 @@ def test_an_identity_of_a_tick_that_was_not_stored_comes_with_the_next(where: Pl
 
 
 def test_an_owner_that_comes_twice_in_a_tick_costs_its_second_rows_and_neither_the_tick_nor_the_checksums(
-    where: Place,
+    where: StoreLocation,
 ) -> None:
     renamed = replace(GPU, name="another")
     states = tuple(CounterState(GPU.device_id, "energy", value, None, 10) for value in (5, 7))
@@ -79,7 +79,7 @@ def test_an_owner_that_comes_twice_in_a_tick_costs_its_second_rows_and_neither_t
     assert [fault for fault in faults(where) if fault] == []
 
 
-def test_the_age_of_a_device_is_that_of_its_newest_row_though_it_was_noted_before(where: Place) -> None:
+def test_the_age_of_a_device_is_that_of_its_newest_row_though_it_was_noted_before(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, devices=(GPU,)))
         writer.commit(tick(50, sample(50), devices=(GPU,)))
@@ -88,7 +88,7 @@ def test_the_age_of_a_device_is_that_of_its_newest_row_though_it_was_noted_befor
     assert row.newest_ts == 50
 
 
-def test_a_device_without_rows_is_as_old_as_the_last_note_of_it(where: Place) -> None:
+def test_a_device_without_rows_is_as_old_as_the_last_note_of_it(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, devices=(GPU,)))
     with open_store(where).read() as connection:

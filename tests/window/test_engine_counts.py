@@ -13,8 +13,8 @@ from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.store import read
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.place import Place
 from pertoken.store.rows import Capability, EngineCounterSample
 from pertoken.store.write import Writer
 from pertoken.window.engine_counts import EngineCounts, engine_counts
@@ -39,7 +39,7 @@ A_MINUTE = {
 }
 
 
-def counting(folder: Path, counts: dict[str, int]) -> Place:
+def counting(folder: Path, counts: dict[str, int]) -> StoreLocation:
     """A low batch host whose engine counts this in each minute."""
     where = seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END)
     with open_store(where).read() as connection:

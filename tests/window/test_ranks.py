@@ -14,10 +14,10 @@ from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
 from pertoken.catalog.market import load_market
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
-from pertoken.store import book
-from pertoken.store.book import Book
+from pertoken.store import repository
+from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
-from pertoken.store.place import Place, place
+from pertoken.store.repository import AdviceRepository
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
 from tests.agent.values import CPU, HOST, START_MS, gpu, moment
@@ -49,7 +49,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def where(server: str | None, tmp_path: Path) -> Iterator[Place]:
+def where(server: str | None, tmp_path: Path) -> Iterator[StoreLocation]:
     if server is None:
         yield laid(tmp_path)
         return
@@ -61,7 +61,7 @@ def where(server: str | None, tmp_path: Path) -> Iterator[Place]:
         connection.execute(text(f"CREATE DATABASE {name}"))
     admin.dispose()
     base, _, options = server.partition("?")
-    yield laid(place(f"{base.rpartition('/')[0]}/{name}?{options}"))
+    yield laid(locate(f"{base.rpartition('/')[0]}/{name}?{options}"))
 
 
 def probe_of(n: int, *pids: int) -> ProbeReading:
@@ -99,7 +99,7 @@ def following(knobs: dict[str, object] | None = None, path: str | None = MODEL) 
     )
 
 
-def recorded(where: Place, *hosts: tuple[ProbeReading, list[EngineReading]]) -> FleetReport:
+def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReading]]) -> FleetReport:
     """What all hosts recorded, in one database, with a price for every GPU."""
     with Writer(where) as writer:
         for probe, readings in hosts:
@@ -108,8 +108,8 @@ def recorded(where: Place, *hosts: tuple[ProbeReading, list[EngineReading]]) -> 
                 tick, kept = assemble(kept, Readings(probe, (reading,)), moment(n), Cost(1, 1, 1, 0) if n else None)
                 writer.commit(tick)
         writer.roll_up()
-    with Book(where).writing() as connection:
-        book.add_price(
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
             connection,
             selector="H100",
             nano_usd_per_device_hour=6 * NANO_USD,
@@ -125,7 +125,7 @@ def head(meeting: str = MEETING) -> tuple[ProbeReading, list[EngineReading]]:
     return probe_of(1, 100), [serving(n, meeting) for n in range(TICKS + 1)]
 
 
-def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(where: Place) -> None:
+def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(where: StoreLocation) -> None:
     report = recorded(where, head(), (probe_of(2, 200), [following()] * (TICKS + 1)))
     (line,) = report.deployments
     assert (line.model, line.host, len(line.devices)) == ("llama", "gpu-1", 4)
@@ -148,7 +148,7 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     assert all(gathered.fleet.holders(each) == (now,) for each in gathered.fleet.hosts)
 
 
-def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: Place) -> None:
+def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: StoreLocation) -> None:
     probe, readings = head()
     by_requests = [
         replace(each, counters={("decode_ms" if word == "engine_ms" else word): n for word, n in each.counters.items()})
@@ -160,7 +160,7 @@ def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(wher
     assert report.bill.busy_is_bound
 
 
-def test_workers_that_do_not_know_their_model_join_by_where_they_meet(where: Place) -> None:
+def test_workers_that_do_not_know_their_model_join_by_where_they_meet(where: StoreLocation) -> None:
     report = recorded(where, head(), (probe_of(2, 200), [following(path=None)] * (TICKS + 1)))
     assert [(line.model, len(line.devices)) for line in report.deployments] == [("llama", 4)]
 
@@ -175,7 +175,7 @@ def test_workers_that_do_not_know_their_model_join_by_where_they_meet(where: Pla
     ids=["another address", "another model", "an address that is each host's own"],
 )
 def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_never_idle(
-    where: Place, meeting: str, follower: EngineReading
+    where: StoreLocation, meeting: str, follower: EngineReading
 ) -> None:
     report = recorded(where, head(meeting), (probe_of(2, 200), [follower] * (TICKS + 1)))
     alone = next(line for line in report.deployments if line.host == "gpu-2")
@@ -188,7 +188,7 @@ def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_nev
     assert (alone.busy_is_bound, report.bill.busy_is_bound) == (True, True)
 
 
-def test_of_two_heads_that_could_be_theirs_none_is_guessed(where: Place) -> None:
+def test_of_two_heads_that_could_be_theirs_none_is_guessed(where: StoreLocation) -> None:
     probe, readings = head()
     twin = probe_of(3, 100)
     report = recorded(where, (probe, readings), (twin, readings), (probe_of(2, 200), [following()] * (TICKS + 1)))

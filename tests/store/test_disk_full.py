@@ -17,10 +17,11 @@ from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store import telemetry as t
-from pertoken.store.open import driver, open_store
-from pertoken.store.place import AgentLock, Place
-from pertoken.store.room import BALLAST_BYTES, Ballast, make_room
-from pertoken.store.seal import HOUR
+from pertoken.store.checksums import HOUR
+from pertoken.store.disk_full import BALLAST_BYTES, Ballast, free_space
+from pertoken.store.location import AgentLock, StoreLocation
+from pertoken.store.open import open_store
+from pertoken.store.sqlite import driver
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, filled_tick
@@ -51,12 +52,12 @@ def ticks(upkeep: Upkeep, numbers: range, interval_s: int, devices: int) -> None
         upkeep.after(START + n * interval_s)
 
 
-def stored(where: Place) -> list[int]:
+def stored(where: StoreLocation) -> list[int]:
     with open_store(where).read() as connection:
         return list(connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars())
 
 
-def told(where: Place) -> set[str]:
+def told(where: StoreLocation) -> set[str]:
     with open_store(where).read() as connection:
         return set(connection.execute(select(t.event.c.kind)).scalars())
 
@@ -169,7 +170,7 @@ def test_a_ballast_leaves_room_for_the_log_and_is_dropped_when_room_is_made(tmp_
     where = laid(tmp_path)
     with Writer(where) as writer:
         with pytest.raises(FullStore):
-            make_room(writer, ballast)
+            free_space(writer, ballast)
         assert ballast.held == 0
     assert os.statvfs(tmp_path).f_bavail
 
@@ -180,9 +181,9 @@ def test_rows_that_a_wrong_clock_filed_in_the_future_go_before_true_ones(tmp_pat
         for n in (*range(1, 100), *range(10**6, 10**6 + 50), *range(100, 800)):
             writer.commit(filled_tick(n))
         writer.roll_up()
-        assert make_room(writer, Ballast(tmp_path)) == "rows filed in the future by a wrong clock"
+        assert free_space(writer, Ballast(tmp_path)) == "rows filed in the future by a wrong clock"
         assert stored(where) == [START + 10 * n for n in range(1, 800)]
-        assert make_room(writer, Ballast(tmp_path)) == "the oldest ticks"
+        assert free_space(writer, Ballast(tmp_path)) == "the oldest ticks"
         writer.commit(filled_tick(800))
     assert [fault for fault in verify(where) if fault is not None] == []
 
@@ -199,7 +200,7 @@ def test_once_there_is_room_again_an_event_names_the_ticks_that_were_refused(tmp
             except FullStore:
                 refused.append(n)
                 if len(refused) == 5:
-                    driver(writer._connection).execute("PRAGMA max_page_count = 100000")
+                    driver(writer._connection).execute("PRAGMA telemetry.max_page_count = 100000")
     first, after = (f"{datetime.fromtimestamp(START + 10 * n, UTC):%H:%M:%SZ}" for n in (refused[0], refused[-1] + 1))
     with open_store(where).read() as connection:
         (event,) = connection.execute(select(t.event).where(t.event.c.kind == "store_full")).all()

@@ -1,9 +1,9 @@
-"""The witness: the last batch that was acknowledged, told outside the database.
+"""The high-water mark: the last batch that was acknowledged, recorded outside the database.
 
-SQLite takes a write-ahead log as ended at the first frame that does not add up: what came after a flipped bit is gone,
-and an integrity check finds nothing wrong. The witness remembers how far the batches had come. It is overwritten in
-place after every commit, without waiting for the disk; `flush` does that, now and then. So it may fall behind after a
-power cut, when it can miss a loss, but is never ahead of what was acknowledged and never raises a false alarm.
+SQLite ends a write-ahead log at the first frame whose checksum is wrong: what came after a flipped bit is gone, and an
+integrity check finds nothing wrong. The mark records how far the batches had come. It is overwritten in place after
+every commit without waiting for the disk; `flush` waits, now and then. After a power cut it may be too low and miss a
+loss; it is never ahead of what was acknowledged, so that it never reports a loss that did not happen.
 """
 
 import os
@@ -24,18 +24,18 @@ class Acknowledged:
     ts: int
 
 
-class Witness:
-    """The witness of one database file, open for writing by its one writer."""
+class HighWaterMark:
+    """The high-water mark of one database file, open for writing by its one writer."""
 
     def __init__(self, database: Path) -> None:
         """Open it, and make it where there is none. Raises OSError."""
-        self._file = witness_file(database)
+        self._file = high_water_mark_file(database)
         self._open()
 
     def _open(self) -> None:
         self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
-    def __enter__(self) -> "Witness":
+    def __enter__(self) -> "HighWaterMark":
         return self
 
     def __exit__(
@@ -44,7 +44,7 @@ class Witness:
         self.close()
 
     def write(self, last: Acknowledged) -> None:
-        """Note the last batch stored. Raises OSError."""
+        """Record the last batch stored. Raises OSError."""
         os.pwrite(self._fd, _line(last), 0)
 
     def flush(self) -> None:
@@ -64,15 +64,15 @@ class Witness:
         return True
 
     def close(self) -> None:
-        """Leave it, flushed."""
+        """Flush and close."""
         try:
             self.flush()
         finally:
             os.close(self._fd)
 
 
-def witness_file(database: Path) -> Path:
-    """Where the witness of a database file is."""
+def high_water_mark_file(database: Path) -> Path:
+    """Return the file that holds the high-water mark of a database file."""
     return database.with_suffix(".witness")
 
 
@@ -81,13 +81,13 @@ MISSING = (
     "expected where the database was copied by hand or restored from a backup without it; else find out what deleted "
     "it. An agent that runs here makes a new one"
 )
-"""What it means that there is no witness beside a database that holds batches."""
+"""Explanation of a missing mark beside a database that holds batches."""
 
 
 def acknowledged(database: Path) -> Acknowledged | None:
-    """What the witness of a database file says; None where there is none, or nothing that can be believed."""
+    """Return the last batch acknowledged for a database file; None where its mark is missing or unreadable."""
     try:
-        text = witness_file(database).read_bytes()
+        text = high_water_mark_file(database).read_bytes()
     except OSError:
         return None
     try:

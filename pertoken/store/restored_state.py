@@ -1,4 +1,4 @@
-"""What an agent that starts has to know of what was stored before it."""
+"""State restored at agent start: counters, lives, epochs and times of the rows a previous run stored."""
 
 from collections import defaultdict
 from dataclasses import fields
@@ -7,14 +7,14 @@ from sqlalchemy import Connection, func, select
 
 from pertoken.store import rows
 from pertoken.store import telemetry as t
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import explained
-from pertoken.store.place import Place
 
 
-class Before:
-    """Questions over the one writing connection. All raise StoreError if it cannot be read."""
+class RestoredState:
+    """State of the previous run, read over the one writing connection. Every method raises StoreError."""
 
-    def __init__(self, place: Place, connection: Connection) -> None:
+    def __init__(self, place: StoreLocation, connection: Connection) -> None:
         self.place, self._connection = place, connection
 
     def counters(self) -> tuple[rows.CounterState, ...]:

@@ -8,8 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from pertoken.errors import BadInput, StoreError
+from pertoken.store.location import AgentLock, locate
 from pertoken.store.open import open_store, reading
-from pertoken.store.place import AgentLock, place
 from pertoken.store.write import Writer
 from tests.values import laid, tick
 
@@ -29,7 +29,7 @@ def test_a_second_agent_on_a_folder_is_refused_and_names_the_first(tmp_path: Pat
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "telemetry.db").touch()
     with pytest.raises(BadInput, match="name the folder"):
-        place(str(tmp_path / "telemetry.db"))
+        locate(str(tmp_path / "telemetry.db"))
 
 
 def test_readers_cannot_write(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_clean_stop_leaves_one_file_that_needs_no_writer_beside_it(tmp_path: P
         assert (tmp_path / "telemetry.db-wal").exists()
     assert not (tmp_path / "telemetry.db-wal").exists()
     with open_store(where).read() as connection:
-        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "delete"
+        assert connection.execute(text("PRAGMA telemetry.journal_mode")).scalar() == "delete"
 
 
 def test_a_clean_stop_beside_somebody_who_reads_is_one_too(tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_a_tick_that_fails_is_not_stored_in_part(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_database_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="start one with `pertoken agent --db"):
-        open_store(place(str(tmp_path)))
+        open_store(locate(str(tmp_path)))

@@ -18,7 +18,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.]*:")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """A database by its folder or its URL; `advice_folder` only differs where advice lives apart."""
 
     folder: Path | None = None
@@ -41,7 +41,7 @@ class Place:
         return self.url is not None or self.file(group).is_file()
 
 
-def place(db: str | None = None, advice: str | None = None) -> Place:
+def locate(db: str | None = None, advice: str | None = None) -> StoreLocation:
     """The place `--db` names, else the service's folder if it can be read, else this person's data folder.
 
     Raises BadInput for a URL that is neither a folder nor PostgreSQL.
@@ -49,13 +49,13 @@ def place(db: str | None = None, advice: str | None = None) -> Place:
     advice_folder = Path(advice).expanduser() if advice else None
     if db is None:
         folder = SERVICE_FOLDER if os.access(SERVICE_FOLDER / "telemetry.db", os.R_OK) else person_folder()
-        return Place(folder=folder, advice_folder=advice_folder)
+        return StoreLocation(folder=folder, advice_folder=advice_folder)
     if not _SCHEME.match(db):
         folder = Path(db).expanduser()
         if folder.exists() and not folder.is_dir():
             raise BadInput(f"--db {db}: is a file; name the folder that holds (or is to hold) telemetry.db")
-        return Place(folder=folder, advice_folder=advice_folder)
-    return Place(url=server_url(db, "--db"))
+        return StoreLocation(folder=folder, advice_folder=advice_folder)
+    return StoreLocation(url=server_url(db, "--db"))
 
 
 def person_folder() -> Path:

@@ -11,14 +11,14 @@ from pertoken.errors import StoreError
 from pertoken.store import advice as a
 from pertoken.store.answers import Rows, answer
 from pertoken.store.ids import stable_id
+from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
-from pertoken.store.place import Place
 
 
-class Book:
+class AdviceRepository:
     """Advice opened for writing, in short transactions; rows carry versions, so that no one's change is lost."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StoreLocation) -> None:
         """Raises StoreError if its schema is not this pertoken's or it cannot be opened."""
         self.place = place
         self._engine: Engine = writing(place, "advice")

@@ -1,17 +1,17 @@
-"""A damaged database is set aside under a name of its own, never deleted; recording goes on in a new one."""
+"""Quarantine of a damaged database: it is renamed, never deleted, and recording goes on in a new one."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pertoken.errors import StoreError
-from pertoken.store.place import Place
-from pertoken.store.witness import witness_file
+from pertoken.store.high_water_mark import high_water_mark_file
+from pertoken.store.location import StoreLocation
 
 _MARK = "-damaged-"
 
 
-def set_aside(place: Place, now_ts: int) -> Path:
-    """Rename the telemetry of a folder, its log and its witness; nothing may have it open.
+def set_aside(place: StoreLocation, now_ts: int) -> Path:
+    """Rename the telemetry of a folder, its log and its high-water mark; nothing may have it open.
 
     Returns the data file's new name. Raises StoreError if it cannot be renamed.
     """
@@ -22,7 +22,7 @@ def set_aside(place: Place, now_ts: int) -> Path:
         n += 1
         aside = database.with_name(f"{database.stem}{_MARK}{stamp}-{n}.db")
     moves = [(Path(f"{database}{end}"), Path(f"{aside}{end}")) for end in ("-wal", "-shm")]
-    moves += [(witness_file(database), witness_file(aside)), (database, aside)]
+    moves += [(high_water_mark_file(database), high_water_mark_file(aside)), (database, aside)]
     try:
         for before, after in moves:
             if before.exists():
@@ -32,7 +32,7 @@ def set_aside(place: Place, now_ts: int) -> Path:
     return aside
 
 
-def set_aside_before(place: Place) -> list[Path]:
+def databases_set_aside(place: StoreLocation) -> list[Path]:
     """Damaged databases of a folder, oldest first."""
     database = place.file("telemetry")
     return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))

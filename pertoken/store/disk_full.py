@@ -1,4 +1,4 @@
-"""Room on a disk that is full: a ballast to drop, and the oldest rows to give up, so that a ring remains.
+"""Disk-full handling: a ballast to drop, and the oldest rows to delete, so that recording goes on as a ring.
 
 On a full disk SQLite can neither delete nor write its log back, so that it never recovers by itself. The ballast is a
 file that can be dropped then: there is room to delete the oldest hour, whose pages the next ticks fill again.
@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pertoken.errors import FullStore
+from pertoken.store.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
 from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
-from pertoken.store.seal import DAY, ROLLED, SAMPLES, SEALED, Sealed
 from pertoken.store.write import Writer
 
 BALLAST_BYTES = 8 * 2**20
@@ -56,7 +56,7 @@ class Ballast:
         self._file.unlink(missing_ok=True)
 
 
-def make_room(writer: Writer, ballast: Ballast) -> str:
+def free_space(writer: Writer, ballast: Ballast) -> str:
     """Give up the oldest rows there are: an hour of ticks, if there is none one of minutes, then a day of hours.
 
     Ahead of them go rows that a wrong clock filed more than a day after the last tick: no window ever shows them. What
@@ -93,5 +93,5 @@ def make_room(writer: Writer, ballast: Ballast) -> str:
     raise FullStore(f"{writer.place}: the disk is full, and {refused}")
 
 
-def _resolution(seconds: int) -> tuple[Sealed, ...]:
-    return tuple(SEALED[each.tables[seconds].name] for each in ROLLUPS)
+def _resolution(seconds: int) -> tuple[ChecksummedTable, ...]:
+    return tuple(CHECKSUMMED[each.tables[seconds].name] for each in ROLLUPS)

@@ -1,0 +1,304 @@
+"""Checksums: how many rows a table holds in a stretch of time, and two sums over their CRC32.
+
+SQLite keeps no checksum of what it stores: a flipped bit is read as if it had been written. Therefore every row of
+telemetry is counted in a checksum, which is changed in the transaction that changes the row. A row that is later read
+with another content, is missing, or was never stored, no longer adds up; `store.verify` looks for that.
+
+A checksum is a sum over rows, so that it does not depend on their order and changes without reading the others. A row
+that goes is subtracted as it is read: if it was damaged meanwhile, the difference stays. The second sum weighs each
+CRC32 by the row's owner: its difference divided by that of the first identifies whose row was damaged. The table keeps
+the name `seal`, which the databases of all releases hold.
+"""
+
+import marshal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+from zlib import crc32
+
+from sqlalchemy import Connection, Insert, Select, Table, and_, bindparam, delete, event, func, insert, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from pertoken.store import telemetry as t
+from pertoken.store.answers import answer
+from pertoken.store.bulk import run_many
+from pertoken.store.open import upsert
+from pertoken.store.sqlite import add_triggers
+
+HOUR, DAY = 3600, 86_400
+PRIME = 2**61 - 1
+"""What the sums by owner are taken by: two of them still fit into an integer of SQLite's."""
+Key = tuple[str, int]
+"""(table, start of the stretch)"""
+Sum = tuple[int, int, int]
+"""(rows, sum of their CRC32, sum of each CRC32 times its owner, modulo PRIME)"""
+NOTHING: Sum = (0, 0, 0)
+CHECKSUM_COLUMNS = tuple(column.name for column in t.seal.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class ChecksummedTable:
+    """How the rows of one table are gathered into checksums."""
+
+    table: Table
+    owner: str | None
+    """Column of whose row it is; None: nobody's."""
+    span_s: int = 0
+    """Length of the stretch of `ts` one checksum covers; 0: all of it."""
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Columns in the order in which their values are summed. One added later comes last and may be NULL."""
+        return tuple(column.name for column in self.table.columns)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Columns of the primary key."""
+        return tuple(column.name for column in self.table.primary_key)
+
+    @cached_property
+    def owners(self) -> Select[tuple[int]]:
+        """Every owner there is, found by seeking from one to the next: reading all rows would grow with history."""
+        owner = self.table.alias("seek").c[str(self.owner)]
+        found = select(func.min(owner).label("id")).cte("owners", recursive=True, nesting=True)
+        after = select(func.min(owner)).where(owner > found.c.id).scalar_subquery()
+        found = found.union_all(select(after).where(found.c.id.is_not(None)))
+        return select(found.c.id).where(found.c.id.is_not(None))
+
+    @cached_property
+    def insert(self) -> Insert:
+        """INSERT of one row."""
+        return insert(self.table)
+
+    @cached_property
+    def rows(self) -> Select[Any]:
+        """All rows."""
+        return select(*self.table.columns)
+
+    @cached_property
+    def by_key(self) -> Select[Any]:
+        """The row with a key, whose columns are its parameters."""
+        columns = self.table.c
+        return select(*columns).where(and_(*(columns[key] == bindparam(key) for key in self.keys)))
+
+    def within(self, start: Any, until: Any) -> ColumnElement[bool]:
+        """Rows with start <= ts < until, found by the key."""
+        ts = self.table.c.ts
+        return and_(self.table.c[str(self.owner)].in_(self.owners), ts >= start, ts < until)
+
+    def sums(self, rows: Iterable[tuple[Any, ...]], into: defaultdict[int, list[int]]) -> None:
+        """Count rows into [rows, sum, sum by owner (not yet modulo PRIME)], by the start of their stretch."""
+        span_s, columns = self.span_s, self.columns
+        at = columns.index("ts") if span_s else 0
+        owner = None if self.owner is None else columns.index(self.owner)
+        start, total = None, into[0] if not span_s else []
+        for row in rows:
+            if span_s and row[at] // span_s * span_s != start:
+                start = row[at] // span_s * span_s
+                total = into[start]
+            crc = row_crc(row)
+            total[0] += 1
+            total[1] += crc
+            if owner is not None:
+                total[2] += crc * int(row[owner])  # a damaged record may hold text
+
+
+SAMPLES: tuple[ChecksummedTable, ...] = tuple(
+    ChecksummedTable(table, next(iter(table.primary_key)).name, HOUR)
+    for table in (
+        t.device_sample,
+        t.host_sample,
+        t.agent_sample,
+        t.deployment_sample,
+        t.device_share,
+        t.histogram_sample,
+        t.engine_counter_sample,
+    )
+)
+_SAMPLE_NAMES = frozenset(str(each.table.name) for each in SAMPLES)
+_ROLLUPS = (
+    t.device_rollup,
+    t.host_rollup,
+    t.deployment_rollup,
+    t.share_rollup,
+    t.histogram_rollup,
+    t.engine_counter_rollup,
+)
+ROLLED: tuple[ChecksummedTable, ...] = tuple(
+    ChecksummedTable(table, next(iter(table.primary_key)).name, HOUR if seconds < HOUR else DAY)
+    for rollup in _ROLLUPS
+    for seconds, table in rollup.items()
+)
+UNTIMED: tuple[ChecksummedTable, ...] = tuple(
+    ChecksummedTable(table, next(iter(table.primary_key)).name)
+    for table in (
+        t.host,
+        t.device,
+        t.engine,
+        t.deployment,
+        t.epoch,
+        t.epoch_device,
+        t.histogram_set,
+        t.counter_state,
+        t.capability,
+    )
+)
+MARKS, OUTBOX, SPOOL = (
+    ChecksummedTable(t.dirty, None),
+    ChecksummedTable(t.outbox, "owner_id"),
+    ChecksummedTable(t.spool, None),
+)
+EVENTS, QUARANTINE = ChecksummedTable(t.event, "event_id"), ChecksummedTable(t.quarantine, "owner_id")
+CHECKSUMMED = {
+    each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)
+}
+"""Every table of telemetry but the checksums themselves and `batch`, whose rows are chained."""
+
+
+def row_crc(row: tuple[Any, ...]) -> int:
+    """CRC32 of a row's values: int, str or None, in the order of its columns.
+
+    They are encoded by `marshal` in its version 2, which never changed and holds no references; NULLs at the end do
+    not count, so that a column added later leaves the sums of older rows as they are.
+    """
+    return crc32(marshal.dumps(row, 2)[5:].rstrip(b"N"))
+
+
+def chained(before: int, seq: int, ts: int, row_count: int, crc_sum: int) -> int:
+    """CRC32 of a batch and, through `before`, of every batch before it."""
+    return crc32(marshal.dumps((seq, ts, row_count, crc_sum), 2), before)
+
+
+class Checksums:
+    """The checksums of one writing connection to SQLite: each change of a row is counted in its own transaction.
+
+    TEMP triggers count, so that whoever writes does not have to know of checksums. They pass the values of each row, as
+    they were and as they are now, to a function of this process. Two kinds of change pass none, for speed:
+
+    - Samples are counted by `insert_rows`, which has them at hand. CPU time of a commit of 80 rows over that
+      of bare sqlite3 in the same run: 1.77 with each change named beside its statement (23 places), 1.78 so, and 1.91
+      with triggers for samples too (`store.commit_ratio`: 1.58, 1.65 and 1.72 on a busy machine).
+    - Rows with a time are deleted unread, by whole stretches together with their checksums (`delete_stretch`).
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Count from now on what `connection` changes. Raises the driver's error."""
+        self._connection = connection
+        self._changes: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._saved: list[dict[Key, list[int]]] = []
+        for checksummed in CHECKSUMMED.values():
+            if checksummed not in SAMPLES:
+                self._count_by_triggers(checksummed)
+        event.listen(connection, "savepoint", self._save)
+        event.listen(connection, "rollback_savepoint", self._go_back)
+        event.listen(connection, "release_savepoint", self._release)
+        connection.info[Checksums] = self
+
+    def _count_by_triggers(self, checksummed: ChecksummedTable) -> None:
+        name = checksummed.table.name
+        added, removed = (_counting(checksummed, sign, self._changes) for sign in (1, -1))
+        old, new = (", ".join(f"{state}.{column}" for column in checksummed.columns) for state in ("OLD", "NEW"))
+        count_new, count_old = f"SELECT added_{name}({new});", f"SELECT removed_{name}({old});"
+        triggers = {"INSERT": count_new, "UPDATE": count_old + count_new}
+        if not checksummed.span_s:
+            triggers["DELETE"] = count_old
+        functions = {f"added_{name}": added, f"removed_{name}": removed}
+        add_triggers(self._connection, "telemetry", name, functions, triggers)
+
+    def count(self, checksummed: ChecksummedTable, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Count rows as added, of a table that has no triggers."""
+        sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        checksummed.sums(rows, sums)
+        for start, values in sums.items():
+            change = self._changes[str(checksummed.table.name), start]
+            for i, value in enumerate(values):
+                change[i] += value
+
+    def _save(self, *_: Any) -> None:
+        self._saved.append({key: list(change) for key, change in self._changes.items()})
+
+    def _go_back(self, *_: Any) -> None:
+        self._changes.clear()
+        self._changes.update(self._saved.pop())
+
+    def _release(self, *_: Any) -> None:
+        self._saved.pop()
+
+    def discard(self) -> None:
+        """Forget what a transaction that was rolled back had changed."""
+        self._changes.clear()
+        self._saved.clear()
+
+    def store(self) -> tuple[bool, dict[int, tuple[int, int]]]:
+        """Write the checksums that changed. Return whether any did, and (samples, sum of their CRC32) by their hour."""
+        # Rows of several owners that change alike may leave the plain sum as it was.
+        due = [
+            (*key, n, crc, weighed % PRIME) for key, (n, crc, weighed) in self._changes.items() if n or crc or weighed
+        ]
+        samples: dict[int, tuple[int, int]] = {}
+        for name, start, n, crc, _ in due:
+            if name in _SAMPLE_NAMES:
+                counted = samples.get(start, (0, 0))
+                samples[start] = counted[0] + n, counted[1] + crc
+        self._changes.clear()
+        run_many(self._connection, _add_to_checksum(), CHECKSUM_COLUMNS, due)
+        return bool(due), samples
+
+    def delete_stretch(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
+        """Delete the rows of whole stretches with start <= ts < until, and their checksums; return how many rows."""
+        # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
+        deleted = self._connection.execute(delete(checksummed.table).where(checksummed.within(start, until))).rowcount
+        seal = t.seal.c
+        self._connection.execute(
+            delete(t.seal).where(seal.name == str(checksummed.table.name), seal.ts >= start, seal.ts < until)
+        )
+        return deleted
+
+    def checksum_all(self) -> None:
+        """Compute all checksums from what is stored now, whatever they were before."""
+        self.discard()
+        self._connection.execute(delete(t.seal))
+        for checksummed in CHECKSUMMED.values():
+            self.count(checksummed, answer(self._connection, checksummed.rows))
+        self.store()
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows, given as the values of all columns, and count samples among them."""
+    checksummed = CHECKSUMMED[table.name]
+    run_many(connection, checksummed.insert, checksummed.columns, rows)
+    if checksummed in SAMPLES and Checksums in connection.info:
+        connection.info[Checksums].count(checksummed, rows)
+
+
+def _counting(checksummed: ChecksummedTable, sign: int, changes: defaultdict[Key, list[int]]) -> Callable[..., None]:
+    """Return a function that counts a row, given by its values, as added (sign 1) or removed (-1)."""
+    name, span_s, columns = str(checksummed.table.name), checksummed.span_s, checksummed.columns
+    at = columns.index("ts") if span_s else 0
+    owner = None if checksummed.owner is None else columns.index(checksummed.owner)
+
+    def count(*row: Any) -> None:
+        crc = sign * row_crc(row)
+        change = changes[name, row[at] // span_s * span_s if span_s else 0]
+        change[0] += sign
+        change[1] += crc
+        if owner is not None:
+            change[2] += crc * int(row[owner])  # a damaged record may hold text
+
+    return count
+
+
+@cache
+def _add_to_checksum() -> Any:
+    statement = upsert("sqlite", t.seal)
+    seal, more = t.seal.c, statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["name", "ts"],
+        set_={
+            "row_count": seal.row_count + more.row_count,
+            "crc_sum": seal.crc_sum + more.crc_sum,
+            "owner_sum": (seal.owner_sum + more.owner_sum) % PRIME,
+        },
+    )

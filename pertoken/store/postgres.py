@@ -1,0 +1,31 @@
+"""What only PostgreSQL needs: DDL, roles and rights, locks, settings and its catalogs, which Core has no words for.
+
+Statements come from code alone, never from a person or a row; values are bound.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+
+def commands(connection: Connection, *statements: str) -> None:
+    """Run statements as they are written, in the caller's transaction."""
+    for each in statements:
+        connection.exec_driver_sql(each)
+
+
+def set_local(connection: Connection, **settings: str) -> None:
+    """Set what holds until the end of the transaction: a pooler may hand the next one to another session."""
+    commands(connection, "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in settings.items()))
+
+
+def catalog(connection: Connection, query: str, **values: Any) -> Sequence[Any]:
+    """Ask the server's own catalogs and functions; `:name` stands for a value."""
+    return connection.execute(text(query), values).all()
+
+
+def tried_lock(connection: Connection, number: int) -> bool:
+    """Take an advisory lock until the end of the transaction, if nobody has it; return whether it was taken."""
+    ((taken,),) = catalog(connection, "SELECT pg_try_advisory_xact_lock(:number)", number=number)
+    return bool(taken)

@@ -1,0 +1,91 @@
+"""Roll-up tables of telemetry: sums and counts by minute and by hour, never averages (`store.rollup` computes them)."""
+
+from sqlalchemy import Table
+
+from pertoken.metrics import DEVICE, RollUp, rolled
+from pertoken.store.table_parts import integer, telemetry_table, text
+
+
+def _rollup(
+    name: str,
+    keys: tuple[str, ...],
+    required: tuple[str, ...],
+    nullable: tuple[str, ...] = (),
+    *,
+    gauges: tuple[str, ...] = (),
+) -> dict[int, Table]:
+    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds.
+
+    Of a gauge there is the sum and how many samples had it: NULL is as many as `samples`, which is nearly always so.
+    """
+    return {
+        seconds: telemetry_table(
+            f"{name}_{suffix}",
+            *(text(key, key=True) if key == "metric" else integer(key, key=True) for key in keys),
+            *(integer(column, required=True) for column in required),
+            *(integer(f"{gauge}_n") for gauge in gauges),
+            integer("revision", required=True),
+            *(integer(column) for column in nullable),
+        )
+        for seconds, suffix in ((60, "1m"), (3600, "1h"))
+    }
+
+
+def _sums(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}_sum" for name in names)
+
+
+_DEVICE = tuple(each.stored for each in rolled(RollUp.GAUGE) if each.since is None)
+_LATER = tuple(each for each in DEVICE if each.since is not None)
+device_rollup = _rollup(
+    "device",
+    ("device_id", "ts"),
+    required=("duration_ms", "observed_ms", "samples", "throttled_n"),
+    gauges=_DEVICE,
+    nullable=(
+        *_sums(*_DEVICE),
+        *("energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
+        # Columns that came later are last.
+        *(f"{each.stored}_{part}" for each in _LATER if each.roll_up is RollUp.GAUGE for part in ("n", "sum")),
+        *(each.stored for each in _LATER if each.roll_up is RollUp.COUNTER),
+    ),
+)
+_HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
+host_rollup = _rollup(
+    "host",
+    ("host_id", "ts"),
+    required=("duration_ms", "observed_ms", "samples"),
+    gauges=_HOST,
+    nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
+)
+_GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
+deployment_rollup = _rollup(
+    "deployment",
+    ("epoch_id", "ts"),
+    required=("duration_ms", "observed_ms", "samples", "incomplete_n"),
+    gauges=_GAUGES,
+    nullable=(
+        "busy_ms",
+        "prompt_tokens",
+        "cached_tokens",
+        "computed_tokens",
+        "generated_tokens",
+        "requests_finished",
+        "preemptions",
+        *_sums(*_GAUGES),
+        # Of the duration: while it held each of its devices whole; of that, while it was busy; the worst provenance.
+        "whole_ms",
+        "whole_busy_ms",
+        "whole_provenance",
+        "busy_provenance",  # the worst one
+    ),
+)
+share_rollup = _rollup(
+    "share",
+    ("device_id", "ts", "epoch_id"),
+    # Device time held, exact: sum of share x duration; of that, while the epoch was busy; the worst provenance. What
+    # was held whole is in the roll-up of the deployment.
+    required=("held_ns", "busy_ns", "provenance"),
+)
+histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
+engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))
