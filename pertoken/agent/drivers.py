@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pertoken.agent.backoff import Clock
 from pertoken.agent.bounds import DUPLICATE, HOST_METRICS, bounded
 from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
-from pertoken.agent.probes.backoff import Clock
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading, unread
 from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import Gap
 from pertoken.agent.scrape import Limits, ScrapeError, fetch
 from pertoken.catalog.clouds import Cloud, Page, cloud_of

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pertoken
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import Gap, ProbeReading
 from pertoken.agent.wire import decode
 from pertoken.config import PROBES

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 import pertoken
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.backoff import Backoff, Clock
 from pertoken.store.rows import Event
 from pertoken.store.server import Server
 from pertoken.store.write import Writer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pynvml
 
+from pertoken.agent.backoff import Backoff
 from pertoken.agent.probes import fields
-from pertoken.agent.probes.backoff import Backoff
 from pertoken.agent.probes.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.gpu_processes import read_processes
 from pertoken.agent.probes.mig import MigDevice, MigDevices

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.probes.gpu import Gpu
 from pertoken.agent.probes.nvml import (
     DENIED,

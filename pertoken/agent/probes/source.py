@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.backoff import Clock
 from pertoken.agent.probes.nvml import NONSENSE, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
 from pertoken.agent.readings import Gap
 
