@@ -22,7 +22,7 @@ from pertoken.agent.device_rows import (
 from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_steps
 from pertoken.agent.epochs import follow
 from pertoken.agent.holders import find_holders
-from pertoken.agent.identity import HostIdentity
+from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.lives import boot_life
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from pertoken.agent import lives
-from pertoken.agent.clock import RecordedClock
 from pertoken.agent.counters import is_bucket
 from pertoken.agent.device_rows import ENERGY, host_id_of
+from pertoken.agent.host.processes import boot_ms
+from pertoken.agent.host.recorded_clock import RecordedClock
 from pertoken.agent.memory import Memory
-from pertoken.agent.processes import boot_ms
 from pertoken.agent.readings import ProbeReading
 from pertoken.agent.watched import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
 from pertoken.store.before import Before

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter
-from pertoken.agent.processes import Address, HostProcesses, Process
-from pertoken.agent.published import reached_at
+from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.host.published_ports import reached_at
 from pertoken.agent.ranks import joined, with_ray_workers
 from pertoken.agent.readings import Endpoint, Gap
 from pertoken.catalog.knobs import (

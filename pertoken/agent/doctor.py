@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 
 import psutil
 
-from pertoken.agent.containers import container_of
 from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Seen
-from pertoken.agent.identity import HostIdentity
+from pertoken.agent.host.containers import container_of
+from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.config import Settings

@@ -18,7 +18,7 @@ class Moment:
     """When a tick happens: `ts` names it, the time since the host's boot measures its span."""
 
     ts: int
-    """Recorded time (`agent.clock`), epoch seconds."""
+    """Recorded time (`agent.host.recorded_clock`), epoch seconds."""
     wall_ms: int
     """The wall clock as it is set: only to compare with the times that pages of other hosts expose."""
     monotonic_ms: int

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pertoken.agent.processes import mapped_files
+from pertoken.agent.host.processes import mapped_files
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, ProbeReading
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"

@@ -9,9 +9,9 @@ from typing import Any
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.drivers import Drivers
-from pertoken.agent.identity import HostIdentity, Identity
+from pertoken.agent.host.identity import HostIdentity, Identity
+from pertoken.agent.host.processes import boot_ms, since_boot_ms
 from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.processes import boot_ms, since_boot_ms
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import Watch

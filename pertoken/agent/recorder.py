@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.baseline import restored
-from pertoken.agent.clock import Clocks, RecordedClock
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
-from pertoken.agent.identity import Identity
+from pertoken.agent.host.identity import Identity
+from pertoken.agent.host.proc import own_rss_bytes
+from pertoken.agent.host.processes import boot_ms
+from pertoken.agent.host.purge_clock import PurgeClock
+from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
 from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.probes.proc import own_rss_bytes
-from pertoken.agent.processes import boot_ms
-from pertoken.agent.purge_clock import PurgeClock
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.shipping import Shipping
@@ -98,7 +98,7 @@ class Recorder:
             self.tick()  # it need not wait for its second, unless that has a row already
 
     def now_s(self) -> float:
-        """Return the recorded time (`agent.clock`), Unix seconds."""
+        """Return the recorded time (`agent.host.recorded_clock`), Unix seconds."""
         return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:

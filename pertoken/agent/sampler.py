@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from pertoken.agent.garbage import settle
+from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
-from pertoken.agent.probes.proc import own_rss_bytes
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
 from pertoken.agent.wire import encode

@@ -1,4 +1,4 @@
-"""When ticks are: integer epoch seconds of recorded time (`agent.clock`), aligned to the interval."""
+"""When ticks are: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pertoken.agent.purge_clock import PurgeClock
+from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.place import Place
@@ -46,7 +46,7 @@ class Upkeep:
         purge_ts: Callable[[], int | None] | None = None,
     ) -> None:
         """`events` are stored with the first tick. `purge_ts` is the time by which old rows are deleted
-        (`agent.purge_clock`)."""
+        (`agent.host.purge_clock`)."""
         self._where, self._writer, self.settings, self._clock = where, writer, settings, clock
         self._purge_ts = PurgeClock().now_ts if purge_ts is None else purge_ts
         self._ballast = Ballast(where.file("telemetry").parent)

@@ -18,7 +18,7 @@ import psutil
 
 from pertoken.agent.discovery import discover
 from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
-from pertoken.agent.processes import HostProcesses, host_processes, since_boot_ms, start_ms
+from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.questions import Questions
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError

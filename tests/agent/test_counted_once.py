@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.memory import Memory
-from pertoken.agent.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits, Reply, ScrapeError
 from pertoken.agent.watch import Watch

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from pertoken.agent.discovery import Found, discover, locate
-from pertoken.agent.processes import Address, HostProcesses, Process, host_processes
+from pertoken.agent.host.processes import Address, HostProcesses, Process, host_processes
 from pertoken.agent.readings import Endpoint
 
 LOOPBACK = "127.0.0.1"

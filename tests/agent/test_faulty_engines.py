@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.processes import HostProcesses
+from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.store import telemetry as t

@@ -19,8 +19,8 @@ from sqlalchemy import func, select
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.baseline import restored
 from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.memory import OBSERVED_TICKS, Memory
-from pertoken.agent.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits, Reply
 from pertoken.store import telemetry as t

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.processes import start_ms
+from pertoken.agent.host.processes import start_ms
 from pertoken.agent.readings import LATE, Endpoint
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.scrape import Limits

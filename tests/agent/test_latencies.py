@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies

@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import MODEL_S, EngineReader
-from pertoken.agent.processes import HostProcesses
+from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape import Limits
 from pertoken.store import telemetry as t

@@ -10,7 +10,7 @@ import pytest
 from pertoken import config
 from pertoken.access import Access
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.processes import HostProcesses
+from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape import Limits, ScrapeError, get
 from pertoken.errors import BadInput

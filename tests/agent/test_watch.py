@@ -5,7 +5,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from pertoken.agent.processes import Address, HostProcesses, Process
+from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.agent.watch import ASK_AGAIN_S, Watch

@@ -7,7 +7,7 @@ from pathlib import Path
 from pertoken.agent.checkpoints.bounded import FileRefused, opened
 from pertoken.agent.checkpoints.gguf_file import read_gguf
 from pertoken.agent.checkpoints.hugging_face import read_folder
-from pertoken.agent.processes import environment
+from pertoken.agent.host.processes import environment
 
 _VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """Where models that are named by repository are kept, as huggingface_hub is told; the first that is set decides."""

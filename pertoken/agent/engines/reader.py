@@ -16,8 +16,8 @@ from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.host.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.page import Page, PageError, Parser
-from pertoken.agent.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.scrape import Limits, ScrapeError, get
 

@@ -13,8 +13,8 @@ from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.discovery import discover
 from pertoken.agent.engines import tokens
 from pertoken.agent.engines.reader import EngineReader, answers, detect
+from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.lives import process_life
-from pertoken.agent.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape import Limits
 from pertoken.store.rows import CounterState

@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
-from pertoken.agent.processes import Address, HostProcesses, Process, start_ms
+from pertoken.agent.host.processes import Address, HostProcesses, Process, start_ms
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape import Limits, ScrapeError
 from tests.agent.engines.pages import read_one

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from pertoken.agent.published import Forward, docker_ports, forwarded, rootless_ports
+from pertoken.agent.host.published_ports import Forward, docker_ports, forwarded, rootless_ports
 
 _PROC = Path("/proc")
 _CLOCK_TICKS_S = os.sysconf("SC_CLK_TCK")

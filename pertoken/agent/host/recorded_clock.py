@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pertoken.agent.processes import since_boot_ms
+from pertoken.agent.host.processes import since_boot_ms
 from pertoken.agent.ticks import step_text
 
 MAX_SMALL_STEP_MS = 30_000

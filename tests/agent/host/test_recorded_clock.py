@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pertoken.agent.clock import LASTS_MS
+from pertoken.agent.host.recorded_clock import LASTS_MS
 from pertoken.costs.report import fleet_report
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store

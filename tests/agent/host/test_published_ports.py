@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.processes import Address, _ips, host_processes
-from pertoken.agent.published import Forward, docker_ports, forwarded, rootless_ports
+from pertoken.agent.host.processes import Address, _ips, host_processes
+from pertoken.agent.host.published_ports import Forward, docker_ports, forwarded, rootless_ports
 
 OWN = "net:[1]"
 INSIDE = 18_555

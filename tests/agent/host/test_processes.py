@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from pertoken.agent.processes import since_boot_ms, start_ms
+from pertoken.agent.host.processes import since_boot_ms, start_ms
 
-_READ = "import sys; from pertoken.agent.processes import start_ms; print(start_ms(int(sys.argv[1])))"
+_READ = "import sys; from pertoken.agent.host.processes import start_ms; print(start_ms(int(sys.argv[1])))"
 
 
 def test_another_program_reads_the_same_start_by_another_wall_clock() -> None:
