@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import Row, Target, report
 from pertoken.agent.engines.vllm import ADAPTER
-from pertoken.agent.page import Labels, Parser, parse
-from pertoken.agent.scrape import Limits, get
+from pertoken.agent.scrape.http import Limits, get
+from pertoken.agent.scrape.page import Labels, Parser, parse
 
 CAPTURES = Path(__file__).parents[1] / "tests/captures"
 PAGES = tuple((CAPTURES / f"vllm-0.32.0-metrics-{when}.prom").read_bytes() for when in ("before", "during", "after"))

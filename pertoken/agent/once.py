@@ -13,7 +13,7 @@ from pertoken.agent.host.identity import HostIdentity, Identity
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.agent.watch import Watch
 from pertoken.config import Settings
 from pertoken.store.rows import DeploymentSample, DeviceSample, HostSample, Tick

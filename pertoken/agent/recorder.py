@@ -17,7 +17,7 @@ from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint, ProbeReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.agent.shipping import Shipping
 from pertoken.agent.ticks import TickTime, lists_processes, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep

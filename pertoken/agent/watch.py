@@ -21,7 +21,7 @@ from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detec
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.questions import Questions
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
-from pertoken.agent.scrape import Limits, ScrapeError
+from pertoken.agent.scrape.http import Limits, ScrapeError
 from pertoken.agent.workers import Workers
 
 log = logging.getLogger("pertoken.agent")

@@ -9,7 +9,7 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.provenance import Provenance
 from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
 from pertoken.store.telemetry import OTHER

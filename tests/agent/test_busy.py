@@ -19,7 +19,7 @@ from pertoken.agent.busy import Stretch, busy
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
@@ -290,7 +290,7 @@ def test_tgi_is_busy_for_the_time_of_its_batches() -> None:
 
 def from_text(kind: str, text: str) -> EngineReading:
     from pertoken.agent.engines import ADAPTERS
-    from pertoken.agent.page import parse
+    from pertoken.agent.scrape.page import parse
 
     adapter = ADAPTERS[kind]
     found = adapter.read(parse(text.encode(), adapter.wanted))

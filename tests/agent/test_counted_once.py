@@ -13,7 +13,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits, Reply, ScrapeError
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from pertoken.agent.watch import Watch
 from pertoken.store.rows import DeploymentSample
 from tests.agent.values import START_MS, memory, moment, probe

@@ -12,7 +12,7 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.write import Writer

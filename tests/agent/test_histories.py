@@ -22,7 +22,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.memory import OBSERVED_TICKS, Memory
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits, Reply
+from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import place

@@ -14,7 +14,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint
-from pertoken.agent.scrape import Limits, Reply
+from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies
 from pertoken.store.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engines.pages import read_one

@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.agent.watch import ASK_AGAIN_S, Watch
 
 PORTS = (7001, 7002)

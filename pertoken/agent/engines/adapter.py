@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from pertoken.agent.engines.words import TIME
-from pertoken.agent.page import Labels, Page, PageError
 from pertoken.agent.readings import Gap, HistogramReading
+from pertoken.agent.scrape.page import Labels, Page, PageError
 
 _M = TypeVar("_M", bound="Metric")
 Ask = Callable[[str], object]

@@ -22,8 +22,8 @@ from pertoken.agent.engines.adapter import (
     renamed,
     text,
 )
-from pertoken.agent.page import Page
 from pertoken.agent.readings import Gap
+from pertoken.agent.scrape.page import Page
 
 _SOURCE = "documents of Dynamo 0.7 and newer (2026-11-21)"
 _REMEDY = "start the workers with DYN_SYSTEM_PORT set (8081, say): their metrics port is off by default"

@@ -16,7 +16,7 @@ from pertoken.agent.engines.adapter import (
     pick,
     text,
 )
-from pertoken.agent.page import Page
+from pertoken.agent.scrape.page import Page
 
 
 def _identify(ask: Ask, page: Page) -> Identity:

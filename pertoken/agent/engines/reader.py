@@ -17,9 +17,9 @@ from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
 from pertoken.agent.host.processes import HostProcesses, host_processes, start_ms
-from pertoken.agent.page import Page, PageError, Parser
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
-from pertoken.agent.scrape import Limits, ScrapeError, get
+from pertoken.agent.scrape.http import Limits, ScrapeError, get
+from pertoken.agent.scrape.page import Page, PageError, Parser
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""

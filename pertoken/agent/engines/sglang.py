@@ -27,7 +27,7 @@ from pertoken.agent.engines.adapter import (
     positive,
     text,
 )
-from pertoken.agent.page import Page
+from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word
 
 _PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 
 from pertoken.agent.engines.adapter import Adapter, Ask, Counter, Gauge, Identity, Seen, invocation
-from pertoken.agent.page import Page
 from pertoken.agent.readings import Gap
+from pertoken.agent.scrape.page import Page
 
 _BACKEND = ("model", "tensorrt_llm")
 

@@ -23,7 +23,7 @@ from pertoken.agent.engines.adapter import (
     positive,
     text,
 )
-from pertoken.agent.page import Page
+from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word
 
 _CACHE_CONFIG = "vllm:cache_config_info"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import Gap
-from pertoken.agent.scrape import Limits, ScrapeError, fetch
+from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
 from pertoken.catalog.clouds import Cloud, Page, cloud_of
 
 _LIMITS = Limits(timeout_s=1.0, page_bytes=10_000)

@@ -8,8 +8,8 @@ from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.engines import ADAPTERS, tokens
 from pertoken.agent.engines.adapter import Identity, Values
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.page import Page, parse
 from pertoken.agent.readings import EngineReading, HistogramReading
+from pertoken.agent.scrape.page import Page, parse
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 

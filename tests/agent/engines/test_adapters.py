@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pertoken.agent.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.engines import ADAPTERS, tokens
 from pertoken.agent.engines.adapter import Identity, invocation
-from pertoken.agent.page import PageError, parse
+from pertoken.agent.scrape.page import PageError, parse
 from tests.agent.engines.pages import growth, histograms, identity, values
 
 VLLM, LLAMA = ADAPTERS["vllm"], ADAPTERS["llama.cpp"]

@@ -16,7 +16,7 @@ from pertoken.agent.engines.reader import EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.lives import process_life
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape.http import Limits
 from pertoken.store.rows import CounterState
 from tests.agent.engines.pages import read_one
 from tests.agent.values import memory, moment, probe

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.agent import page
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import Adapter, Values
-from pertoken.agent.page import MOST, PageError, parse
+from pertoken.agent.scrape import page
+from pertoken.agent.scrape.page import MOST, PageError, parse
 
-CAPTURES = Path(__file__).parents[1] / "captures"
+CAPTURES = Path(__file__).parents[2] / "captures"
 PAGES = sorted(path.name for path in CAPTURES.glob("*.prom"))
 DAMAGED = 60
 """Damaged copies of each captured page: bounded, so that the tests stay quick."""
@@ -147,7 +147,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_put_into_the_parser_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, wrong = FAULTS[fault]
-    where = "tests.agent.test_page_fuzz" if name == "parse" else "pertoken.agent.page"
+    where = "tests.agent.scrape.test_page_fuzz" if name == "parse" else "pertoken.agent.scrape.page"
     monkeypatch.setattr(f"{where}.{name}", wrong)
 
     def fuzzed() -> None:

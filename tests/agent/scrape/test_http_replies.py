@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.scrape import Limits, Reply, ScrapeError, _Deadline, _reply, _Stream
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError, _Deadline, _reply, _Stream
 
 REFUSED = (ScrapeError, ValueError, ConnectionError)
 """What `fetch` tells as a fault of the server."""
