@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
 from pertoken.agent.engines import ADAPTERS
 from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from tests.agent.checkpoints.folders import LLAMA, header, write
 from tests.llama import write_model
 
