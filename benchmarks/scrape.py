@@ -20,7 +20,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import Row, Target, report
-from pertoken.agent.engines.vllm import ADAPTER
+from pertoken.agent.engines.adapters.vllm import ADAPTER
 from pertoken.agent.scrape.http import Limits, get
 from pertoken.agent.scrape.page import Labels, Parser, parse
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import Adapter
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Adapter
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.host.published_ports import reached_at
 from pertoken.agent.ranks import joined, with_ray_workers

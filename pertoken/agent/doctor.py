@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 import psutil
 
 from pertoken.agent.engine_rows import engine_id_of
-from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import Seen
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Seen
 from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.once import looking

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pertoken.agent import counters, lives
 from pertoken.agent.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.conditions import Condition
-from pertoken.agent.engines import tokens
-from pertoken.agent.engines.words import COUNTED, SAMPLE
+from pertoken.agent.engines.adapters import tokens
+from pertoken.agent.engines.adapters.metrics import COUNTED, SAMPLE
 from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.provenance import Provenance

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pertoken.agent.engines.adapter import invocation
+from pertoken.agent.engines.adapters.adapter import invocation
 from pertoken.agent.host.processes import HostProcesses, Process
 from pertoken.agent.readings import Endpoint
 from pertoken.catalog.knobs import executor_argument, rendezvous_argument

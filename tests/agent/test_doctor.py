@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.agent.doctor import of_device, of_engine
-from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.probes import amd, rapl, resctrl
 from pertoken.agent.probes.nvml import DENIED, NO_ENTRY
 from pertoken.agent.readings import Endpoint, Gap

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from pertoken.agent.discovery import locate
-from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
 from pertoken.agent.host.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.scrape.http import Limits, ScrapeError, get

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pertoken.agent.counters import advance, word_totals
-from pertoken.agent.engines import ADAPTERS, tokens
-from pertoken.agent.engines.adapter import Identity, Values
+from pertoken.agent.engines.adapters import ADAPTERS, tokens
+from pertoken.agent.engines.adapters.adapter import Identity, Values
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import EngineReading, HistogramReading
 from pertoken.agent.scrape.page import Page, parse

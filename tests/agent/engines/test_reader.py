@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
 from pertoken.agent.host.processes import Address, HostProcesses, Process, start_ms
 from pertoken.agent.readings import Endpoint

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import Adapter, Values
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Adapter, Values
 from pertoken.agent.scrape import page
 from pertoken.agent.scrape.page import MOST, PageError, parse
 

@@ -7,7 +7,7 @@ usual name: the ensemble around it and its pre- and postprocessing count the sam
 import re
 from collections.abc import Sequence
 
-from pertoken.agent.engines.adapter import Adapter, Ask, Counter, Gauge, Identity, Seen, invocation
+from pertoken.agent.engines.adapters.adapter import Adapter, Ask, Counter, Gauge, Identity, Seen, invocation
 from pertoken.agent.readings import Gap
 from pertoken.agent.scrape.page import Page
 

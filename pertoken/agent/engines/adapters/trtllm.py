@@ -7,7 +7,7 @@ counters are at `/prometheus/metrics` where they are switched on. Tokens are cou
 import re
 from collections.abc import Mapping, Sequence
 
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     TOKENS,
     Adapter,

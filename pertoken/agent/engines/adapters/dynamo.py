@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pertoken.agent.engines import sglang, trtllm, vllm
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters import sglang, trtllm, vllm
+from pertoken.agent.engines.adapters.adapter import (
     Adapter,
     Ask,
     Gauge,

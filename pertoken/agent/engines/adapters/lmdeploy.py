@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Ask,

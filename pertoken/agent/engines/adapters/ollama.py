@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pertoken.agent.engines.adapter import Adapter, Ask, Identity, Seen, invocation, pick, positive, text
+from pertoken.agent.engines.adapters.adapter import Adapter, Ask, Identity, Seen, invocation, pick, positive, text
 from pertoken.agent.readings import Gap
 from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word

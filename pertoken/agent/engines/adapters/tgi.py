@@ -6,7 +6,7 @@ It has no time to first token, no prefix cache and no KV use to show, and its se
 import re
 from collections.abc import Sequence
 
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     TOKENS,
     Adapter,

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.counters import advance, bucket_totals, bucket_values, word_totals
-from pertoken.agent.engines import ADAPTERS, tokens
-from pertoken.agent.engines.adapter import Identity, invocation
+from pertoken.agent.engines.adapters import ADAPTERS, tokens
+from pertoken.agent.engines.adapters.adapter import Identity, invocation
 from pertoken.agent.scrape.page import PageError, parse
 from tests.agent.engines.pages import growth, histograms, identity, values
 

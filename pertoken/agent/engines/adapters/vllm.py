@@ -9,7 +9,7 @@ without --enable-mfu-metrics.
 import re
 from collections.abc import Mapping, Sequence
 
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Ask,

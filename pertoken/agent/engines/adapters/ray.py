@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pertoken.agent.engines import vllm
-from pertoken.agent.engines.adapter import Adapter, Seen, invocation, renamed
+from pertoken.agent.engines.adapters import vllm
+from pertoken.agent.engines.adapters.adapter import Adapter, Seen, invocation, renamed
 
 
 def _recognises(argv: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Ask,

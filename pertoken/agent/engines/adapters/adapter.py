@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import TypeVar
 
-from pertoken.agent.engines.words import TIME
+from pertoken.agent.engines.adapters.metrics import TIME
 from pertoken.agent.readings import Gap, HistogramReading
 from pertoken.agent.scrape.page import Labels, Page, PageError
 

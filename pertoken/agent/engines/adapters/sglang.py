@@ -12,7 +12,7 @@ taken from the prefill half, what is generated and how it ends from the decode h
 import re
 from collections.abc import Mapping, Sequence
 
-from pertoken.agent.engines.adapter import (
+from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     TOKENS,
     Adapter,
