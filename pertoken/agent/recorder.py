@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.baseline import restored
 from pertoken.agent.device_rows import host_id_of
+from pertoken.agent.discovery.watch import Watch, cpu_time_ms
 from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.host.identity import Identity
@@ -21,7 +22,6 @@ from pertoken.agent.scrape.http import Limits
 from pertoken.agent.shipping import Shipping
 from pertoken.agent.ticks import TickTime, lists_processes, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
-from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.agent.assemble import Readings, assemble
 from pertoken.agent.counters import advance, word_totals
-from pertoken.agent.discovery import discover
+from pertoken.agent.discovery.servers import discover
 from pertoken.agent.engines.adapters import tokens
 from pertoken.agent.engines.reader import EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from pertoken.agent.discovery import Found, discover, locate
+from pertoken.agent.discovery.servers import Found, discover, locate
 from pertoken.agent.host.processes import Address, HostProcesses, Process, host_processes
 from pertoken.agent.readings import Endpoint
 

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from pertoken.agent.discovery import discover
+from pertoken.agent.discovery.questions import Questions
+from pertoken.agent.discovery.servers import discover
 from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
-from pertoken.agent.questions import Questions
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.scrape.http import Limits, ScrapeError
 from pertoken.agent.workers import Workers

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from pertoken.agent.discovery.ranks import joined, with_ray_workers
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.host.published_ports import reached_at
-from pertoken.agent.ranks import joined, with_ray_workers
 from pertoken.agent.readings import Endpoint, Gap
 from pertoken.catalog.knobs import (
     follows_argument,
