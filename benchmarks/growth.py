@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from benchmarks.usage import use
 from pertoken.agent import recorder
 from pertoken.agent.daemon import migrate
-from pertoken.agent.drivers import Drivers
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.config import load
 from pertoken.store.place import place
 

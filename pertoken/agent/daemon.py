@@ -13,10 +13,10 @@ from functools import cached_property, partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.garbage import settle
 from pertoken.agent.notify import notify
 from pertoken.agent.recorder import Recorder
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError

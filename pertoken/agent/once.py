@@ -9,11 +9,11 @@ from typing import Any
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.discovery.watch import Watch
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.host.identity import HostIdentity, Identity
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
 from pertoken.config import Settings
 from pertoken.store.rows import DeploymentSample, DeviceSample, HostSample, Tick

@@ -9,7 +9,6 @@ from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.baseline import restored
 from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.discovery.watch import Watch, cpu_time_ms
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.host.identity import Identity
 from pertoken.agent.host.proc import own_rss_bytes
@@ -18,6 +17,7 @@ from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
 from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint, ProbeReading
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
 from pertoken.agent.shipping import Shipping
 from pertoken.agent.ticks import TickTime, lists_processes, reads_latencies, tick_time

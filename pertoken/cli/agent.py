@@ -52,7 +52,7 @@ def agent(
         reading = measure(settings_of(config_file, **options))
         click.echo(show(reading, as_json))
         return
-    from pertoken.agent.drivers import Drivers
+    from pertoken.agent.sampler.drivers import Drivers
 
     # Started before what the agent itself takes to load: both load at once.
     drivers = Drivers(settings_of(config_file, **options).agent_probes)

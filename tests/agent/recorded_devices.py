@@ -12,11 +12,11 @@ from sqlalchemy import func, select
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import device_id_of
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.memory import Memory
 from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
-from pertoken.agent.sampler import Probes
+from pertoken.agent.sampler.child import Probes
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import Place, place
@@ -102,7 +102,7 @@ def recording(
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
     patch.setattr("pertoken.agent.sampler.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
-    patch.setattr("pertoken.agent.drivers.Sampler", lambda probes: _Here(probes))
+    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _Here(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)
         try:

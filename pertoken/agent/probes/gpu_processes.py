@@ -1,7 +1,7 @@
 """Which processes the driver says hold an NVIDIA GPU, or why it does not.
 
 It names pids of the host, and newer drivers translate them for one call and not for another (HAMi-core #112): which of
-them are believed is for `pertoken.agent.namespace`.
+them are believed is for `pertoken.agent.sampler.process_lists`.
 """
 
 from dataclasses import dataclass, replace

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace, uses_driver
 from pertoken.agent.readings import Gap
+from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace, uses_driver
 from tests.agent.values import gpu, probe
 from tests.standin_nvml import Gpu, Machine, environment
 

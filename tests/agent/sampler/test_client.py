@@ -11,8 +11,8 @@ import pytest
 
 from pertoken.agent.energy import energy_step
 from pertoken.agent.readings import ProbeReading
-from pertoken.agent.sampling import Sampler, SamplerDied, SamplerStalled
-from pertoken.agent.wire import decode
+from pertoken.agent.sampler.client import Sampler, SamplerDied, SamplerStalled
+from pertoken.agent.sampler.wire import decode
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
 
 PATIENCE_S = 60.0

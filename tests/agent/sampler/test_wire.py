@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.readings import ProbeReading
-from pertoken.agent.wire import decode, encode
+from pertoken.agent.sampler.wire import decode, encode
 
 
 @given(st.from_type(ProbeReading))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pertoken
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import Gap, ProbeReading
-from pertoken.agent.wire import decode
+from pertoken.agent.sampler.wire import decode
 from pertoken.config import PROBES
 from pertoken.errors import PertokenError
 

@@ -7,8 +7,8 @@ import pynvml
 import pytest
 from sqlalchemy import select
 
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.readings import HostReading, ProbeReading
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.store import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.values import CPU, HOST, gpu, probe
@@ -59,7 +59,7 @@ class Answers:
 
 def through_drivers(patch: pytest.MonkeyPatch, *readings: ProbeReading) -> list[tuple[ProbeReading, list[str]]]:
     answers = Answers(*readings)
-    patch.setattr("pertoken.agent.drivers.Sampler", lambda probes: answers)
+    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: answers)
     drivers = Drivers(["amd"])
     found = []
     for _ in readings:

@@ -1,7 +1,7 @@
 """The sampler: the agent's child that alone talks to drivers, so that it can hang or die alone.
 
 `python -m pertoken.agent.sampler [PROBE,...]` reads one request line `{"processes": true|false}` at a time from
-stdin, answers each with one `ProbeReading` line (`pertoken.agent.wire`) on stdout, and ends at end of file. It
+stdin, answers each with one `ProbeReading` line (`pertoken.agent.sampler.wire`) on stdout, and ends at end of file. It
 ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
@@ -21,7 +21,7 @@ from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia import NvidiaProbe
 from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
-from pertoken.agent.wire import encode
+from pertoken.agent.sampler.wire import encode
 from pertoken.config import PROBES
 
 Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
@@ -124,7 +124,3 @@ def main() -> None:
         if n == 0:
             settle()
     probes.close()
-
-
-if __name__ == "__main__":
-    main()

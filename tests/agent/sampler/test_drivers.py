@@ -10,7 +10,7 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.drivers import LET_GO_S, Drivers
+from pertoken.agent.sampler.drivers import LET_GO_S, Drivers
 from pertoken.agent.service import samplers
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from pertoken.agent.backoff import Clock
 from pertoken.agent.bounds import DUPLICATE, HOST_METRICS, bounded
-from pertoken.agent.namespace import ProcessLists, in_host_pid_namespace
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading, unread
-from pertoken.agent.sampling import Sampler, SamplerError, SamplerStalled
+from pertoken.agent.sampler.client import Sampler, SamplerError, SamplerStalled
+from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace
 from pertoken.store.rows import Event
 
 LATE_S = 0.05
