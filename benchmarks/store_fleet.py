@@ -20,7 +20,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from benchmarks.report import Row, Target
-from pertoken.agent.shipper import Shipper
+from pertoken.agent.shipper.child import Shipper
 from pertoken.costs.hourly import hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report

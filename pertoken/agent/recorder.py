@@ -19,7 +19,7 @@ from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
-from pertoken.agent.shipping import Shipping
+from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.agent.ticks import TickTime, lists_processes, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.workers import Workers

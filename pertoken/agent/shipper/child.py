@@ -272,7 +272,3 @@ def main() -> None:
         run(shipper, options["every_s"], tell, stop, random.Random())
     except BrokenPipeError:
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
