@@ -14,9 +14,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from pertoken.agent.garbage import settle
-from pertoken.agent.notify import notify
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.systemd.notify import notify
 from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError

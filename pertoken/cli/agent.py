@@ -72,8 +72,8 @@ def install(dry_run: bool) -> None:
 
     Settings go to /etc/pertoken/pertoken.toml. Members of the group pertoken can read what is recorded.
     """
-    from pertoken.agent.service import SETTINGS_FILE, carry_out, hidden_from_service, installation
-    from pertoken.agent.service import install as put
+    from pertoken.agent.systemd.service import SETTINGS_FILE, carry_out, hidden_from_service, installation
+    from pertoken.agent.systemd.service import install as put
     from pertoken.config import SERVICE_FOLDER
     from pertoken.errors import BadInput
 
@@ -94,8 +94,8 @@ def install(dry_run: bool) -> None:
 @click.option("--delete-data", is_flag=True, help="Delete recorded data and settings too.")
 def uninstall(delete_data: bool) -> None:
     """Stop the service and take away what `install` wrote; recorded data and settings stay unless told."""
-    from pertoken.agent.service import carry_out
-    from pertoken.agent.service import uninstall as take
+    from pertoken.agent.systemd.service import carry_out
+    from pertoken.agent.systemd.service import uninstall as take
     from pertoken.config import SERVICE_FOLDER
 
     take(carry_out, delete_data)
@@ -106,7 +106,7 @@ def uninstall(delete_data: bool) -> None:
 @db_option
 def status(config_file: str | None, db: str | None) -> None:
     """Say whether the service is installed and runs, and who records in the database; exit 1 if nobody does."""
-    from pertoken.agent.service import manager_state
+    from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
     from pertoken.store.place import AgentLock, place
 
@@ -130,7 +130,7 @@ def release(config_file: str | None, db: str | None) -> None:
     import signal
     import time
 
-    from pertoken.agent.service import samplers
+    from pertoken.agent.systemd.service import samplers
     from pertoken.errors import PertokenError
 
     pid = _tell(config_file, db, signal.SIGUSR1)

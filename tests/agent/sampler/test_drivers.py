@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.sampler.drivers import LET_GO_S, Drivers
-from pertoken.agent.service import samplers
+from pertoken.agent.systemd.service import samplers
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store

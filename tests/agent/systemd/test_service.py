@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.service import File, Plan, hidden_from_service, install, installation, uninstall
+from pertoken.agent.systemd.service import File, Plan, hidden_from_service, install, installation, uninstall
 from pertoken.config import load
 from pertoken.errors import BadInput
 from tests.agent.whole_agent import until

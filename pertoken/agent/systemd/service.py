@@ -59,7 +59,7 @@ def installation(python: str = sys.executable, groups: Iterable[str] | None = No
     """The plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
     there = {each.gr_name for each in grp.getgrall()} if groups is None else set(groups)
     device_groups = [each for each in _DEVICE_GROUPS if each in there]
-    unit = files("pertoken.agent").joinpath(UNIT).read_text(encoding="utf-8")
+    unit = files("pertoken.agent.systemd").joinpath(UNIT).read_text(encoding="utf-8")
     return Plan(
         files=(
             File(_USER_FILE, f'u pertoken - "pertoken agent" {SERVICE_FOLDER}\n'),
