@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.device_rows import device_id_of
 from pertoken.agent.memory import Memory
-from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
 from pertoken.agent.sampler.child import Probes
 from pertoken.agent.sampler.drivers import Drivers

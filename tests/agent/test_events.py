@@ -8,8 +8,8 @@ import pytest
 
 from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.energy import STANDS_STILL
-from pertoken.agent.probes.nvidia import NvidiaProbe
-from pertoken.agent.probes.xid import Xid, XidWatch
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
+from pertoken.agent.probes.nvidia.xid import Xid, XidWatch
 from pertoken.agent.readings import EngineReading, Gap, Happened
 from pertoken.store.rows import Tick
 from tests.agent.recorded_devices import recording

@@ -18,8 +18,8 @@ from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
-from pertoken.agent.probes.nvidia import NvidiaProbe
-from pertoken.agent.probes.xid import XidWatch
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
+from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
 from pertoken.agent.sampler.wire import encode
 from pertoken.config import PROBES

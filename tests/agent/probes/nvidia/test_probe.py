@@ -5,8 +5,8 @@ import pynvml
 import pytest
 
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes.nvidia import NvidiaProbe
-from pertoken.agent.probes.nvml import FAULTS
+from pertoken.agent.probes.nvidia.nvml import FAULTS
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, installed
 

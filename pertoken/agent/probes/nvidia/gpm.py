@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.probes.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
+from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
 from pertoken.agent.readings import Gap
 
 METRICS = {

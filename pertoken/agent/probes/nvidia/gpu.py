@@ -11,12 +11,12 @@ import pynvml
 
 from pertoken.agent.backoff import Backoff
 from pertoken.agent.probes import fields
-from pertoken.agent.probes.gpm import Gpm, GpmRequest
-from pertoken.agent.probes.gpu_processes import read_processes
-from pertoken.agent.probes.mig import MigDevice, MigDevices
-from pertoken.agent.probes.nvml import GONE, LOST, Call, Fault, NvmlFault, Scope
-from pertoken.agent.probes.source import MEMORY, NAME, UUID, Source, Table
-from pertoken.agent.probes.xid import Xid
+from pertoken.agent.probes.nvidia.gpm import Gpm, GpmRequest
+from pertoken.agent.probes.nvidia.gpu_processes import read_processes
+from pertoken.agent.probes.nvidia.mig import MigDevice, MigDevices
+from pertoken.agent.probes.nvidia.nvml import GONE, LOST, Call, Fault, NvmlFault, Scope
+from pertoken.agent.probes.nvidia.source import MEMORY, NAME, UUID, Source, Table
+from pertoken.agent.probes.nvidia.xid import Xid
 from pertoken.agent.readings import DeviceReading, Gap, Happened, reading_of
 
 IDENTITY: Table = {

@@ -10,11 +10,11 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.probes.gpm import METRICS as ACTIVITY
-from pertoken.agent.probes.gpm import Gpm, GpmRequest
-from pertoken.agent.probes.nvml import NONSENSE, Call, Fault, NvmlFault, Scope
-from pertoken.agent.probes.source import MEMORY, NAME, UUID, Source, Table
-from pertoken.agent.probes.xid import NO_INSTANCE
+from pertoken.agent.probes.nvidia.gpm import METRICS as ACTIVITY
+from pertoken.agent.probes.nvidia.gpm import Gpm, GpmRequest
+from pertoken.agent.probes.nvidia.nvml import NONSENSE, Call, Fault, NvmlFault, Scope
+from pertoken.agent.probes.nvidia.source import MEMORY, NAME, UUID, Source, Table
+from pertoken.agent.probes.nvidia.xid import NO_INSTANCE
 from pertoken.agent.readings import DeviceReading, Gap
 from pertoken.units import SHARE
 

@@ -9,9 +9,9 @@ import pynvml
 import pytest
 
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
+from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Happened
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
 

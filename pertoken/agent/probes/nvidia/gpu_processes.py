@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.bounds import MAX_PID, scrambled
-from pertoken.agent.probes.nvml import Call, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.nvidia.nvml import Call, Nvml, NvmlFault, Scope
 from pertoken.agent.readings import DeviceProcess, Gap
 
 _PROCESSES = (

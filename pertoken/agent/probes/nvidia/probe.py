@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.probes.gpu import Gpu
-from pertoken.agent.probes.nvml import (
+from pertoken.agent.probes.nvidia.gpu import Gpu
+from pertoken.agent.probes.nvidia.nvml import (
     DENIED,
     GONE,
     NO_ENTRY,
@@ -20,9 +20,9 @@ from pertoken.agent.probes.nvml import (
     NvmlFault,
     Scope,
 )
+from pertoken.agent.probes.nvidia.source import Source
+from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
-from pertoken.agent.probes.source import Source
-from pertoken.agent.probes.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened
 
 _INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")

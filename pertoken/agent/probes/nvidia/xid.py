@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.probes.nvml import Call, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.nvidia.nvml import Call, Nvml, NvmlFault, Scope
 from pertoken.agent.readings import Gap
 
 WAIT_MS = 1000

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.backoff import Clock
-from pertoken.agent.probes.nvml import NONSENSE, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
+from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
 from pertoken.agent.readings import Gap
 
 _V2 = (pynvml.nvmlMemory_v2,)
