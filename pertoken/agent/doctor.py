@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 
 import psutil
 
-from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Seen
 from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.rows.engines import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
 from pertoken.store import quarantine

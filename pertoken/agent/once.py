@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.discovery.watch import Watch
 from pertoken.agent.host.identity import HostIdentity, Identity
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
-from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import Memory, Moment
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
 from pertoken.config import Settings

@@ -5,18 +5,18 @@ import threading
 import time
 from collections.abc import Iterable
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.baseline import restored
-from pertoken.agent.device_rows import host_id_of
 from pertoken.agent.discovery.watch import Watch, cpu_time_ms
-from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.host.identity import Identity
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
-from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint, ProbeReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.devices import host_id_of
+from pertoken.agent.rows.engines import engine_id_of
+from pertoken.agent.rows.restored_state import restored
+from pertoken.agent.rows.tick_state import Memory, Moment
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
 from pertoken.agent.shipper.supervisor import Shipping

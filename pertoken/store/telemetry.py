@@ -96,7 +96,7 @@ engine = _table(
     _text("found_by", required=True),  # process | setting
     _int("first_ts", required=True),
     _int("last_ts", required=True),
-    _int("life"),  # id of the process: of the boot and its start after that (`agent.lives`)
+    _int("life"),  # id of the process: of the boot and its start after that (`agent.rows.life_ids`)
 )
 deployment = _table(
     "deployment",
@@ -243,7 +243,7 @@ counter_state = _table(
     _int("value", required=True),
     _int("process_start_ms"),  # NULL since schema 0005; before, when the process that counts started by the wall clock
     _int("ts", required=True),
-    _int("life"),  # id of the process (or boot) that counts (`agent.lives`): another one counts from 0
+    _int("life"),  # id of the process (or boot) that counts (`agent.rows.life_ids`): another one counts from 0
 )
 capability = _table(
     "capability",

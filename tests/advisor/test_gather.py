@@ -10,8 +10,8 @@ import pytest
 
 from pertoken.advisor.demand import hour_of_week
 from pertoken.advisor.gather import Gathered, gather
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.evidence import NotMeasured

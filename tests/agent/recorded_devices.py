@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.device_rows import device_id_of
-from pertoken.agent.memory import Memory
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.devices import device_id_of
+from pertoken.agent.rows.tick_state import Memory
 from pertoken.agent.sampler.child import Probes
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.store import telemetry as t
@@ -101,7 +101,7 @@ def recording(
 ) -> Iterator[Recording]:
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
-    patch.setattr("pertoken.agent.sampler.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
+    patch.setattr("pertoken.agent.sampler.child.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
     patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _Here(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, HostReading, ProbeReading
+from pertoken.agent.rows.tick_state import Memory, Moment
 
 START_MS = 1_790_000_000_000
 """Unix time of the first tick; the time since boot too, as the host of these values booted at 1970-01-01 00:00."""

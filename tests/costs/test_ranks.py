@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.gather import gather
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import Memory
 from pertoken.catalog.market import load_market
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report

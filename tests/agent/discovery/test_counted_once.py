@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.discovery.servers import locate
 from pertoken.agent.discovery.watch import Watch
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import Address, HostProcesses, Process
-from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import Memory
 from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from pertoken.store.rows import DeploymentSample
 from tests.agent.values import START_MS, memory, moment, probe

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, Values
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import EngineReading, HistogramReading
+from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.scrape.page import Page, parse
 
 CAPTURES = Path(__file__).parents[2] / "captures"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.scrape.http import Limits
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store

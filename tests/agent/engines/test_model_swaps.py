@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import MODEL_S, EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.scrape.http import Limits
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store

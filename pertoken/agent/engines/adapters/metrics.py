@@ -32,7 +32,7 @@ TIME: Mapping[str, str] = {
     "decode_ms": "time of requests in decode, milliseconds; requests that run together overlap",
     "steps": "steps of the engine; each gives every running request a token, or more with speculation",
 }
-"""Counters from which busy time is computed (`agent.busy`). They are not stored as samples."""
+"""Counters from which busy time is computed (`agent.rows.busy`). They are not stored as samples."""
 
 GAUGES: Mapping[str, str] = {
     "running": "requests in the running batch",

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, invocation
+from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape.page import PageError, parse
 from tests.agent.engines.pages import growth, histograms, identity, values
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.counters import advance, reason_totals, word_totals
 from pertoken.agent.engines.adapters import ADAPTERS, tokens, words
 from pertoken.agent.engines.adapters.adapter import Identity, Seen
+from pertoken.agent.rows.counters import advance, reason_totals, word_totals
 from pertoken.agent.scrape.page import Page, parse
 from tests.agent.engines.pages import CAPTURES, growth, histograms, page, values
 

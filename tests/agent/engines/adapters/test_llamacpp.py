@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.assemble import Readings, assemble
-from pertoken.agent.counters import advance, word_totals
 from pertoken.agent.discovery.servers import discover
 from pertoken.agent.engines.adapters import tokens
 from pertoken.agent.engines.reader import EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
-from pertoken.agent.lives import process_life
 from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Readings, assemble
+from pertoken.agent.rows.counters import advance, word_totals
+from pertoken.agent.rows.life_ids import process_life
 from pertoken.agent.scrape.http import Limits
 from pertoken.store.rows import CounterState
 from tests.agent.engines.pages import read_one

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import Memory
 from pertoken.agent.scrape.http import Limits
 from pertoken.provenance import Provenance
 from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick

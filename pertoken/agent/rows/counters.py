@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pertoken.agent.lives import comparable
 from pertoken.agent.readings import HistogramReading
+from pertoken.agent.rows.life_ids import comparable
 from pertoken.store.rows import CounterState
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
@@ -70,7 +70,7 @@ def advance(
 ) -> Advance:
     """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
 
-    `life`: id of the counting process (`agent.lives`), None if nothing reveals it. `ts`: epoch seconds of the reading.
+    `life`: id of the counting process (`agent.rows.life_ids`), None if nothing reveals it. `ts`: epoch seconds of the reading.
     `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
     else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
     `unseen_s`: how long no page was seen, where one was missed.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.device_rows import ENERGY
+from pertoken.agent.rows.devices import ENERGY
 from pertoken.store import telemetry as t
 from tests.agent.values import gpu
 from tests.agent.world import World

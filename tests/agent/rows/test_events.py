@@ -6,14 +6,14 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.energy import STANDS_STILL
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import Xid, XidWatch
 from pertoken.agent.readings import EngineReading, Gap, Happened
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.store.rows import Tick
 from tests.agent.recorded_devices import recording
-from tests.agent.test_assemble import elsewhere
+from tests.agent.rows.test_assemble import elsewhere
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
 from tests.standin_nvml import Gpu, Machine, installed
 from tests.values import laid

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.engine_rows import engine_id_of
 from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.engines import engine_id_of
 from pertoken.store import telemetry as t
 from pertoken.store.ids import stable_id
 from pertoken.store.open import open_store

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pertoken.agent.attribution import Holding
-from pertoken.agent.busy import Stretch
-from pertoken.agent.conditions import Conditions
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
+from pertoken.agent.rows.allocation import Holding
+from pertoken.agent.rows.busy import Stretch
+from pertoken.agent.rows.conditions import Conditions
 from pertoken.store.rows import Capability, CounterState, EpochRow
 
 OBSERVED_TICKS = 2

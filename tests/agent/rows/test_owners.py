@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.advisor.gather import gather
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.bounds import bounded
-from pertoken.agent.device_rows import device_id_of
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
@@ -22,7 +22,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording
-from tests.agent.test_mig import mig
+from tests.agent.rows.test_mig import mig
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
 from tests.standin_nvml import Gpu, Machine, Slice
 from tests.values import laid

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.counters import Advance, advance, bucket_totals, bucket_values, word_totals
-from pertoken.agent.lives import process_life
 from pertoken.agent.readings import HistogramReading
+from pertoken.agent.rows.counters import Advance, advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.rows.life_ids import process_life
 from pertoken.store.rows import CounterState
 
 OWNER = 7

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pertoken.agent.attribution import Holding, cpu_holdings, gpu_holdings, sliced_holdings
-from pertoken.agent.device_rows import DeviceStep
-from pertoken.agent.engine_rows import EngineStep
-from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Gap
+from pertoken.agent.rows.allocation import Holding, cpu_holdings, gpu_holdings, sliced_holdings
+from pertoken.agent.rows.devices import DeviceStep
+from pertoken.agent.rows.engines import EngineStep
+from pertoken.agent.rows.tick_state import Memory
 from pertoken.provenance import Provenance
 
 PROCESSES = "processes"

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.busy import Stretch, busy
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.busy import Stretch, busy
+from pertoken.agent.rows.tick_state import Memory, Moment
 from pertoken.agent.scrape.http import Limits
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report

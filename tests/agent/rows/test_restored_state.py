@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.baseline import restored
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
-from pertoken.agent.memory import OBSERVED_TICKS, Memory
 from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.restored_state import restored
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Memory
 from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
-from pertoken.agent import counters, lives
-from pertoken.agent.busy import NO_WORK, Busy, Stretch, busy
-from pertoken.agent.conditions import Condition
 from pertoken.agent.engines.adapters import tokens
 from pertoken.agent.engines.adapters.metrics import COUNTED, SAMPLE
-from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.agent.rows import counters, life_ids
+from pertoken.agent.rows.busy import NO_WORK, Busy, Stretch, busy
+from pertoken.agent.rows.conditions import Condition
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Memory, Moment, Span
 from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
@@ -264,7 +264,7 @@ def _advance(memory: Memory, reading: EngineReading, engine: EngineRow, moment: 
     since_page_ms = memory.since_page_ms(engine_id, moment)
     life, elapsed_ms = engine.life, since_page_ms
     if reading.life_ms is not None and (life is None or not reading.endpoint.certain):
-        life = lives.page_life(reading.life_ms)
+        life = life_ids.page_life(reading.life_ms)
         if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
             return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
     from_zero = False
@@ -291,7 +291,7 @@ def _advance(memory: Memory, reading: EngineReading, engine: EngineRow, moment: 
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
     """Return whether another process answers than did before and ran already then: several servers behind one URL."""
-    told = {state.life for state in known.values() if lives.is_page_life(state.life)}
+    told = {state.life for state in known.values() if life_ids.is_page_life(state.life)}
     another = bool(told) and life not in told
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
@@ -341,7 +341,7 @@ def _engine(engine_id: int, host_id: int, boot_id: str | None, endpoint: Endpoin
         process_start_ms=endpoint.process_start_ms,
         version=version,
         found_by=endpoint.found_by,
-        life=lives.process_life(boot_id, endpoint.process_start_ms),
+        life=life_ids.process_life(boot_id, endpoint.process_start_ms),
     )
 
 

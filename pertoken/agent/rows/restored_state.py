@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from pertoken.agent import lives
-from pertoken.agent.counters import is_bucket
-from pertoken.agent.device_rows import ENERGY, host_id_of
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.recorded_clock import RecordedClock
-from pertoken.agent.memory import Memory
 from pertoken.agent.readings import ProbeReading
-from pertoken.agent.watched import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
+from pertoken.agent.rows import life_ids
+from pertoken.agent.rows.counters import is_bucket
+from pertoken.agent.rows.devices import ENERGY, host_id_of
+from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
+from pertoken.agent.rows.tick_state import Memory
 from pertoken.store.before import Before
 from pertoken.store.rows import CounterState
 
@@ -35,7 +35,7 @@ def restored(
 
     `starts_ms`: starts of the engines' processes seen now, since boot; `wall_ms`, `since_boot_ms`: the clocks now.
     """
-    host_id, life = host_id_of(probe), lives.boot_life(probe.host.boot_id)
+    host_id, life = host_id_of(probe), life_ids.boot_life(probe.host.boot_id)
     counters: dict[int, dict[str, CounterState]] = {}
     buckets: dict[int, dict[str, CounterState]] = {}
     for state in _with_lives(before, probe, starts_ms):
@@ -102,13 +102,13 @@ def _identified(
     assert start_ms is not None
     life = None
     if start_ms < 0:
-        life = lives.page_life(-start_ms)
+        life = life_ids.page_life(-start_ms)
     elif state.series == ENERGY:
-        life = lives.boot_life(stored_boot_id)
+        life = life_ids.boot_life(stored_boot_id)
     elif stored_boot_id is not None and stored_boot_id != boot_id:
-        life = lives.process_life(stored_boot_id, start_ms)  # none of this boot
+        life = life_ids.process_life(stored_boot_id, start_ms)  # none of this boot
     elif stored_boot_ms is not None:
         own_ms = start_ms - stored_boot_ms
         same = next((each for each in starts_ms if abs(each - own_ms) <= _SAME_START_MS), None)
-        life = lives.process_life(boot_id, same)
+        life = life_ids.process_life(boot_id, same)
     return replace(state, life=life)  # with its old start, so that it is stored again

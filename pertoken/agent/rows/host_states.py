@@ -5,8 +5,8 @@ These states lie beside those of counters, of the host as their owner and with i
 
 from collections.abc import Iterator
 
-from pertoken.agent.lives import boot_life
-from pertoken.agent.memory import Memory, Moment
+from pertoken.agent.rows.life_ids import boot_life
+from pertoken.agent.rows.tick_state import Memory, Moment
 from pertoken.store.rows import CounterState
 
 WATCHED = "watched_ms"

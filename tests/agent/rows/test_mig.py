@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import DeviceProcess, DeviceReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import book

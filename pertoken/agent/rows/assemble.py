@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from pertoken import __version__
-from pertoken.agent.attribution import Holding
-from pertoken.agent.conditions import Condition, Conditions, followed
-from pertoken.agent.counters import is_bucket
-from pertoken.agent.device_rows import (
+from pertoken.agent.host.identity import HostIdentity
+from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
+from pertoken.agent.rows.allocation import Holding
+from pertoken.agent.rows.conditions import Condition, Conditions, followed
+from pertoken.agent.rows.counters import is_bucket
+from pertoken.agent.rows.devices import (
     DeviceStep,
     device_step,
     host_id_of,
@@ -19,15 +21,13 @@ from pertoken.agent.device_rows import (
     host_sample,
     vanished,
 )
-from pertoken.agent.engine_rows import EngineStep, bucket_set_id, engine_steps
-from pertoken.agent.epochs import follow
-from pertoken.agent.holders import find_holders
-from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.lives import boot_life
-from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
-from pertoken.agent.spread import spread
-from pertoken.agent.watched import host_states
+from pertoken.agent.rows.engines import EngineStep, bucket_set_id, engine_steps
+from pertoken.agent.rows.epochs import follow
+from pertoken.agent.rows.host_states import host_states
+from pertoken.agent.rows.life_ids import boot_life
+from pertoken.agent.rows.owners import find_holders
+from pertoken.agent.rows.spread import spread
+from pertoken.agent.rows.tick_state import Memory, Moment
 from pertoken.catalog.knobs import layout
 from pertoken.store.rows import (
     AgentSample,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pertoken.agent.memory import OBSERVED_TICKS, Memory, Moment
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Memory, Moment
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
 

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
-from pertoken.agent.conditions import Condition
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.lost_metrics import metric_events
-from pertoken.agent.memory import Memory, Moment, Span
 from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
+from pertoken.agent.rows.conditions import Condition
+from pertoken.agent.rows.lost_metrics import metric_events
+from pertoken.agent.rows.tick_state import Memory, Moment, Span
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
