@@ -21,7 +21,7 @@ import pynvml
 
 from benchmarks.report import Row, Target, report
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes import gpu
+from pertoken.agent.probes.nvidia import gpu
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import DeviceReading
 

@@ -7,7 +7,8 @@ import click
 
 from docs import accuracy, queueing
 from pertoken.advisor.rules import load_rules
-from pertoken.agent.engines.adapters import ADAPTERS, words
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters import metrics as words
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
 from pertoken.agent.engines.reader import MODEL_S
 from pertoken.cli import main as cli

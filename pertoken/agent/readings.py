@@ -213,8 +213,8 @@ class EngineReading:
     """One scrape of one engine: absolute counters by series, gauges by word, or why there are none.
 
     Counters are keyed `word` or `word{label="value"}`: one key for every series on the page, so that a label set
-    that appears late is a counter of its own. Words are those of `agent.engines.words`; how a request ended is
-    its label `reason`, whatever the engine calls it.
+    that appears late is a counter of its own. Words are those of `engines.adapters.metrics`; how a request ended
+    is its label `reason`, whatever the engine calls it.
     """
 
     endpoint: Endpoint

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from pertoken.agent.probes import proc
+from pertoken.agent.host import proc
 
 
 def test_memory_cpus_network_and_itself_are_what_psutil_tells() -> None:

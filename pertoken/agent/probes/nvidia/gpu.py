@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.backoff import Backoff
-from pertoken.agent.probes import fields
+from pertoken.agent.probes.nvidia import fields
 from pertoken.agent.probes.nvidia.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.nvidia.gpu_processes import read_processes
 from pertoken.agent.probes.nvidia.mig import MigDevice, MigDevices

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.engines.adapters import ADAPTERS, tokens, words
+from pertoken.agent.engines.adapters import ADAPTERS, metrics, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, Seen
 from pertoken.agent.rows.counters import advance, reason_totals, word_totals
 from pertoken.agent.scrape.page import Page, parse
@@ -37,9 +37,9 @@ def told(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
-    assert {each.word for each in adapter.counters} <= {*words.SAMPLE, *words.COUNTED, *words.TIME}
-    assert {each.word for each in adapter.gauges} <= set(words.GAUGES)
-    assert {each.word for each in adapter.histograms} <= set(words.HISTOGRAMS)
+    assert {each.word for each in adapter.counters} <= {*metrics.SAMPLE, *metrics.COUNTED, *metrics.TIME}
+    assert {each.word for each in adapter.gauges} <= set(metrics.GAUGES)
+    assert {each.word for each in adapter.histograms} <= set(metrics.HISTOGRAMS)
     assert adapter.at_finish <= {each.word for each in adapter.counters} | {"cached_tokens"}
     assert adapter.source and adapter.seen in Seen
     assert adapter.counters or adapter.no_tokens
@@ -52,7 +52,7 @@ def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
 
 def test_vllm_drafts_and_estimates_are_counted() -> None:
     grown = growth("vllm", "vllm-0.32.0-specdecode-mfu-before", "vllm-0.32.0-specdecode-mfu-after")
-    assert {word: grown[word] for word in words.COUNTED if word in grown} == {
+    assert {word: grown[word] for word in metrics.COUNTED if word in grown} == {
         "requests_failed": 0,
         "prefix_queries": 4116,
         "prefix_hits": 3072,
