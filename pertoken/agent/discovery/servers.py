@@ -4,27 +4,22 @@ Only ports on which a recognised process listens (or that its command line names
 """
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from pertoken.agent.discovery.ranks import joined, with_ray_workers
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.engines.locate import server_roots, with_process
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.host.published_ports import reached_at
 from pertoken.agent.readings import Endpoint, Gap
 from pertoken.catalog.knobs import (
     follows_argument,
-    layout,
     model_argument,
     names_port,
     port_argument,
-    read_absent,
-    read_argv,
-    read_environment,
     rendezvous_argument,
-    split_arguments,
     tls_argument,
     variable_argument,
     variables,
@@ -58,7 +53,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
     led: set[int] = set()
     """Processes of servers that were found; what such a server starts for itself is no other one."""
     for adapter in ADAPTERS.values():
-        for root in _roots(host, adapter):
+        for root in server_roots(host, adapter):
             group = host.group(root.pid)
             if root.pid in led:
                 continue  # the engine around it counts what it does
@@ -82,7 +77,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 asked = _asked(process.listening, adapter.kind, process, before, ask_kind)
                 if asked is not None:
                     group = host.group(process.pid)
-                    endpoints.append(_with_process(_listener(adapter.kind, asked, host, group), process, group))
+                    endpoints.append(with_process(_listener(adapter.kind, asked, host, group), process, group))
     if hidden:
         gaps.append(
             Gap(
@@ -95,30 +90,6 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
             )
         )
     return Found(joined(with_ray_workers(endpoints, host)), tuple(gaps))
-
-
-def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
-    """The endpoint with the process that listens there now, if it is one of this host that can be seen."""
-    empty = Endpoint(endpoint.kind, endpoint.base_url, endpoint.found_by, endpoint.port)
-    owners: dict[int, Address] = {}
-    for process in host.processes.values():
-        address = next((each for each in process.listening if _leads_to(endpoint, each, host.own_ips)), None)
-        if address is not None:
-            owners[process.pid] = address
-    if not owners:
-        return empty
-    for root in _roots(host, ADAPTERS[endpoint.kind]):
-        group = host.group(root.pid)
-        owner = next((pid for pid in owners if pid in group), None)
-        if owner is not None:
-            contested = replace(empty, contested=host.rivals(group, owners[owner]) > 0)
-            return _with_process(contested, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
-    owner = min(owners)
-    library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(owner) or ()
-    certain = library is not None and any(library.search(path) for path in mapped)
-    group = host.group(owner)
-    contested = replace(empty, certain=certain, contested=host.rivals(group, owners[owner]) > 0)
-    return _with_process(contested, host.processes[owner], group)
 
 
 def _of_group(
@@ -147,7 +118,7 @@ def _of_group(
         address = _asked(others or hidden, kind, root, before, ask_kind)
     if address is not None:
         empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
-        return _with_process(empty, root, group, root.argv, environment)
+        return with_process(empty, root, group, root.argv, environment)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
@@ -165,15 +136,7 @@ def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Gap
     if address is None or model is None:
         return Gap(kind, "missing", f"{kind} (pid {root.pid}) serves for another host, and does not say for which")
     empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
-    return _with_process(empty, root, group, root.argv)
-
-
-def _roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
-    """Processes of the engine's servers that no other process of the same server started."""
-    for process in host.processes.values():
-        parent = host.processes.get(process.ppid)
-        if adapter.recognises(process.argv) and not (parent and adapter.recognises(parent.argv)):
-            yield process
+    return with_process(empty, root, group, root.argv)
 
 
 def _asked(
@@ -192,33 +155,6 @@ def _asked(
     return next((address for address in candidates if ask_kind(_url(address, tls)) == kind), None)
 
 
-def _with_process(
-    empty: Endpoint,
-    process: Process,
-    group: Sequence[int],
-    argv: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Endpoint:
-    environment = environment or {}
-    knobs = read_environment(empty.kind, environment)
-    if not variables(empty.kind):
-        knobs |= read_absent(empty.kind, argv)
-    knobs |= read_argv(empty.kind, argv)
-    model = model_argument(empty.kind, argv) or variable_argument(empty.kind, "model", environment)
-    mode, devices = split_arguments(empty.kind, argv)
-    if mode is not None:
-        knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
-    meeting = rendezvous_argument(empty.kind, argv)
-    return replace(
-        empty,
-        pid=process.pid,
-        process_start_ms=process.start_ms,
-        pids=tuple(group),
-        knobs=knobs if meeting is None else {**knobs, "rendezvous": meeting},
-        model_path=model,
-    )
-
-
 def _listener(kind: str, address: Address, host: HostProcesses, group: Sequence[int], tls: bool = False) -> Endpoint:
     """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
     ip, port = address.reached or (address.ip, address.port)
@@ -232,19 +168,3 @@ def _url(address: Address, tls: bool = False) -> str:
     ip = reached_at(bound)
     host = f"[{ip}]" if ":" in ip else ip
     return f"{'https' if tls else 'http'}://{host}:{port}"
-
-
-def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> bool:
-    parts = urlsplit(endpoint.base_url)
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    here = {"127.0.0.1", "::1"} if host == "localhost" else {host}
-    if address.reached is not None:
-        here_too = bool(here & own_ips)
-        ways = (address.reached, *address.also)
-        return any(
-            reached == port and (ip in here or (here_too and ipaddress.ip_address(ip).is_loopback))
-            for ip, reached in ways
-        )
-    anywhere = ipaddress.ip_address(address.ip).is_unspecified
-    return address.port == port and (address.ip in here or (anywhere and bool(here & own_ips)))

@@ -13,9 +13,9 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from pertoken.agent.discovery.servers import locate
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.scrape.http import Limits, ScrapeError, get

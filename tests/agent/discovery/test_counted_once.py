@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.discovery.servers import locate
 from pertoken.agent.discovery.watch import Watch
+from pertoken.agent.engines.locate import locate
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading

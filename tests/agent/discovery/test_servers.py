@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from pertoken.agent.discovery.servers import Found, discover, locate
+from pertoken.agent.discovery.servers import Found, discover
+from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.processes import Address, HostProcesses, Process, host_processes
 from pertoken.agent.readings import Endpoint
 
