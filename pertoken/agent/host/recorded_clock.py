@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pertoken.agent.host.processes import since_boot_ms
-from pertoken.agent.ticks import step_text
 
 MAX_SMALL_STEP_MS = 30_000
 """Steps of the wall clock up to this are taken over at once."""
@@ -62,13 +61,22 @@ class RecordedClock:
                 lasted_s = (boot_ms - self.pending[1]) // 1000
                 text = f"the clock is back after {lasted_s} s: recorded time did not follow it"
             elif abs(step_ms) >= MIN_TOLD_MS:
-                text = f"the clock was set {step_text(step_ms)}: recorded time follows it"
+                text = f"the clock was set {_step_text(step_ms)}: recorded time follows it"
             return RecordedClock(offset_ms), text
         if self.pending is None or abs(offset_ms - self.pending[0]) > MAX_SMALL_STEP_MS:
-            text = f"the clock was set {step_text(step_ms)}: recorded time goes on as before until that has lasted "
+            text = f"the clock was set {_step_text(step_ms)}: recorded time goes on as before until that has lasted "
             return replace(self, pending=(offset_ms, boot_ms)), f"{text}{LASTS_MS // 1000} s"
         if boot_ms - self.pending[1] < LASTS_MS:
             return self, None
         lasted_s = (boot_ms - self.pending[1]) // 1000
-        text = f"the clock was set {step_text(step_ms)}, and that lasted {lasted_s} s: recorded time follows it"
+        text = f"the clock was set {_step_text(step_ms)}, and that lasted {lasted_s} s: recorded time follows it"
         return RecordedClock(offset_ms), text
+
+
+def _step_text(step_ms: int) -> str:
+    """Return a step of the clock for people: `forward by 1000 days`, `back by 5.0 s`."""
+    size_s = abs(step_ms) / 1000
+    for unit_s, unit in ((86_400, "days"), (3600, "hours"), (60, "min")):
+        if size_s >= 2 * unit_s:
+            return f"{'forward' if step_ms > 0 else 'back'} by {size_s / unit_s:.0f} {unit}"
+    return f"{'forward' if step_ms > 0 else 'back'} by {size_s:.1f} s"

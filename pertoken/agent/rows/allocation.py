@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pertoken.agent.readings import DeviceProcess
-from pertoken.costs.ledger import apportion
+from pertoken.apportion import apportion
 from pertoken.provenance import Provenance
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE
