@@ -16,7 +16,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
 from pertoken.agent.rows.engines import engine_id_of
 from pertoken.agent.rows.restored_state import restored
-from pertoken.agent.rows.tick_state import Memory, Moment
+from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
 from pertoken.agent.shipper.supervisor import Shipping
@@ -60,7 +60,7 @@ class Recorder:
         self._upkeep = Upkeep(where, self._writer, settings, told, purge_ts=purge_clock.now_ts)
         self._shipping = self._new_shipping()
         since_boot_ms = clocks.since_boot_ms()
-        self._memory = Memory(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
+        self._memory = TickState(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
         self._clock = RecordedClock(clocks.wall_ms() - since_boot_ms)
         self._clock_events: tuple[Event, ...] = ()
         """Steps of the clock that no tick has stored yet."""

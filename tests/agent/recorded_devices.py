@@ -14,7 +14,7 @@ from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
-from pertoken.agent.rows.tick_state import Memory
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.sampler.child import Probes
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.store import telemetry as t
@@ -50,7 +50,7 @@ class Recording:
     writer: Writer
     engines: Callable[[int], tuple[EngineReading, ...]]
     n: int = 0
-    kept: Memory = field(default_factory=memory)
+    kept: TickState = field(default_factory=memory)
     ticks: list[Tick] = field(default_factory=list)
 
     def tick(self, times: int = 1) -> Tick:

@@ -10,7 +10,7 @@ import pytest
 from pertoken.advisor.gather import gather
 from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.rows.tick_state import Memory
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.catalog.market import load_market
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
@@ -103,7 +103,7 @@ def recorded(where: Place, *hosts: tuple[ProbeReading, list[EngineReading]]) -> 
     """What all hosts recorded, in one database, with a price for every GPU."""
     with Writer(where) as writer:
         for probe, readings in hosts:
-            kept = Memory(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
+            kept = TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
             for n, reading in enumerate(readings):
                 tick, kept = assemble(kept, Readings(probe, (reading,)), moment(n), Cost(1, 1, 1, 0) if n else None)
                 writer.commit(tick)

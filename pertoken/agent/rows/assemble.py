@@ -27,7 +27,7 @@ from pertoken.agent.rows.host_states import host_states
 from pertoken.agent.rows.life_ids import boot_life
 from pertoken.agent.rows.owners import find_holders
 from pertoken.agent.rows.spread import spread
-from pertoken.agent.rows.tick_state import Memory, Moment
+from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
 from pertoken.store.rows import (
     AgentSample,
@@ -67,7 +67,7 @@ class Readings:
     """Those of the whole host."""
 
 
-def assemble(memory: Memory, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, Memory]:
+def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
     """One tick and the memory to keep if the store takes it.
 
     `cost` None makes the first one: it lays the baseline (identities, counters never seen before) and no samples.
@@ -137,7 +137,7 @@ def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
     return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id, state)
 
 
-def _moved(memory: Memory, states: Iterable[CounterState]) -> Iterator[CounterState]:
+def _moved(memory: TickState, states: Iterable[CounterState]) -> Iterator[CounterState]:
     # A vLLM page has hundreds of buckets that stand still: they keep their state, and only what moved is written.
     for state in states:
         known = (memory.buckets if is_bucket(state.series) else memory.counters).get(state.owner_id)
@@ -146,7 +146,7 @@ def _moved(memory: Memory, states: Iterable[CounterState]) -> Iterator[CounterSt
 
 
 def _epochs(
-    memory: Memory,
+    memory: TickState,
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
     holdings: Mapping[int, tuple[Holding, ...]],
@@ -211,7 +211,7 @@ def _shares(
     return list(rows.values())
 
 
-def _agent_sample(memory: Memory, probe: ProbeReading, cost: Cost, moment: Moment) -> AgentSample:
+def _agent_sample(memory: TickState, probe: ProbeReading, cost: Cost, moment: Moment) -> AgentSample:
     span = memory.span(host_id_of(probe), moment)
     return AgentSample(
         host_id=host_id_of(probe),
@@ -241,7 +241,7 @@ def _gaps(
 
 
 def _conditions(
-    memory: Memory, readings: Readings, host_id: int, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
+    memory: TickState, readings: Readings, host_id: int, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
 ) -> tuple[Conditions, list[Event]]:
     """Return the conditions that hold after this tick, and the events of what began and ended with it."""
     now = [*readings.conditions]
@@ -256,7 +256,7 @@ def _conditions(
     return followed(memory.conditions, now, judged)
 
 
-def _capabilities(memory: Memory, gaps: Mapping[int, tuple[Gap, ...]]) -> dict[tuple[int, str], Capability]:
+def _capabilities(memory: TickState, gaps: Mapping[int, tuple[Gap, ...]]) -> dict[tuple[int, str], Capability]:
     """What cannot be read now and why; what could not be and now can turns `ok`."""
     found = {
         (owner, gap.metric): Capability(owner, gap.metric, gap.status, gap.reason, gap.remedy)
@@ -270,7 +270,7 @@ def _capabilities(memory: Memory, gaps: Mapping[int, tuple[Gap, ...]]) -> dict[t
 
 
 def _kept(
-    memory: Memory,
+    memory: TickState,
     readings: Readings,
     tick: Tick,
     moment: Moment,
@@ -280,7 +280,7 @@ def _kept(
     capabilities: Mapping[tuple[int, str], Capability],
     gpu: Mapping[int, tuple[Holding, ...]],
     baseline: bool,
-) -> Memory:
+) -> TickState:
     row_ends, row_ts = dict(memory.row_ends), dict(memory.row_ts)
     owners = {owner: moment for owner in (tick.host.host_id, *(each.device_id for each in tick.devices))}
     owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
@@ -318,7 +318,7 @@ def _kept(
     )
 
 
-def _set_back_ts(memory: Memory, ts: int) -> int:
+def _set_back_ts(memory: TickState, ts: int) -> int:
     newest_ts = memory.newest_ts or 0
     return newest_ts if ts <= newest_ts else memory.set_back_ts
 

@@ -11,7 +11,7 @@ from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.lost_metrics import metric_events
-from pertoken.agent.rows.tick_state import Memory, Moment, Span
+from pertoken.agent.rows.tick_state import Moment, Span, TickState
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 
@@ -67,7 +67,7 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
     )
 
 
-def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSample:
+def host_sample(memory: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
     """What the host did since the tick before; network counters start at 0 with a boot."""
     now, before = probe.host, memory.probe.host if memory.probe else None
     if before is not None and before.boot_id != now.boot_id:
@@ -93,7 +93,7 @@ def host_sample(memory: Memory, probe: ProbeReading, moment: Moment) -> HostSamp
 
 
 def device_step(
-    memory: Memory,
+    memory: TickState,
     before: DeviceReading | None,
     reading: DeviceReading,
     host_id: int,
@@ -195,7 +195,7 @@ def _energy(
 
 
 def _energy_condition(
-    memory: Memory, reading: DeviceReading, device_id: int, used: EnergyStep
+    memory: TickState, reading: DeviceReading, device_id: int, used: EnergyStep
 ) -> tuple[Condition, ...]:
     """Return why the energy counter is not believed; as before where this tick does not show it."""
     topic = "energy_counter"

@@ -12,7 +12,7 @@ from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.rows import counters, life_ids
 from pertoken.agent.rows.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.rows.conditions import Condition
-from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Memory, Moment, Span
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
 from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
 from pertoken.store.rows import (
@@ -142,7 +142,7 @@ def bucket_set_id(bounds: tuple[float, ...]) -> int:
 
 
 def engine_steps(
-    memory: Memory,
+    memory: TickState,
     readings: Iterable[EngineReading],
     host_id: int,
     boot_id: str | None,
@@ -176,7 +176,7 @@ def engine_steps(
 
 
 def engine_step(
-    memory: Memory, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+    memory: TickState, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> EngineStep:
     """Return what changed for one engine since its last usable page. `boot_id`: of the host it was read on.
 
@@ -253,7 +253,7 @@ def engine_step(
     )
 
 
-def _advance(memory: Memory, reading: EngineReading, engine: EngineRow, moment: Moment) -> counters.Advance:
+def _advance(memory: TickState, reading: EngineReading, engine: EngineRow, moment: Moment) -> counters.Advance:
     """Return what its counters increased by since the last page that was taken."""
     engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
     known, values = memory.counters.get(engine_id, {}), reading.counters
@@ -297,7 +297,7 @@ def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: in
 
 
 def late_step(
-    engine_id: int, before: EngineReading, memory: Memory, host_id: int, boot_id: str | None, moment: Moment
+    engine_id: int, before: EngineReading, memory: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
     """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
     engine = _engine(engine_id, host_id, boot_id, before.endpoint, before.version)
@@ -317,7 +317,7 @@ def late_step(
 
 
 def gone_step(
-    engine_id: int, before: EngineReading, memory: Memory, host_id: int, boot_id: str | None, moment: Moment
+    engine_id: int, before: EngineReading, memory: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
     """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
     endpoint = before.endpoint
@@ -379,13 +379,13 @@ def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
     return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
 
 
-def _unfinished(memory: Memory, engine_id: int) -> Busy:
+def _unfinished(memory: TickState, engine_id: int) -> Busy:
     """Return no busy time, and what is not reported in full yet: for a tick without a page."""
     return Busy(None, Provenance.COUNTER, memory.stretches.get(engine_id, Stretch()))
 
 
 def _busy(
-    memory: Memory,
+    memory: TickState,
     engine_id: int,
     reading: EngineReading,
     words: Mapping[str, int | None],

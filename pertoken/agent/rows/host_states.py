@@ -6,7 +6,7 @@ These states lie beside those of counters, of the host as their owner and with i
 from collections.abc import Iterator
 
 from pertoken.agent.rows.life_ids import boot_life
-from pertoken.agent.rows.tick_state import Memory, Moment
+from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.store.rows import CounterState
 
 WATCHED = "watched_ms"
@@ -20,7 +20,7 @@ MIN_MOVED_MS = 500
 
 
 def host_states(
-    memory: Memory, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+    memory: TickState, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> Iterator[CounterState]:
     """Yield the states of the host's time that a tick stores; with `baseline`, of a new host alone."""
     known, life = memory.counters.get(host_id, {}), boot_life(boot_id)

@@ -7,7 +7,7 @@ from pertoken.agent.readings import Gap
 from pertoken.agent.rows.allocation import Holding, cpu_holdings, gpu_holdings, sliced_holdings
 from pertoken.agent.rows.devices import DeviceStep
 from pertoken.agent.rows.engines import EngineStep
-from pertoken.agent.rows.tick_state import Memory
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.provenance import Provenance
 
 PROCESSES = "processes"
@@ -33,7 +33,7 @@ class Holders:
 
 
 def find_holders(
-    memory: Memory,
+    memory: TickState,
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
     cpu_time_ms: Mapping[int, int] | None,
@@ -53,7 +53,7 @@ def find_holders(
 
 
 def _by_processes(
-    memory: Memory, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep]
+    memory: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep]
 ) -> dict[int, tuple[Holding, ...]]:
     """Return holdings by the processes of each device: as they were listed this time, else as they were listed last."""
     engines_of_pid: dict[int, tuple[int, ...]] = {}
@@ -102,7 +102,7 @@ def _refused(step: DeviceStep) -> bool:
 
 
 def _on_cpu(
-    memory: Memory, engines: Sequence[EngineStep], gpu: ByDevice, cpu_time_ms: Mapping[int, int] | None
+    memory: TickState, engines: Sequence[EngineStep], gpu: ByDevice, cpu_time_ms: Mapping[int, int] | None
 ) -> tuple[Holding, ...]:
     on_gpu = {holding.owner for held in gpu.values() for holding in held}
     local = [

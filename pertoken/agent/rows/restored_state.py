@@ -10,7 +10,7 @@ from pertoken.agent.rows import life_ids
 from pertoken.agent.rows.counters import is_bucket
 from pertoken.agent.rows.devices import ENERGY, host_id_of
 from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
-from pertoken.agent.rows.tick_state import Memory
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.before import Before
 from pertoken.store.rows import CounterState
 
@@ -22,7 +22,7 @@ _SAME_START_MS = 20
 class Restored:
     """What an agent goes on from."""
 
-    memory: Memory
+    memory: TickState
     clock: RecordedClock
     last_ts: int | None
     """Of the last row stored for this host; None for a new host."""
@@ -58,7 +58,7 @@ def restored(
     clock = RecordedClock(offset.value if offset is not None and same_boot else wall_ms - since_boot_ms)
     first = host.get(FIRST_WATCHED)
     first_ms = since_boot_ms if first is None else first.value if first.life == life else 0
-    memory = Memory(
+    memory = TickState(
         watching_since_ms=watching_since_ms,
         boot_ms=boot_ms(),
         begun=before.lives(host_id, first_ms),

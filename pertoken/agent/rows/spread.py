@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Memory, Moment
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, TickState
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
 
@@ -28,7 +28,7 @@ class Part:
     duration_ms: int
 
 
-def spread(samples: Sequence[Any], memory: Memory, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
+def spread(samples: Sequence[Any], memory: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
     """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
 
     The durations, and the times observed and busy, of the parts of a row add up to those of the row.

@@ -41,7 +41,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TickState:
     """Kept only if the store took the tick, so that nothing counted is ever dropped."""
 
     watching_since_ms: int

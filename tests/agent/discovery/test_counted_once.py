@@ -13,7 +13,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.rows.tick_state import Memory
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from pertoken.store.rows import DeploymentSample
 from tests.agent.values import START_MS, memory, moment, probe
@@ -101,7 +101,7 @@ def test_what_a_fleet_did_counts_once_however_many_places_show_it(
 
 def recorded(*pages: Page) -> list[DeploymentSample]:
     """Rows of all servers, between pages that a reader takes one after the other."""
-    kept: Memory = memory()
+    kept: TickState = memory()
     rows: list[DeploymentSample] = []
     body = {"": ""}
 

@@ -8,7 +8,7 @@ import pytest
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.rows.tick_state import Memory
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.scrape.http import Limits
 from pertoken.provenance import Provenance
 from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
@@ -20,7 +20,7 @@ from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, mom
 COST = Cost(10, 50_000_000, 20, 0)
 
 
-def run(*steps: Readings, start: Memory | None = None) -> list[Tick]:
+def run(*steps: Readings, start: TickState | None = None) -> list[Tick]:
     """Ticks of these readings 10 s apart; the first lays the baseline."""
     kept, ticks = start or memory(), []
     for n, readings in enumerate(steps):

@@ -18,7 +18,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading, Gap
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.busy import Stretch, busy
-from pertoken.agent.rows.tick_state import Memory, Moment
+from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.scrape.http import Limits
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
@@ -60,7 +60,7 @@ class Agent:
     where: Place | None = None
     rows: list[DeploymentSample] = field(default_factory=list)
     shares: list[DeviceShare] = field(default_factory=list)
-    _kept: Memory = field(default_factory=memory)
+    _kept: TickState = field(default_factory=memory)
     _n: int = 0
 
     def tick(self, *readings: EngineReading, step_ms: int = 10_000, at_ms: int | None = None) -> Tick:

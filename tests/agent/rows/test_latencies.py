@@ -13,7 +13,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.rows.tick_state import Memory, Moment
+from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies
 from pertoken.store.rows import DeploymentSample, HistogramSample, Tick
@@ -49,7 +49,7 @@ class Watched:
 
     def __init__(self, start: str, patch: pytest.MonkeyPatch) -> None:
         self.start, self.engine = start, Engine(START_MS + 1)
-        self.memory: Memory = memory()
+        self.memory: TickState = memory()
         self.reader = EngineReader(
             Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=lambda: HostProcesses({})
         )

@@ -21,7 +21,7 @@ from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.restored_state import restored
-from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Memory
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, TickState
 from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
@@ -117,7 +117,7 @@ class History:
         self.place, self.start = place(str(folder)), start
         self.writer = Writer(self.place)
         self.n = 0
-        self.memory: Memory = memory()
+        self.memory: TickState = memory()
         self.engine = Engine(START_MS + 10_001)  # just after the baseline
         self.all: dict[str, int] = defaultdict(int)
         self.seen: dict[str, int] = defaultdict(int)
