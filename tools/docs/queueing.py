@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-RESULT = Path(__file__).parents[1] / "benchmarks/results/queueing-2026-11-21-epyc-2core-loaded.json"
+RESULT = Path(__file__).parents[2] / "benchmarks/results/queueing-2026-11-21-epyc-2core-loaded.json"
 _INTRODUCTION = """\
 ## Under a load
 

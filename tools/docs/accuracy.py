@@ -8,7 +8,7 @@ from typing import Any
 from pertoken.forecast.efficiency import table
 from pertoken.forecast.terms import TERMS
 
-RESULT = Path(__file__).parents[1] / "benchmarks/results/forecast-2026-11-21.json"
+RESULT = Path(__file__).parents[2] / "benchmarks/results/forecast-2026-11-21.json"
 FOLDS = ("without its gpu", "without its model", "without its source")
 BASELINES = ("no change", "naive", "additive")
 _INTRODUCTION = """\

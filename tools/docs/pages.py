@@ -1,11 +1,10 @@
-"""Write the reference pages from the code: `python -m docs.generate`. A test holds the pages against the code."""
+"""The text of each reference page, made from the code. A test compares the committed pages with it."""
 
 import inspect
 from pathlib import Path
 
 import click
 
-from docs import accuracy, queueing
 from pertoken.advisor.rules import load_rules
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters import metrics as words
@@ -19,9 +18,10 @@ from pertoken.rule import SECTIONS, Rule
 from pertoken.state.knobs import knobs
 from pertoken.store import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
+from tools.docs import accuracy, queueing
 
-HERE = Path(__file__).parent
-_NOTE = "<!-- Written by `python -m docs.generate`; change the code instead. -->\n"
+FOLDER = Path(__file__).parents[2] / "docs"
+_NOTE = "<!-- Written by `python -m tools.docs`; change the code instead. -->\n"
 
 
 def pages() -> dict[str, str]:
@@ -187,8 +187,3 @@ def _names(metric: Metric) -> str:
     reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
     whole = f" without {metric.parts}" if metric.parts else ""
     return ", ".join(f"`{name}`" for name in metric.names) + where + whole + reason
-
-
-if __name__ == "__main__":
-    for name, text in pages().items():
-        (HERE / name).write_text(text)
