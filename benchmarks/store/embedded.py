@@ -1,4 +1,4 @@
-"""The store: embedded, beside Prometheus on one generated day; and a fleet's, see `benchmarks.store_fleet`.
+"""The store: embedded, beside Prometheus on one generated day; and a fleet's, see `benchmarks.store.fleet`.
 
 `python -m benchmarks.store [--short] [--out FILE]`; `--short` is a small day and a small fleet, to see that it runs.
 
@@ -19,10 +19,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks import prometheus, store_fleet
-from benchmarks.raw_history import growth
 from benchmarks.report import Row, Target, report
-from benchmarks.serving_day import COUNTERS, GPUS_EACH, INTERVAL_S, MODELS, Day, Values
+from benchmarks.store import fleet as store_fleet
+from benchmarks.store import prometheus
+from benchmarks.store.raw_history import growth
+from benchmarks.store.serving_day import COUNTERS, GPUS_EACH, INTERVAL_S, MODELS, Day, Values
 from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.prices import PriceBook
 from pertoken.costs.report import fleet_report, price_book
@@ -338,7 +339,3 @@ def main() -> None:
     if options.out:
         options.out.write_text(f"{text}\n")
     print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast_fit import running
-from benchmarks.forecast_folds import MACRO, Predicted
-from benchmarks.performance import Measurements, Pairs
-from benchmarks.performance_cells import Cells
-from benchmarks.performance_rows import drafted_len
-from benchmarks.power import CAPPED, Watts, log_ratios
+from benchmarks.forecast.fit import running
+from benchmarks.forecast.folds import MACRO, Predicted
+from benchmarks.forecast.performance.cells import Cells
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
+from benchmarks.forecast.performance.rows import drafted_len
+from benchmarks.forecast.power import CAPPED, Watts, log_ratios
 from pertoken.forecast.candidates import COLUMNS
 from pertoken.forecast.efficiency import unpacks_cache
 

@@ -7,10 +7,10 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from benchmarks.performance_cells import names, number
+from benchmarks.forecast.performance.cells import names, number
 from pertoken.catalog.market import MIB, Accelerator, load_market
 
-HERE = Path(__file__).parent
+DATA = Path(__file__).parents[2] / "data"
 UNKNOWN = {
     r"xeon|epyc|core|cpu|neoverse|graviton|ryzen": "Unknown CPU",
     r"apple|metal": "Unknown Apple GPU",
@@ -23,7 +23,7 @@ the first match counts."""
 @cache
 def extra_devices() -> dict[str, Accelerator]:
     """Devices that public measurements name and the catalog does not list, by name."""
-    with (HERE / "data/devices.csv").open(encoding="utf-8") as lines:
+    with (DATA / "devices.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     found = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What cells of public measurements hold: numbers, and names in the words of others (`performance_names.toml`)."""
+"""What cells of public measurements hold: numbers, and names in the words of others (`names.toml`)."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def number(text: str | None) -> float | None:
 @cache
 def names() -> dict[str, Any]:
     """The table of names and assumptions."""
-    return tomllib.loads((HERE / "performance_names.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((HERE / "names.toml").read_text(encoding="utf-8"))
 
 
 def first(table: Mapping[str, Any], text: str, pattern: bool = False) -> Any | None:

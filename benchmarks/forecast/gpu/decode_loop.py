@@ -6,14 +6,13 @@ has them; elsewhere INT8 weights that are unpacked before each product.
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from benchmarks.gpu_forecast import Shape
+from benchmarks.forecast.gpu.shape import Shape
 
 FP8_MOST = 448.0
 """Largest value of float8_e4m3fn."""

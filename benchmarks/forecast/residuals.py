@@ -7,9 +7,9 @@ is asked for the errors of each left-out GPU, model or source from the errors of
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast_fit import running
-from benchmarks.forecast_folds import cluster_weights, clusters
-from benchmarks.performance import Measurements, Pairs
+from benchmarks.forecast.fit import running
+from benchmarks.forecast.folds import cluster_weights, clusters
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.steady import steady

@@ -1,6 +1,6 @@
 """A row of public measurements as a candidate of the serving model, whatever it leaves blank.
 
-A blank cell is filled with an assumption that is written down (`performance_names.toml`); what had to be guessed is
+A blank cell is filled with an assumption that is written down (`names.toml`); what had to be guessed is
 kept as the doubts of the row, so that whoever predicts may abstain.
 """
 
@@ -12,8 +12,8 @@ from datetime import date
 
 import numpy as np
 
-from benchmarks.performance_cells import Cells, first, names
-from benchmarks.performance_devices import device, stand_in
+from benchmarks.forecast.performance.cells import Cells, first, names
+from benchmarks.forecast.performance.devices import device, stand_in
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.efficiency import tag_row
 from pertoken.forecast.formats import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast_fit import REFIT_STEPS, Evidence, as_efficiency, fit, running
-from benchmarks.performance import Measurements, Pairs
+from benchmarks.forecast.fit import REFIT_STEPS, Evidence, as_efficiency, fit, running
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Deviation, Efficiency

@@ -24,12 +24,12 @@ from typing import Any
 
 import psutil
 
+from benchmarks.agent.usage import use
 from benchmarks.report import Row, Target, report
-from benchmarks.usage import use
 from tests.standin_nvml import Machine, eight
 from tests.standin_nvml.native import COMPILER, build, calls_made, environment
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0
 CHILD_PATIENCE_S = 5.0
 LOOK_S = 0.02
@@ -127,7 +127,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
     # By its URL alone: other servers of this machine are not to be measured. The second agent looks for them too.
     plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
     with ExitStack() as stack:
-        engine = stack.enter_context(running([sys.executable, "-m", "benchmarks.engine_page"], plain, log))
+        engine = stack.enter_context(running([sys.executable, "-m", "benchmarks.agent.engine_page"], plain, log))
         url = line_of(engine)
         library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "driver")
         asked = {name: scratch / f"{name}.calls" for name in (AGENT, LOOKING, BARE, *PEERS)}
@@ -143,7 +143,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
                     starts_s.append(start_s)
         pid, _ = stack.enter_context(agent(folder, url, interval_s, envs[AGENT]))
         others = stack.enter_context(ExitStack())
-        command = [sys.executable, "-m", "benchmarks.bare_nvml", str(interval_s)]
+        command = [sys.executable, "-m", "benchmarks.agent.bare_nvml", str(interval_s)]
         bare = others.enter_context(running(command, envs[BARE], log))
         looking_pid, _ = others.enter_context(agent(looking, url, interval_s, envs[LOOKING]))
         pids = {AGENT: pid, LOOKING: looking_pid, SAMPLER: sampler_of(pid), BARE: bare.pid}
@@ -231,11 +231,11 @@ def growth(gpus: int, ticks: int, scratch: Path) -> Row:
     settings.touch()
     folder.mkdir()
     plain = {**os.environ, "PERTOKEN_CONFIG": str(settings), "PERTOKEN_AGENT_DISCOVER": "false"}
-    with running([sys.executable, "-m", "benchmarks.engine_page"], plain, log) as engine:
+    with running([sys.executable, "-m", "benchmarks.agent.engine_page"], plain, log) as engine:
         url = line_of(engine)
         library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "growth-driver")
         say(f"{ticks} ticks, one after the other")
-        command = [sys.executable, "-m", "benchmarks.growth", str(folder), url, str(ticks)]
+        command = [sys.executable, "-m", "benchmarks.agent.growth", str(folder), url, str(ticks)]
         with running(command, environment(library, plain), log) as process:
             text = line_of(process)
     if not text:
@@ -290,7 +290,3 @@ def main() -> None:
     if given.out is not None:
         given.out.write_text(text + "\n")
     print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from benchmarks.serving_day import COUNTERS, GAUGES, GPUS_EACH, LEVELS, Day, Values
+from benchmarks.store.serving_day import COUNTERS, GAUGES, GPUS_EACH, LEVELS, Day, Values
 
 ENERGIES = ("energy_counter_mj", "energy_integral_mj")
 BLOCK_WAIT_S = 180.0

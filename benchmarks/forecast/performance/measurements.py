@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.performance_cells import Cells
-from benchmarks.performance_rows import candidate
+from benchmarks.forecast.performance.cells import Cells
+from benchmarks.forecast.performance.rows import candidate
 from pertoken.forecast.candidates import Array, Candidates, stack
 
-HERE = Path(__file__).parent
+DATA = Path(__file__).parents[2] / "data"
 Strings = NDArray[np.str_]
 MEASURED_BATCH = ("fixed batch", "static-batch", "single-stream")
 """Modes whose batch ran as given, whatever the arithmetic of memory says."""
 PAGED = ("vllm", "sglang")
 """Engines that queue what does not fit of a batch that is theirs to run."""
-CARRIED = HERE / "data/performance"
+CARRIED = DATA / "performance"
 """Rows whose licence allows copying, with their pairs."""
 FILES = ("measurements.csv", "pairs.csv")
 

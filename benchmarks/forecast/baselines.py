@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from benchmarks.performance import Measurements, Pairs
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.capacity import running_sequences
 from pertoken.forecast.terms import TERMS, seconds

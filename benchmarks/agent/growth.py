@@ -1,4 +1,6 @@
-"""Whether ticks make the agent grow: `python -m benchmarks.growth FOLDER URL TICKS`, for `benchmarks.agent --growth`.
+"""Whether ticks make the agent grow: `python -m benchmarks.agent.growth FOLDER URL TICKS`.
+
+`benchmarks.agent --growth` runs it.
 
 The agent's own ticks (sampler, scrape, assembly, commit, roll-ups) follow each other without its scheduler, on a wall
 clock that goes on by their interval from each to the next. They are a tenth of a second apart at least, since GPM has
@@ -11,7 +13,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from benchmarks.usage import use
+from benchmarks.agent.usage import use
 from pertoken.agent import recorder
 from pertoken.agent.daemon import migrate
 from pertoken.agent.sampler.drivers import Drivers

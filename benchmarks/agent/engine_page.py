@@ -1,4 +1,4 @@
-"""A stand-in for a busy vLLM server: `python -m benchmarks.engine_page`.
+"""A stand-in for a busy vLLM server: `python -m benchmarks.agent.engine_page`.
 
 Prints its base URL and serves until its standard input ends. Its page is one captured under load; in every second
 each counter and histogram bucket grows by what it grew by between the two pages captured before and after that load.
@@ -10,7 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-CAPTURES = Path(__file__).parents[1] / "tests" / "captures"
+CAPTURES = Path(__file__).parents[2] / "tests" / "captures"
 
 
 def growth() -> tuple[tuple[str, float, float], ...]:

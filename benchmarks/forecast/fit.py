@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.performance import Measurements, Pairs
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.capacity import running_sequences
 from pertoken.forecast.efficiency import Efficiency, tag_names
@@ -29,7 +29,7 @@ LONGEST_STEP = 1.0
 @cache
 def design() -> dict[str, Any]:
     """The table of what may be adjusted."""
-    return tomllib.loads((Path(__file__).parent / "forecast_design.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((Path(__file__).parent / "design.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)

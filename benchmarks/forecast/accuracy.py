@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast_baselines import baselines, noise_floor
-from benchmarks.forecast_fit import Evidence, fit
-from benchmarks.forecast_folds import FOLDS, MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
-from benchmarks.forecast_pairs import as_changes, reasons, slow_down
-from benchmarks.forecast_residuals import corrected, features
-from benchmarks.performance import BadFile, Measurements, Pairs, read, with_carried
-from benchmarks.power import Watts, by_kind, log_ratios
+from benchmarks.forecast.baselines import baselines, noise_floor
+from benchmarks.forecast.fit import Evidence, fit
+from benchmarks.forecast.folds import FOLDS, MACRO, Predicted, Score, clusters, held, leave_out, macro, predict, score
+from benchmarks.forecast.pairs import as_changes, reasons, slow_down
+from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read, with_carried
+from benchmarks.forecast.power import Watts, by_kind, log_ratios
+from benchmarks.forecast.residuals import corrected, features
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
@@ -382,7 +382,3 @@ def targets(found: dict[str, dict[str, Score]]) -> list[Target]:
         behind = not_better(found, names, figure)
         out.append(Target(f"forecast.must.kinds_not_better_{figure}", float(len(behind)), 0.0, "<="))
     return out
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The least a monitor in Python can cost: `python -m benchmarks.bare_nvml SECONDS` asks pynvml and keeps nothing.
+"""The least a monitor in Python can cost: `python -m benchmarks.agent.bare_nvml SECONDS` asks pynvml and keeps nothing.
 
 Each tick asks every GPU what the agent asks of it each tick, in the ordinary way: four calls, its power and energy as
 field values, and GPM. Ends with stdin, then prints `{"ticks": n}`.
