@@ -1,27 +1,29 @@
 """One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page.
 
-Replies are read here as RFC 9112 has them (a length, chunks, or up to the end of the connection): what `http.client`
-does with a few headers costs more than the page they come with.
+`http.client` speaks HTTP over a socket that limits the time and the bytes of the whole exchange.
 """
 
-import re
+import io
 import socket
 import ssl
 import string
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from pertoken.access import Access
 from pertoken.config import Settings
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 _CHUNK = 65_536
-_HEAD = 65_536
-"""Longest status line and headers."""
-_STATUS = re.compile(r"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?").fullmatch
+_FRAMING_BYTES = 65_536
+"""What status line, headers and the sizes of chunks may take beside a body."""
 _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0.0;q=0.5"
 
@@ -77,7 +79,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     `too_large` or `timeout`.
     """
     parts = urlsplit(url)
-    at = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"
+    at = _shown(parts)
     access = next((each for each in limits.access if each.covers(url)), Access(url))
     try:
         token, context = access.token(), _context(access) if parts.scheme == "https" else None
@@ -91,9 +93,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     deadline = _Deadline(limits.timeout_s)
     try:
         with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, parts, deadline) as sock:
-            deadline.limit(sock)
-            sock.sendall(_request(method, parts, {**headers, **bearer}))
-            return _reply(_Stream(sock, deadline), at, limits)
+            return _exchange(sock, deadline, method, parts, {**headers, **bearer}, limits)
     except TimeoutError:
         raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:
@@ -101,7 +101,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         raise ScrapeError("access", f"{at}: no trusted connection ({told})") from None
     except ConnectionError:
         raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {str(error)[:80]}") from None
 
 
@@ -132,81 +132,52 @@ class _Deadline:
         sock.settimeout(left)
 
 
-class _Stream:
-    """What a server sends, taken part by part; no read lasts beyond the deadline."""
+class _Incoming(io.RawIOBase):
+    """The bytes of a socket: no read lasts beyond the deadline, and all of them together are at most `max_bytes`."""
 
-    def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
+    def __init__(self, sock: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
+        self._sock, self._deadline, self._left_bytes = sock, deadline, max_bytes
+        self.ended = False
+        """Whether the end of the connection was read."""
+
+    def readable(self) -> bool:
+        """Return True, as BufferedReader asks."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Receive into `buffer`. Raises TimeoutError, and OverflowError for more than `max_bytes`."""
+        self._deadline.limit(self._sock)
+        count = self._sock.recv_into(buffer)
+        self._left_bytes -= count
+        if self._left_bytes < 0:
+            raise OverflowError
+        self.ended = not count
+        return count
+
+
+class _Channel:
+    """What HTTPConnection needs of a socket, within a deadline and a size. Whoever connected it closes it."""
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
         self._sock, self._deadline = sock, deadline
-        self._taken = b""
-        """Received already, and not wanted yet."""
+        self._incoming = _Incoming(sock, deadline, max_bytes)
 
-    def part(self, most: int = _CHUNK) -> bytes:
-        """What comes next; nothing at its end."""
-        if not self._taken:
-            self._deadline.limit(self._sock)
-            self._taken = self._sock.recv(_CHUNK)
-        part, self._taken = self._taken[:most], self._taken[most:]
-        return part
+    @property
+    def ended(self) -> bool:
+        """Whether the end of the connection was read."""
+        return self._incoming.ended
 
-    def until(self, end: bytes) -> bytes:
-        """All up to `end`, which is left out. Raises ValueError if it does not come, ConnectionError for nothing."""
-        text = b""
-        while (at := text.find(end)) < 0:
-            part = self.part()
-            if not part and not text:
-                raise ConnectionResetError
-            if not part or len(text) > _HEAD:
-                raise ValueError(f"no end of {text[:40]!r}")
-            text += part
-        self._taken = text[at + len(end) :] + self._taken
-        return text[:at]
+    def sendall(self, request: bytes) -> None:
+        """Send all of it. Raises TimeoutError."""
+        self._deadline.limit(self._sock)
+        self._sock.sendall(request)
 
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return a reader of what the server sends."""
+        return io.BufferedReader(self._incoming, _CHUNK)
 
-def _head(stream: _Stream) -> tuple[int, dict[str, str]]:
-    """Status and header fields of a reply, their names in small letters; of one told twice the first."""
-    first, *lines = stream.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-    status = _STATUS(first)
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise ValueError(f"not a header: {line[:40]!r}")
-        fields.setdefault(name.lower(), value.strip())
-    if status is None:
-        raise ValueError(f"not a status line: {first[:40]!r}")
-    return int(status[1]), fields
-
-
-def _body(stream: _Stream, fields: Mapping[str, str]) -> Iterator[bytes]:
-    """The body, however long it says it is. Raises ValueError if it ends before."""
-    if "transfer-encoding" in fields:
-        if fields["transfer-encoding"].lower() != "chunked":
-            raise ValueError(f"sent as {fields['transfer-encoding'][:40]}")
-        while size := int(_digits(stream.until(b"\r\n").decode("latin-1").partition(";")[0].strip(), 16), 16):
-            yield from _exactly(stream, size)
-            if stream.until(b"\r\n"):
-                raise ValueError("a chunk does not end where it says")
-    elif "content-length" in fields:
-        yield from _exactly(stream, int(_digits(fields["content-length"], 10)))
-    else:
-        while part := stream.part():
-            yield part
-
-
-def _exactly(stream: _Stream, size: int) -> Iterator[bytes]:
-    left = size
-    while left:
-        part = stream.part(left)
-        if not part:
-            raise ValueError(f"{size - left} of {size} bytes")
-        left -= len(part)
-        yield part
-
-
-def _digits(text: str, base: int) -> str:
-    if not 0 < len(text) <= 16 or set(text) - set(string.hexdigits if base == 16 else string.digits):
-        raise ValueError(f"{text[:40]!r} is not a length")
-    return text
+    def close(self) -> None:
+        """Leave the socket open: a reply is read after HTTPConnection let go of it."""
 
 
 def _connected(addresses: Sequence[_Address], at: str, deadline: _Deadline) -> socket.socket:
@@ -237,26 +208,49 @@ def _secured(
     return context.wrap_socket(sock, server_hostname=access.server_name or parts.hostname)
 
 
-def _request(method: str, parts: SplitResult, more: Mapping[str, str]) -> bytes:
+def _exchange(
+    sock: socket.socket,
+    deadline: _Deadline,
+    method: str,
+    parts: SplitResult,
+    headers: Mapping[str, str],
+    limits: Limits,
+) -> Reply:
+    """Send one request over `sock` and return the reply.
+
+    Raises ScrapeError, or HTTPException, ValueError and OSError for a reply that is not whole.
+    """
+    at = _shown(parts)
+    connection = HTTPConnection(parts.hostname or "", parts.port or 80)
+    connection.sock = channel = _Channel(sock, deadline, limits.page_bytes + _FRAMING_BYTES)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close"}
-    headers |= {"User-Agent": "pertoken", **({"Content-Length": "0"} if method != "GET" else {}), **more}
-    lines = [f"{method} {quote(target, safe=string.punctuation)} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", errors="replace")
+    common = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", "User-Agent": "pertoken"}
+    try:
+        connection.request(method, quote(target, safe=string.punctuation), headers=common | dict(headers))
+        with connection.getresponse() as response:
+            if channel.ended:  # HTTPResponse takes that for the end of the headers
+                raise ValueError("its headers do not end")
+            return _reply(response, at, limits)
+    except OverflowError:
+        raise _too_large(at, limits) from None
 
 
-def _reply(stream: _Stream, at: str, limits: Limits) -> Reply:
-    status, fields = _head(stream)
+def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
+    fields = response.headers
+    if fields.defects:  # a line that is no header hides those after it, and with them how long the body is
+        raise ValueError(f"not a header: {type(fields.defects[0]).__name__}")
+    status = response.status
     if status != 200:
         elsewhere = fields.get("location")
         where = f" to {elsewhere[:200]}, which is not followed" if elsewhere else ""
         raise ScrapeError("access" if status in (401, 403) else "http", f"{at}: answered {status}{where}", status)
-    encoding = fields.get("content-encoding", "identity").lower()
+    encoding = fields.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
         raise ScrapeError("malformed", f"{at}: encoded as {encoding[:40]}, which was not asked for")
+    length = _body_bytes(response)
     inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     body, received = bytearray(), 0
-    for part in _body(stream, fields):
+    while part := response.read(_CHUNK):
         received += len(part)
         if inflate is None:
             body += part
@@ -266,7 +260,37 @@ def _reply(stream: _Stream, at: str, limits: Limits) -> Reply:
             except zlib.error as error:
                 raise ScrapeError("malformed", f"{at}: not gzip: {error}") from None
         if max(received, len(body)) > limits.page_bytes:
-            raise ScrapeError("too_large", f"{at}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
+            raise _too_large(at, limits)
+    if length is not None and received < length:
+        raise ValueError(f"{received} of {length} bytes")
     if inflate is not None and (not inflate.eof or inflate.unused_data):
         raise ScrapeError("malformed", f"{at}: its gzip stream does not end where the reply ends")
-    return Reply(bytes(body), fields.get("content-type", ""), fields.get("process-start-time-unix", ""))
+    return Reply(bytes(body), fields.get("content-type", "").strip(), fields.get("process-start-time-unix", "").strip())
+
+
+def _body_bytes(response: HTTPResponse) -> int | None:
+    """Return how long the body says it is; None for chunks, and for one that ends with the connection.
+
+    HTTPResponse takes a body of unknown framing, or of a length it cannot read, to end with the connection: a page that
+    was cut would pass for a whole one. Raises ValueError for those.
+    """
+    transfer, length = response.headers.get("transfer-encoding"), response.headers.get("content-length")
+    if transfer is not None:
+        if transfer.lower() != "chunked":
+            raise ValueError(f"sent as {transfer[:40]}")
+        return None
+    if length is None:
+        return None
+    length = length.strip()
+    if not (length.isascii() and length.isdigit() and len(length) <= 16):
+        raise ValueError(f"{length[:40]!r} is not a length")
+    return int(length)
+
+
+def _too_large(at: str, limits: Limits) -> ScrapeError:
+    return ScrapeError("too_large", f"{at}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
+
+
+def _shown(parts: SplitResult) -> str:
+    """Return a URL as it may be shown: without user, password and query."""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"

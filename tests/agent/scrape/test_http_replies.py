@@ -1,17 +1,18 @@
 """Replies however they are cut up, broken off or made up: the body whole, or none."""
 
 import io
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.scrape.http import Limits, Reply, ScrapeError, _Deadline, _reply, _Stream
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError, _Deadline, _exchange
 
-REFUSED = (ScrapeError, ValueError, ConnectionError)
+REFUSED = (ScrapeError, ValueError, ConnectionError, HTTPException)
 """What `fetch` tells as a fault of the server."""
 PIECES = (
     *(b"HTTP/1.1 200 OK\r\n", b"HTTP/1.0 404 Not Found\r\n", b"Content-Length: 3\r\n", b"Content-Length: -1\r\n"),
@@ -40,8 +41,16 @@ class Sent:
     def settimeout(self, left_s: float) -> None:
         assert left_s > 0
 
-    def recv(self, most: int) -> bytes:
-        return self._parts.pop(0) if self._parts else b""
+    def sendall(self, request: bytes) -> None:
+        assert request.startswith(b"GET /metrics HTTP/1.1\r\n")
+
+    def recv_into(self, buffer: memoryview) -> int:
+        part = self._parts.pop(0) if self._parts else b""
+        taken = part[: len(buffer)]
+        if taken != part:
+            self._parts.insert(0, part[len(taken) :])
+        buffer[: len(taken)] = taken
+        return len(taken)
 
     def makefile(self, mode: str) -> io.BytesIO:
         return io.BytesIO(b"".join(self._parts))
@@ -49,7 +58,7 @@ class Sent:
 
 def read(*parts: bytes) -> Reply:
     sent: Any = Sent(list(parts))
-    return _reply(_Stream(sent, _Deadline(60)), "http://x/metrics", Limits(page_bytes=100_000))
+    return _exchange(sent, _Deadline(60), "GET", urlsplit("http://x/metrics"), {}, Limits(page_bytes=100_000))
 
 
 def reply_of(body: bytes, framing: str, chunk: int) -> bytes:
@@ -103,5 +112,15 @@ def test_a_length_that_is_no_plain_number_is_refused(length: str) -> None:
 
 
 def test_headers_without_an_end_are_refused_before_they_fill_the_memory() -> None:
-    with pytest.raises(ValueError, match="no end"):
+    with pytest.raises(HTTPException, match="got more than"):
         read(b"HTTP/1.1 200 OK\r\n", *[b"a: " + b"b" * 60_000] * 100)
+
+
+def test_a_line_that_is_no_header_is_refused_since_it_hides_the_length_after_it() -> None:
+    with pytest.raises(ValueError, match="not a header"):
+        read(b"HTTP/1.1 200 OK\r\nno header\r\nContent-Length: 50\r\n\r\nabc")
+
+
+def test_a_chunk_of_a_negative_size_does_not_fill_the_memory() -> None:
+    with pytest.raises(ScrapeError, match="larger than"):
+        read(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", *[b"a" * 60_000] * 100)
