@@ -2,14 +2,17 @@
 
 `benchmarks.agent --growth` runs it.
 
-The agent's own ticks (sampler, scrape, assembly, commit, roll-ups) follow each other without its scheduler, on a wall
-clock that goes on by their interval from each to the next. They are a tenth of a second apart at least, since GPM has
+The agent's own ticks (sampler, scrape, assembly, commit) and its jobs between them (roll-ups and others) follow each
+other without its scheduler, on a wall clock that goes on by their interval from each to the next. They are a tenth of a second apart at least, since GPM has
 nothing to tell before. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent and its sampler after so many ticks.
 """
 
 import json
 import sys
+import threading
 import time
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,11 +51,15 @@ def main() -> None:
     migrate(where)
     agent = recorder.Recorder(where, settings, Drivers(settings.agent_probes))
     agent.begin()
+    jobs = [replace(job, every_s=ceil(job.every_s)) for job in agent.jobs(threading.Event()) if not job.beside]
     pss_mib: dict[int, float] = {}
     for n in range(1, ticks + 1):
         due_s = time.monotonic() + APART_S
         clock.now_s = float(n)
         agent.tick()
+        for job in jobs:
+            if not n % job.every_s:
+                job.work()
         if n % LOOK_TICKS == 0 or n == ticks:
             pss_mib[n] = use().pss_mib
         time.sleep(max(0.0, due_s - time.monotonic()))

@@ -77,6 +77,6 @@ PROCESS_LIST_TICKS = 4
 """...and the least ticks, so that most are without, however long the interval."""
 
 
-def lists_processes(ts: int, listed_ts: int | None, interval_s: int) -> bool:
-    """Whether the tick `ts` lists the processes on the devices; `listed_ts` is the last that did."""
-    return listed_ts is None or not 0 <= ts - listed_ts < max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)
+def process_list_s(interval_s: int) -> int:
+    """Return the time between two lists of the processes on the devices."""
+    return max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)

@@ -105,7 +105,13 @@ def uninstall(delete_data: bool) -> None:
 @agent.command(short_help="Say whether it runs.")
 @db_option
 def status(config_file: str | None, db: str | None) -> None:
-    """Say whether the service is installed and runs, and who records in the database; exit 1 if nobody does."""
+    """Show whether the service is installed and runs, who records in the database, and its periodic jobs.
+
+    Exit 1 if nobody records.
+    """
+    import time
+
+    from pertoken.agent.jobs import read_states
     from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
     from pertoken.store.place import AgentLock, place
@@ -114,9 +120,12 @@ def status(config_file: str | None, db: str | None) -> None:
     where = place(settings.db, settings.advice)
     click.echo(f"service   {manager_state()}")
     owner = AgentLock(where.folder).owner() if where.folder else None
-    if owner is None:
+    if owner is None or where.folder is None:
         raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")
     click.echo(f"recording pid {owner}, in {where}")
+    now_ts = time.time()
+    for state in read_states(where.folder, owner):
+        click.echo(f"job       {state.name}: {state.text(now_ts)}")
 
 
 @agent.command(short_help="Let go of the drivers, so that they can be unloaded.")

@@ -58,7 +58,7 @@ def test_a_clock_45_seconds_wrong_by_1000_days_deletes_nothing(tmp_path: Path, c
         def ticks(n: int) -> None:
             for _ in range(n):
                 clocks.advance(5)
-                upkeep.after(int(clocks.wall_s))
+                upkeep.delete_old(int(clocks.wall_s))
 
         ticks(2 * int(CONFIRM_S) // 5 if confirmed_before else 1)
         clocks.wall_s += 1000 * DAY
@@ -81,7 +81,7 @@ def test_a_clock_that_stays_wrong_deletes_a_few_hours_of_history_in_each_hour(tm
         for passes in (1, 2):
             for _ in range(int(CONFIRM_S) // 10 + 1):
                 clocks.advance(10)
-                upkeep.after(int(clocks.wall_s))
+                upkeep.delete_old(int(clocks.wall_s))
             with open_store(where).read() as connection:
                 for table in (t.device_sample, t.device_rollup[60]):
                     oldest = connection.execute(select(func.min(table.c.ts))).scalar()
@@ -95,7 +95,7 @@ def test_a_backlog_is_deleted_hour_by_hour_once_the_clock_is_confirmed(tmp_path:
         upkeep = Upkeep(where, writer, KEPT, purge_ts=clocks.purge_clock().now_ts)
         for _ in range(int(1.5 * CONFIRM_S) // 10):
             clocks.advance(10)
-            upkeep.after(int(clocks.wall_s))
+            upkeep.delete_old(int(clocks.wall_s))
     found = history(where)
     assert found["device_sample"] == found["device_1m"] == 0
     assert found["device_1h"] == 4
