@@ -3,8 +3,9 @@
 `benchmarks.agent --growth` runs it.
 
 The agent's own ticks (sampler, scrape, assembly, commit) and its jobs between them (roll-ups and others) follow each
-other without its scheduler, on a wall clock that goes on by their interval from each to the next. They are a tenth of a second apart at least, since GPM has
-nothing to tell before. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent and its sampler after so many ticks.
+other without its scheduler, on a wall clock that goes on by their interval from each to the next. They are a tenth of
+a second apart at least, since GPM has nothing to tell before. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent
+and its sampler after so many ticks.
 """
 
 import json

@@ -13,13 +13,17 @@ class Pending:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._calls: list[Callable[[], None]] = []
-        self.scheduler = Scheduler(self._calls.append, monotonic=monotonic, wall=lambda: 1_000_000 + monotonic())
-        self._wall = lambda: 1_000_000 + monotonic()
+        self._monotonic = monotonic
+        self.scheduler = Scheduler(self._calls.append, monotonic=monotonic, wall=self.wall)
+
+    def wall(self) -> float:
+        """Return Unix seconds, 1,000,000 ahead of the monotonic clock."""
+        return 1_000_000 + self._monotonic()
 
     def settle(self) -> None:
         """Wait until the scheduler has seen all that is due now."""
-        self.scheduler._scheduler.wakeup()  # type: ignore[no-untyped-call]
-        until(lambda: all(state.next_ts > self._wall() for state in self.scheduler.states()), "jobs that are due")
+        self.scheduler._scheduler.wakeup()
+        until(lambda: all(state.next_ts > self.wall() for state in self.scheduler.states()), "jobs that are due")
 
     def run(self) -> None:
         """Do what is due now."""
