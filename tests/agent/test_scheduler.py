@@ -1,14 +1,12 @@
 """The scheduler by a clock that a test sets: no step of the wall clock moves a job."""
 
-import os
 from datetime import datetime, timedelta, tzinfo
-from pathlib import Path
 from typing import Any
 
 import apscheduler.schedulers.base
 import pytest
 
-from pertoken.agent.jobs import Job, JobState, read_states, write_states
+from pertoken.agent.jobs import Job
 from pertoken.errors import CorruptStore, StoreError
 from tests.agent.schedules import scheduled
 from tests.recorded import until
@@ -127,23 +125,3 @@ def test_damage_found_by_a_job_is_raised_in_the_thread_that_ticks() -> None:
         pytest.raises(CorruptStore, match="a page is damaged"),
     ):
         pending.run()
-
-
-def test_states_are_read_by_others_as_they_were_noted_and_only_those_of_the_agent_that_runs(tmp_path: Path) -> None:
-    states = (JobState("roll-ups", 9.0, 1010.0, 1001.0, 0.02), JobState("retention", 10.0, 1005.0, error="no room"))
-    assert read_states(tmp_path, os.getpid()) == ()
-    write_states(tmp_path, states)
-    assert read_states(tmp_path, os.getpid()) == states
-    assert read_states(tmp_path, 1) == ()
-
-
-@pytest.mark.parametrize(
-    ("now_ts", "text"),
-    [
-        (1003.0, "ran 2s ago in 0.02 s, next in 7s"),
-        (1030.0, "ran 29s ago in 0.02 s, next in 0s"),
-        (1200.0, "ran 3m ago in 0.02 s, late by 3m"),
-    ],
-)
-def test_a_job_that_is_long_overdue_is_called_late(now_ts: float, text: str) -> None:
-    assert JobState("roll-ups", 9.0, 1010.0, 1001.0, 0.02).text(now_ts) == text
