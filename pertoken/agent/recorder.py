@@ -37,10 +37,8 @@ LOOK_S = 30.0
 """Time between two looks for inference servers."""
 CHECK_AFTER_S = 5.0
 """From the start to the first check of what is stored."""
-ROLLED_UP_S = 0.9 * ROLL_UP_S
-"""Time between two roll-ups, so that with a tick that waits for the next they are never `ROLL_UP_S` behind."""
-RETENTION_S = 10.0
-"""Time between two steps of deleting old rows."""
+RETENTION_S = 60.0
+"""Time between two steps of deleting old rows. An hour has time for a whole pass."""
 SHIPPING_S = 10.0
 """Time between two looks after the shipper child."""
 FIRST_LOOK_S = 0.75
@@ -217,7 +215,7 @@ class Recorder:
         return (
             Job("engine look", self.start_look, LOOK_S, LOOK_S),
             Job("process lists", self._list_processes, list_s, list_s),
-            Job("roll-ups", self._roll_up, ROLLED_UP_S),
+            Job("roll-ups", self._roll_up, ROLL_UP_S),
             Job("retention", self._delete_old, RETENTION_S, RETENTION_S),
             Job("tidying", self._upkeep.tidy, MINUTE),
             Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),
@@ -242,6 +240,8 @@ class Recorder:
             self._shipping.poll()
             self._shipping.settle(self._writer)
             self._shipping.bound(self._writer, self.settings.ship_spool_marks)
+            if self._shipping.fault is not None:
+                raise StoreError(self._shipping.fault)
 
     def check(self, stop: threading.Event) -> None:
         """Check all that is stored, or until `stop`. Raises CorruptStore if the database must not be written on."""

@@ -35,6 +35,7 @@ class Shipping:
         self._heard_s = clock()
         self._acked = self._settled = 0
         self._events: list[Event] = []
+        self._fault: str | None = None
 
     @property
     def pid(self) -> int | None:
@@ -64,6 +65,12 @@ class Shipping:
         with self._lock:
             found, self._events = tuple(self._events), []
         return found
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing is shipped now; None if the server acknowledged something since the last failure."""
+        with self._lock:
+            return self._fault
 
     def settle(self, writer: Writer) -> None:
         """Let go of some of the marks that the server holds. For the writer's thread."""
@@ -129,12 +136,16 @@ class Shipping:
                 continue
             with self._lock:
                 self._acked = told.get("acked", self._acked)
+                if "acked" in told:
+                    self._fault = None
             if "kind" in told:
                 self._note(told["kind"], told["message"])
 
     def _note(self, kind: str, message: str) -> None:
-        log.log(logging.INFO if kind == "ship_again" else logging.WARNING, "%s", message)
+        if kind != "ship_failed":  # whoever asks for `fault` logs that
+            log.log(logging.INFO if kind == "ship_again" else logging.WARNING, "%s", message)
         with self._lock:
+            self._fault = message if kind == "ship_failed" else self._fault
             self._events.append(Event(kind, message))
 
     def _forget(self, process: "subprocess.Popen[bytes]") -> None:
