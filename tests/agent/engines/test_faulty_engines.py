@@ -16,7 +16,7 @@ from pertoken.agent.scrape.http import Limits
 from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.write import Writer
-from tests.agent.engines.pages import read_one
+from tests.agent.engine_pages import read_one
 from tests.agent.engines.test_reader import PAGE, VLLM, huge
 from tests.agent.servers import Answer, answering, dripping, pages
 from tests.agent.values import memory, moment, probe

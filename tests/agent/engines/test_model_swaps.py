@@ -14,7 +14,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import place
 from pertoken.store.rows import DeploymentSample
-from tests.agent.engines.pages import read_one
+from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, pages
 from tests.agent.values import memory, moment, probe
 from tests.llama import ALIAS, LlamaServer, write_model

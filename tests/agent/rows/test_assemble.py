@@ -14,7 +14,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE
-from tests.agent.engines.pages import read_one
+from tests.agent.engine_pages import read_one
 from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, moment, probe
 
 COST = Cost(10, 50_000_000, 20, 0)

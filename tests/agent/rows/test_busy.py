@@ -30,7 +30,7 @@ from pertoken.store.place import Place
 from pertoken.store.rows import DeploymentSample, DeviceShare, Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
-from tests.agent.engines.pages import read_one, values
+from tests.agent.engine_pages import read_one, values
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, probe
 from tests.llama import LlamaServer, Shape, write_model
 from tests.load import Load

@@ -27,7 +27,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
 from pertoken.store.place import place
 from pertoken.store.write import Writer
-from tests.agent.engines.pages import read_one
+from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, memory, moment, probe
 from tests.values import laid
 

@@ -14,7 +14,7 @@ from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.errors import BadInput
-from tests.agent.engines.pages import read_one
+from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, http, pages
 
 HERE = Path(__file__).parent / "certificates"

@@ -6,7 +6,7 @@ from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, invocation
 from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape.page import PageError, parse
-from tests.agent.engines.pages import growth, histograms, identity, values
+from tests.agent.engine_pages import growth, histograms, identity, values
 
 VLLM, LLAMA = ADAPTERS["vllm"], ADAPTERS["llama.cpp"]
 

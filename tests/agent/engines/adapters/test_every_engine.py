@@ -11,7 +11,7 @@ from pertoken.agent.engines.adapters import ADAPTERS, metrics, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, Seen
 from pertoken.agent.rows.counters import advance, reason_totals, word_totals
 from pertoken.agent.scrape.page import Page, parse
-from tests.agent.engines.pages import CAPTURES, growth, histograms, page, values
+from tests.agent.engine_pages import CAPTURES, growth, histograms, page, values
 
 HALVES = ("prefill", "decode")
 CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished": 40}

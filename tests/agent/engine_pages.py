@@ -11,7 +11,7 @@ from pertoken.agent.readings import EngineReading, HistogramReading
 from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.scrape.page import Page, parse
 
-CAPTURES = Path(__file__).parents[2] / "captures"
+CAPTURES = Path(__file__).parents[1] / "captures"
 
 
 def page(kind: str, name: str) -> Page:
