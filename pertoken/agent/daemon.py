@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pertoken.agent")
 
-NOTED_S = 30.0
+NOTED_S = 10.0
 """Least time between two notes of how jobs went, unless one began or ceased to fail."""
 NEW_S = 60.0
 """A database that is damaged sooner after its making is not replaced again."""

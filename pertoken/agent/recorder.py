@@ -46,7 +46,7 @@ FIRST_LOOK_S = 0.75
 
 
 class Recorder:
-    """Records one host in one folder. For one thread; `check` and `look` have threads of their own."""
+    """Records one host in one folder. For one thread; `check` has a thread of its own."""
 
     def __init__(
         self,
