@@ -4,12 +4,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
 
 from apscheduler.executors.base import BaseExecutor, run_job
-from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
@@ -18,8 +18,8 @@ from pertoken.errors import CorruptStore, PertokenError, limit_reached
 
 log = logging.getLogger("pertoken.agent")
 
-HandOver = Callable[[Callable[[], None]], None]
-"""Has a call made between two ticks, by the thread that ticks."""
+HandOver = Callable[[Callable[[], None]], object]
+"""Has a call made by another thread, as the one that ticks does between two ticks."""
 
 
 class SteadyTime(tzinfo):
@@ -63,8 +63,8 @@ class _Every(BaseTrigger):  # type: ignore[misc]
         return now + self._first if previous_fire_time is None else previous_fire_time + self._every
 
 
-class _BetweenTicks(BaseExecutor):  # type: ignore[misc]
-    """Hands jobs over to the thread that ticks."""
+class _HandedOver(BaseExecutor):  # type: ignore[misc]
+    """Hands jobs over to a thread of others."""
 
     def __init__(self, hand_over: HandOver) -> None:
         super().__init__()
@@ -94,8 +94,9 @@ class Scheduler:
         self._runs: dict[str, tuple[float, float, str | None]] = {}
         """By name, of the last run: its start (Unix seconds), how long it took, why it failed."""
         self._lock = threading.Lock()
+        self._beside = ThreadPoolExecutor(1, "job")
         self._scheduler = BackgroundScheduler(
-            executors={"beside": ThreadPoolExecutor(1), "between": _BetweenTicks(hand_over)},
+            executors={"beside": _HandedOver(self._beside.submit), "between": _HandedOver(hand_over)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=self._time,
         )
@@ -124,7 +125,8 @@ class Scheduler:
     def stop(self) -> None:
         """Run none any more, and wait for those that run beside the ticks."""
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+            self._scheduler.shutdown(wait=False)  # it would hold locks, and a job that ends asks for the next run
+        self._beside.shutdown(wait=True, cancel_futures=True)
 
     def states(self) -> tuple[JobState, ...]:
         """Return how each job went and when it runs next."""

@@ -1,5 +1,6 @@
 """The scheduler by a clock that a test sets: no step of the wall clock moves a job."""
 
+import threading
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from pertoken.agent.jobs import Job
 from pertoken.errors import CorruptStore, StoreError
 from tests.agent.schedules import scheduled
-from tests.recorded import until
+from tests.recorded import DEADLINE_S, until
 
 
 class Clock:
@@ -125,3 +126,19 @@ def test_damage_found_by_a_job_is_raised_in_the_thread_that_ticks() -> None:
         pytest.raises(CorruptStore, match="a page is damaged"),
     ):
         pending.run()
+
+
+def test_a_job_that_ends_while_the_scheduler_stops_holds_up_nothing() -> None:
+    clock = Clock()
+    began = threading.Event()
+
+    def work() -> None:
+        began.set()
+        until(lambda: not pending.scheduler._scheduler.running, "the end")
+
+    with scheduled([Job("check", work, 10, beside=True)], clock.monotonic) as pending:
+        assert began.wait(DEADLINE_S)
+        stopping = threading.Thread(target=pending.scheduler.stop, daemon=True)
+        stopping.start()
+        stopping.join(5)
+        assert not stopping.is_alive()
