@@ -15,8 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks import queueing
-from benchmarks.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
+from benchmarks.forecast import queueing
+from benchmarks.forecast.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
 from pertoken.forecast.load import Lengths, fixed
 from pertoken.forecast.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from benchmarks.gpu_check import activity_rows, capability_rows, energy_row, latency_rows, overhead_rows, physics
-from benchmarks.gpu_check import why_not as why
+from benchmarks.agent.gpu_check import activity_rows, capability_rows, energy_row, latency_rows, overhead_rows, physics
+from benchmarks.agent.gpu_check import why_not as why
 from benchmarks.report import Row, report
 from pertoken.agent.readings import DeviceReading, Gap
 from tests.standin_nvml import Machine, eight, environment, installed

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +36,10 @@ def test_the_agent_loads_neither_alembic_nor_textual_nor_numpy() -> None:
     code = "import sys, pertoken.agent.daemon; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"textual", "alembic", "numpy", "amdsmi", "pynvml", "pertoken.advisor"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("root", ["pertoken/agent", "benchmarks"])
+def test_no_package_holds_more_than_sixteen_files(root: str) -> None:
+    top = Path(__file__).parents[1] / root
+    folders = [top, *(folder for folder in top.rglob("*/") if folder.name != "__pycache__")]
+    assert not {str(folder): count for folder in folders if (count := len(list(folder.glob("*.py")))) > 16}

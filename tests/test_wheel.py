@@ -39,7 +39,8 @@ def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> 
     names = ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"pertoken", "pertoken-0.1.0.dist-info"}
     facts = ("catalog/prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
-    for needed in ("py.typed", "tui/pertoken.tcss", "migrations/env.py", "agent/pertoken-agent.service", *facts):
+    unit = "agent/systemd/pertoken-agent.service"
+    for needed in ("py.typed", "tui/pertoken.tcss", "migrations/env.py", unit, *facts):
         assert f"pertoken/{needed}" in names
     for group in ("telemetry", "advice"):
         assert f"pertoken/migrations/versions/{group}/0001_first.py" in names

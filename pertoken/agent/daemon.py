@@ -8,15 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.garbage import settle
-from pertoken.agent.notify import notify
+from pertoken.agent.jobs import JobState, write_states
 from pertoken.agent.recorder import Recorder
+from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.systemd.notify import notify
 from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
@@ -30,16 +30,12 @@ from pertoken.store.server import shipping_server
 from pertoken.store.set_aside import set_aside
 
 if TYPE_CHECKING:
-    from apscheduler.schedulers.background import BackgroundScheduler
+    from pertoken.agent.scheduler import Scheduler
 
 log = logging.getLogger("pertoken.agent")
 
-LOOK_S = 30
-"""Time between two looks for inference servers."""
-CHECK_AFTER_S = 5
-"""From the start to the first check of what is stored."""
-MIN_STEP_S = 5.0
-"""A wall clock set by more than this has looks and checks scheduled again."""
+NOTED_S = 10.0
+"""Least time between two notes of how jobs went, unless one began or ceased to fail."""
 NEW_S = 60.0
 """A database that is damaged sooner after its making is not replaced again."""
 
@@ -110,7 +106,7 @@ def migrate(where: StoreLocation) -> None:
 
 
 class _Daemon:
-    """Ticks in the thread that runs it, between them what was asked for; a scheduler has looks and checks beside it."""
+    """Ticks in the thread that runs it, and between them does what was asked for and what the scheduler hands over."""
 
     def __init__(self, recorder: Recorder, where: StoreLocation, reread: Callable[[], Settings]) -> None:
         self._recorder, self._where, self._reread = recorder, where, reread
@@ -118,18 +114,15 @@ class _Daemon:
         """To be done between two ticks. Signals may put something here, whatever they interrupt."""
         self._asked_to_end = False
         self._ending = threading.Event()
+        self._noted: tuple[float, tuple[str | None, ...]] = 0.0, ()
+        """When the states of jobs were noted last, and their errors."""
 
     @cached_property
-    def _beside(self) -> "BackgroundScheduler":
-        """Runs what may take long. Imported once the first tick is stored."""
-        from apscheduler.executors.pool import ThreadPoolExecutor
-        from apscheduler.schedulers.background import BackgroundScheduler
+    def _scheduler(self) -> "Scheduler":
+        """Runs all periodic work but the ticks. Imported once the first tick is stored."""
+        from pertoken.agent.scheduler import Scheduler
 
-        return BackgroundScheduler(
-            executors={"look": ThreadPoolExecutor(1), "check": ThreadPoolExecutor(1)},
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-            timezone=UTC,
-        )
+        return Scheduler(self._asked.put, self._note)
 
     def run(self, with_parent: bool) -> None:
         """Tick until told to stop. Raises CorruptStore if the database is damaged before."""
@@ -147,8 +140,8 @@ class _Daemon:
         try:
             self._recorder.begin()
             _tell("READY=1", f"STATUS=recording in {self._where}")
-            self._schedule()
-            self._beside.start()
+            self._scheduler.set(self._recorder.jobs(self._ending))
+            self._scheduler.start()
             settle()
             log.info("recording in %s every %d s", self._where, self._recorder.settings.agent_interval)
             self._tick_on()
@@ -159,15 +152,13 @@ class _Daemon:
         finally:
             _tell("STOPPING=1")
             self._ending.set()
-            if self._beside.running:
-                self._beside.shutdown(wait=True)
+            self._scheduler.stop()
             self._recorder.end(damaged)
 
     def _tick_on(self) -> None:
         """Tick at each multiple of the interval by recorded time; one that is late at once, missed ones never."""
         recorder = self._recorder
         due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
-        wall_offset_s = time.time() - time.monotonic()
         while not self._asked_to_end:
             left_s = due_ts - recorder.now_s()
             if 0 < left_s <= recorder.settings.agent_interval:
@@ -179,20 +170,16 @@ class _Daemon:
                 _tell("WATCHDOG=1")
             # Else recorded time was set back, or the interval was shortened.
             due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
-            step_s = time.time() - time.monotonic() - wall_offset_s
-            if abs(step_s) > MIN_STEP_S:
-                # The scheduler waits by the wall clock.
-                wall_offset_s += step_s
-                self._schedule()
 
-    def _schedule(self) -> None:
-        """Looks and checks as set, counted from now: the scheduler waits for times of the wall clock as it is."""
-        check_s = self._recorder.settings.store_check_every
-        for work, first_s, pause_s in ((self._look, LOOK_S, LOOK_S), (self._check, CHECK_AFTER_S, check_s)):
-            name, first = work.__name__.strip("_"), datetime.now(UTC) + timedelta(seconds=first_s)
-            self._beside.add_job(
-                work, "interval", seconds=pause_s, start_date=first, id=name, executor=name, replace_existing=True
-            )
+    def _note(self, states: tuple[JobState, ...]) -> None:
+        """Write down how jobs went, for `agent status` and `doctor`."""
+        errors, now_s = tuple(state.error for state in states), time.monotonic()
+        if now_s - self._noted[0] < NOTED_S and errors == self._noted[1]:
+            return
+        self._noted = now_s, errors
+        if self._where.folder is not None:
+            with suppress(OSError):  # a full disk is reported by what has to be stored
+                write_states(self._where.folder, states)
 
     def _end(self) -> None:
         self._asked_to_end = True
@@ -207,21 +194,8 @@ class _Daemon:
             log.error("settings not taken: %s", error)
             return
         self._recorder.apply(settings)
-        self._schedule()
+        self._scheduler.set(self._recorder.jobs(self._ending))
         log.info("settings reread: recording every %d s", settings.agent_interval)
-
-    def _look(self) -> None:
-        self._recorder.start_look()
-
-    def _check(self) -> None:
-        try:
-            self._recorder.check(self._ending)
-        except CorruptStore as error:
-            self._asked.put(partial(_raise, error))
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def _tell(*states: str) -> None:

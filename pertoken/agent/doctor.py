@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass
 
 import psutil
 
-from pertoken.agent.containers import container_of
-from pertoken.agent.engine_rows import engine_id_of
-from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import Seen
-from pertoken.agent.identity import HostIdentity
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Seen
+from pertoken.agent.host.containers import container_of
+from pertoken.agent.host.identity import HostIdentity
+from pertoken.agent.jobs import read_states
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.rows.engines import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
 from pertoken.metrics import DEVICE
@@ -38,7 +39,7 @@ class Finding:
     """One thing that works or does not."""
 
     area: str
-    """`host`, `device`, `engine`, `database` or `settings`."""
+    """`host`, `device`, `engine`, `database`, `jobs` or `settings`."""
     subject: str
     ok: bool
     text: str
@@ -69,9 +70,10 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )
-    found += _database(locate(settings.db, settings.advice), settings)
-    where = str(settings.source) if settings.source else "none; defaults and the environment"
-    found.append(Finding("settings", where, True, "good"))
+    where = locate(settings.db, settings.advice)
+    found += [*_database(where, settings), *of_jobs(where, time.time())]
+    source = str(settings.source) if settings.source else "none; defaults and the environment"
+    found.append(Finding("settings", source, True, "good"))
     return tuple(found)
 
 
@@ -156,6 +158,19 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
         text = "was damaged and set aside; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
         found.append(Finding("database", str(aside), False, text, remedy))
+    return found
+
+
+def of_jobs(where: StoreLocation, now_ts: float) -> list[Finding]:
+    """Return how the periodic jobs of the agent that records here went."""
+    owner = AgentLock(where.folder).owner() if where.folder else None
+    if owner is None or where.folder is None:
+        return []
+    found = []
+    for state in read_states(where.folder, owner):
+        good = state.error is None and not state.overdue(now_ts)
+        remedy = None if good else "see the agent's log"
+        found.append(Finding("jobs", state.name, good, state.text(now_ts), remedy))
     return found
 
 

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.drivers import Drivers
-from pertoken.agent.identity import HostIdentity, Identity
-from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.processes import boot_ms, since_boot_ms
+from pertoken.agent.discovery.watch import Watch
+from pertoken.agent.host.identity import HostIdentity, Identity
+from pertoken.agent.host.processes import boot_ms, since_boot_ms
 from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.agent.scrape import Limits
-from pertoken.agent.watch import Watch
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import Moment, TickState
+from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.scrape.http import Limits
 from pertoken.config import Settings
 from pertoken.store.rows import DeploymentSample, DeviceSample, HostSample, Tick
 from pertoken.units import RATIO, format_bytes
@@ -78,7 +78,7 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
         first = looker.look()
         time.sleep(APART_S)
         second = looker.look()
-    memory = Memory(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
+    memory = TickState(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
     for look, cost in ((first, None), (second, Cost(0, 0, 0, 0))):
         moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(APART_S)))
         readings = Readings(look.probe, look.engines, None, look.gaps, (), look.identity)

@@ -5,23 +5,24 @@ import threading
 import time
 from collections.abc import Iterable
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.baseline import restored
-from pertoken.agent.clock import Clocks, RecordedClock
-from pertoken.agent.device_rows import host_id_of
-from pertoken.agent.drivers import Drivers
-from pertoken.agent.engine_rows import engine_id_of
-from pertoken.agent.identity import Identity
-from pertoken.agent.memory import Memory, Moment
-from pertoken.agent.probes.proc import own_rss_bytes
-from pertoken.agent.processes import boot_ms
-from pertoken.agent.purge_clock import PurgeClock
+from pertoken.agent.discovery.watch import Watch, cpu_time_ms
+from pertoken.agent.host.identity import Identity
+from pertoken.agent.host.proc import own_rss_bytes
+from pertoken.agent.host.processes import boot_ms
+from pertoken.agent.host.purge_clock import PurgeClock
+from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
+from pertoken.agent.jobs import Job
 from pertoken.agent.readings import Endpoint, ProbeReading
-from pertoken.agent.scrape import Limits
-from pertoken.agent.shipping import Shipping
-from pertoken.agent.ticks import TickTime, lists_processes, reads_latencies, tick_time
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.devices import host_id_of
+from pertoken.agent.rows.engines import engine_id_of
+from pertoken.agent.rows.restored_state import restored
+from pertoken.agent.rows.tick_state import Moment, TickState
+from pertoken.agent.sampler.drivers import Drivers
+from pertoken.agent.scrape.http import Limits
+from pertoken.agent.shipper.supervisor import Shipping
+from pertoken.agent.ticks import TickTime, process_list_s, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
-from pertoken.agent.watch import Watch, cpu_time_ms
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
@@ -32,6 +33,14 @@ from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")
+LOOK_S = 30.0
+"""Time between two looks for inference servers."""
+CHECK_AFTER_S = 5.0
+"""From the start to the first check of what is stored."""
+RETENTION_S = 60.0
+"""Time between two steps of deleting old rows. An hour has time for a whole pass."""
+SHIPPING_S = 10.0
+"""Time between two looks after the shipper child."""
 FIRST_LOOK_S = 0.75
 """Longest wait for servers to be asked what they are, and then to be read, at a start or under new settings."""
 
@@ -60,12 +69,13 @@ class Recorder:
         self._upkeep = Upkeep(where, self._writer, settings, told, purge_ts=purge_clock.now_ts)
         self._shipping = self._new_shipping()
         since_boot_ms = clocks.since_boot_ms()
-        self._memory = Memory(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
+        self._memory = TickState(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
         self._clock = RecordedClock(clocks.wall_ms() - since_boot_ms)
         self._clock_events: tuple[Event, ...] = ()
         """Steps of the clock that no tick has stored yet."""
         self._last_ts: int | None = None
-        self._listed_ts: int | None = None
+        self._lists_processes = False
+        """Whether the next tick lists the processes on the devices."""
         self._seen: tuple[Endpoint, ...] = ()
         self._cpu_ms = _own_cpu_ms()
         self._tick_ms = 0
@@ -92,17 +102,17 @@ class Recorder:
         readings = self._readings(*probe, wait_s=FIRST_LOOK_S)
         tick, memory = assemble(self._memory, readings, moment, cost=None)
         self._writer.commit(tick)
-        self._memory, self._listed_ts = memory, moment.ts
+        self._memory = memory
         self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
         if self._last_ts is None or self._tick_time() is not None:
             self.tick()  # it need not wait for its second, unless that has a row already
 
     def now_s(self) -> float:
-        """Return the recorded time (`agent.clock`), Unix seconds."""
+        """Return the recorded time (`agent.host.recorded_clock`), Unix seconds."""
         return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:
-        """One tick: read, assemble, store, roll up. A fault is told once and counted; nothing counted is lost.
+        """One tick: read, assemble, store. A fault is told once and counted; nothing counted is lost.
 
         Raises CorruptStore if the database is damaged.
         """
@@ -196,7 +206,42 @@ class Recorder:
         self._watch.wait(FIRST_LOOK_S)
         self._identified.wait(max(0.0, until_s - time.monotonic()))
 
-    # -- a thread of its own ---------------------------------------------------------------------------------------
+    # -- periodic work ---------------------------------------------------------------------------------------------
+
+    def jobs(self, stop: threading.Event) -> tuple[Job, ...]:
+        """Return all periodic work beside the ticks, as set now. A job that runs long ends when `stop` is set."""
+        list_s = process_list_s(self.settings.agent_interval)
+        check_s = self.settings.store_check_every
+        return (
+            Job("engine look", self.start_look, LOOK_S, LOOK_S),
+            Job("process lists", self._list_processes, list_s, list_s),
+            Job("roll-ups", self._roll_up, ROLL_UP_S),
+            Job("retention", self._delete_old, RETENTION_S, RETENTION_S),
+            Job("tidying", self._upkeep.tidy, MINUTE),
+            Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),
+            *(() if self._shipping is None else (Job("shipping", self._ship, SHIPPING_S),)),
+        )
+
+    def _list_processes(self) -> None:
+        self._lists_processes = True
+
+    def _roll_up(self) -> None:
+        ts = self._last_ts
+        if ts is not None and ts != self._rolled_ts:
+            self._upkeep.roll_up(hours=ts // MINUTE != self._rolled_ts // MINUTE)
+            self._rolled_ts = ts
+
+    def _delete_old(self) -> None:
+        if self._last_ts is not None:
+            self._upkeep.delete_old(self._last_ts)
+
+    def _ship(self) -> None:
+        if self._shipping is not None:
+            self._shipping.poll()
+            self._shipping.settle(self._writer)
+            self._shipping.bound(self._writer, self.settings.ship_spool_marks)
+            if self._shipping.fault is not None:
+                raise StoreError(self._shipping.fault)
 
     def check(self, stop: threading.Event) -> None:
         """Check all that is stored, or until `stop`. Raises CorruptStore if the database must not be written on."""
@@ -212,16 +257,15 @@ class Recorder:
         when = self._tick_time()
         if when is None:
             return
-        listing = lists_processes(when.ts, self._listed_ts, interval_s) or self._engines_changed()
+        listing = self._engines_changed() or self._lists_processes
         # Engines answer while the sampler reads the devices.
         patience_s = min(1.0, interval_s / 4)
         self._watch.start_read(latencies=reads_latencies(when.ts, self._last_ts), patience_s=patience_s)
         probe, events = self._probe(processes=listing)
         if listing:
-            self._listed_ts = when.ts
+            self._lists_processes = False
         events += self._clock_events
         if shipping is not None:
-            shipping.poll()
             events += shipping.events()
         readings = self._readings(probe, events, wait_s=patience_s)
         cpu_ms = _own_cpu_ms()
@@ -229,15 +273,6 @@ class Recorder:
         tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
         self._upkeep.commit(tick)
         self._memory, self._last_ts, self._cpu_ms, self._clock_events = memory, when.ts, cpu_ms, ()
-        if when.ts // ROLL_UP_S != self._rolled_ts // ROLL_UP_S:
-            minute_over = when.ts // MINUTE != self._rolled_ts // MINUTE
-            self._upkeep.roll_up(hours=minute_over)
-            if shipping is not None:
-                shipping.settle(self._writer)
-                if minute_over:
-                    shipping.bound(self._writer, self.settings.ship_spool_marks)
-            self._rolled_ts = when.ts
-        self._upkeep.after(when.ts)
 
     def _probe(self, *, processes: bool) -> tuple[ProbeReading, tuple[Event, ...]]:
         if self._drivers.probes != self.settings.agent_probes:

@@ -1,4 +1,4 @@
-"""When ticks are: integer epoch seconds of recorded time (`agent.clock`), aligned to the interval."""
+"""When ticks are: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,15 +61,6 @@ def next_tick(now: float, interval_s: int) -> int:
     return (int(now) // interval_s + 1) * interval_s
 
 
-def step_text(step_ms: int) -> str:
-    """Return a step of the clock for people: `forward by 1000 days`, `back by 5.0 s`."""
-    size_s = abs(step_ms) / 1000
-    for unit_s, unit in ((86_400, "days"), (3600, "hours"), (60, "min")):
-        if size_s >= 2 * unit_s:
-            return f"{'forward' if step_ms > 0 else 'back'} by {size_s / unit_s:.0f} {unit}"
-    return f"{'forward' if step_ms > 0 else 'back'} by {size_s:.1f} s"
-
-
 LATENCY_S = 5
 """Latencies are read by the first tick of each stretch of this length. Buckets are most of a page and go on counting
 while nobody reads them, so a minute has them all; only those of the last seconds of a life are lost."""
@@ -86,6 +77,6 @@ PROCESS_LIST_TICKS = 4
 """...and the least ticks, so that most are without, however long the interval."""
 
 
-def lists_processes(ts: int, listed_ts: int | None, interval_s: int) -> bool:
-    """Whether the tick `ts` lists the processes on the devices; `listed_ts` is the last that did."""
-    return listed_ts is None or not 0 <= ts - listed_ts < max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)
+def process_list_s(interval_s: int) -> int:
+    """Return the time between two lists of the processes on the devices."""
+    return max(PROCESS_LIST_S, PROCESS_LIST_TICKS * interval_s)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from pertoken.agent.purge_clock import PurgeClock
+from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.disk_full import Ballast, free_space
 from pertoken.store.high_water_mark import MISSING
 from pertoken.store.location import StoreLocation
 from pertoken.store.retention import MAX_STEPS, Ages, purging
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.rollup import HOUR
 from pertoken.store.rows import Event, Tick
 from pertoken.store.verify import Fault, steps, verify
 from pertoken.store.write import Writer
@@ -46,7 +46,7 @@ class Upkeep:
         purge_ts: Callable[[], int | None] | None = None,
     ) -> None:
         """`events` are stored with the first tick. `purge_ts` is the time by which old rows are deleted
-        (`agent.purge_clock`)."""
+        (`agent.host.purge_clock`)."""
         self._where, self._writer, self.settings, self._clock = where, writer, settings, clock
         self._purge_ts = PurgeClock().now_ts if purge_ts is None else purge_ts
         self._ballast = Ballast(where.file("telemetry").parent)
@@ -54,7 +54,7 @@ class Upkeep:
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._deleting: Iterator[int] = iter(())
-        self._hour = self._minute = 0
+        self._hour = 0
         if writer.lost is not None:
             found, told = writer.lost
             text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {told.ts}: the log was cut"
@@ -103,8 +103,8 @@ class Upkeep:
             with self._lock:
                 self._events.append(Event("rollup_quarantined", f"{bucket}", bucket.owner_id, state=bucket.rollup))
 
-    def after(self, ts: int) -> None:
-        """Do what is due after the tick at `ts`: one step of deleting; once a minute smaller things."""
+    def delete_old(self, ts: int) -> None:
+        """Take one step of deleting old rows; a pass over all of them begins once an hour. `ts`: of the last tick."""
         purge_ts = self._purge_ts()
         if purge_ts is None:
             self._deleting = iter(())
@@ -115,12 +115,13 @@ class Upkeep:
             self._deleting = purging(self._writer, ages(self.settings), now_ts, max_steps=MAX_STEPS)
         next(self._deleting, None)
         self._tell_unshipped()
-        if self._minute != ts // MINUTE:
-            self._minute = ts // MINUTE
-            if self._writer.flush_high_water_mark():
-                self._report_high_water_mark()
-            self._writer.bound_events()
-            self._ballast.hold()
+
+    def tidy(self) -> None:
+        """Note how far the store reaches, keep the number of events bounded, and keep room in reserve."""
+        if self._writer.flush_high_water_mark():
+            self._report_high_water_mark()
+        self._writer.bound_events()
+        self._ballast.hold()
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
         """One pass over everything stored, or until `stop`; faults become events, once each.

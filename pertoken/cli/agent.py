@@ -52,7 +52,7 @@ def agent(
         reading = measure(settings_of(config_file, **options))
         click.echo(show(reading, as_json))
         return
-    from pertoken.agent.drivers import Drivers
+    from pertoken.agent.sampler.drivers import Drivers
 
     # Started before what the agent itself takes to load: both load at once.
     drivers = Drivers(settings_of(config_file, **options).agent_probes)
@@ -72,8 +72,8 @@ def install(dry_run: bool) -> None:
 
     Settings go to /etc/pertoken/pertoken.toml. Members of the group pertoken can read what is recorded.
     """
-    from pertoken.agent.service import SETTINGS_FILE, carry_out, hidden_from_service, installation
-    from pertoken.agent.service import install as put
+    from pertoken.agent.systemd.service import SETTINGS_FILE, carry_out, hidden_from_service, installation
+    from pertoken.agent.systemd.service import install as put
     from pertoken.config import SERVICE_FOLDER
     from pertoken.errors import BadInput
 
@@ -94,8 +94,8 @@ def install(dry_run: bool) -> None:
 @click.option("--delete-data", is_flag=True, help="Delete recorded data and settings too.")
 def uninstall(delete_data: bool) -> None:
     """Stop the service and take away what `install` wrote; recorded data and settings stay unless told."""
-    from pertoken.agent.service import carry_out
-    from pertoken.agent.service import uninstall as take
+    from pertoken.agent.systemd.service import carry_out
+    from pertoken.agent.systemd.service import uninstall as take
     from pertoken.config import SERVICE_FOLDER
 
     take(carry_out, delete_data)
@@ -105,8 +105,14 @@ def uninstall(delete_data: bool) -> None:
 @agent.command(short_help="Say whether it runs.")
 @db_option
 def status(config_file: str | None, db: str | None) -> None:
-    """Say whether the service is installed and runs, and who records in the database; exit 1 if nobody does."""
-    from pertoken.agent.service import manager_state
+    """Show whether the service is installed and runs, who records in the database, and its periodic jobs.
+
+    Exit 1 if nobody records.
+    """
+    import time
+
+    from pertoken.agent.jobs import read_states
+    from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
     from pertoken.store.location import AgentLock, locate
 
@@ -114,9 +120,12 @@ def status(config_file: str | None, db: str | None) -> None:
     where = locate(settings.db, settings.advice)
     click.echo(f"service   {manager_state()}")
     owner = AgentLock(where.folder).owner() if where.folder else None
-    if owner is None:
+    if owner is None or where.folder is None:
         raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")
     click.echo(f"recording pid {owner}, in {where}")
+    now_ts = time.time()
+    for state in read_states(where.folder, owner):
+        click.echo(f"job       {state.name}: {state.text(now_ts)}")
 
 
 @agent.command(short_help="Let go of the drivers, so that they can be unloaded.")
@@ -130,7 +139,7 @@ def release(config_file: str | None, db: str | None) -> None:
     import signal
     import time
 
-    from pertoken.agent.service import samplers
+    from pertoken.agent.systemd.service import samplers
     from pertoken.errors import PertokenError
 
     pid = _tell(config_file, db, signal.SIGUSR1)

@@ -2,7 +2,7 @@
 
 Most devices belong to one deployment, and nothing else, for weeks. Then a row for each device and tick would only say
 again what the deployment's row and the devices of its epoch say: it is left out, and read as if it were there. The
-devices of an epoch never change once they are known (`agent.epochs`).
+devices of an epoch never change once they are known (`agent.rows.epochs`).
 """
 
 from collections import defaultdict

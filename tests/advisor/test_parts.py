@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.present import Present, present
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
@@ -21,7 +21,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.store.rows import Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
-from tests.agent.test_mig import ticks
+from tests.agent.rows.test_mig import ticks
 from tests.agent.values import START_MS, gpu, memory, moment, probe
 from tests.values import laid
 

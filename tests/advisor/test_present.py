@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.present import Present, present
-from pertoken.agent.assemble import Cost, Readings, assemble
 from pertoken.agent.readings import Gap
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.evidence import NotMeasured

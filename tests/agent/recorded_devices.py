@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.device_rows import device_id_of
-from pertoken.agent.drivers import Drivers
-from pertoken.agent.memory import Memory
-from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import EngineReading, ProbeReading
-from pertoken.agent.sampler import Probes
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.devices import device_id_of
+from pertoken.agent.rows.tick_state import TickState
+from pertoken.agent.sampler.child import Probes
+from pertoken.agent.sampler.drivers import Drivers
 from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
@@ -50,7 +50,7 @@ class Recording:
     writer: Writer
     engines: Callable[[int], tuple[EngineReading, ...]]
     n: int = 0
-    kept: Memory = field(default_factory=memory)
+    kept: TickState = field(default_factory=memory)
     ticks: list[Tick] = field(default_factory=list)
 
     def tick(self, times: int = 1) -> Tick:
@@ -101,8 +101,8 @@ def recording(
 ) -> Iterator[Recording]:
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
-    patch.setattr("pertoken.agent.sampler.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
-    patch.setattr("pertoken.agent.drivers.Sampler", lambda probes: _Here(probes))
+    patch.setattr("pertoken.agent.sampler.child.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
+    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _Here(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)
         try:

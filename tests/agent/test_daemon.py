@@ -1,7 +1,6 @@
 """When the agent ticks, by a clock that is set as it likes."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from queue import Empty
 from types import SimpleNamespace
 
@@ -19,8 +18,6 @@ class Clock:
         self.now_s = now_s
         self.monotonic_s = 0.0
         self.waits: list[float] = []
-        self.scheduled: list[float] = []
-        """When looks and checks were counted anew."""
 
     def time(self) -> float:
         return self.now_s
@@ -71,7 +68,6 @@ def ticks(
     monkeypatch.setattr(daemon, "time", SimpleNamespace(time=clock.time, monotonic=clock.monotonic))
     agent = daemon._Daemon(recorder, locate("/nowhere"), lambda: pytest.fail("nothing is reread"))  # type: ignore[arg-type]
     agent._asked = Asked(clock, meanwhile)  # type: ignore[assignment]
-    monkeypatch.setattr(agent, "_schedule", lambda: clock.scheduled.append(clock.now_s))
     agent._tick_on()
     return seen, clock
 
@@ -102,7 +98,6 @@ def test_a_clock_that_is_set_stops_no_ticks(monkeypatch: pytest.MonkeyPatch, ste
     seen, clock = ticks(monkeypatch, step)
     assert seen[2:] == [1004 + step_s + 2 * n for n in range(1, 5)]
     assert max(clock.waits) <= 2
-    assert clock.scheduled == [1004 + step_s]
 
 
 def test_a_clock_set_back_while_the_agent_waits_is_waited_for_an_interval_at_most(
@@ -119,23 +114,6 @@ def test_a_clock_set_back_while_the_agent_waits_is_waited_for_an_interval_at_mos
     seen, clock = ticks(monkeypatch, first, lambda n: step if n == 2 else None)
     assert seen[:3] == [1002, 1002 - 3600 + 2, 1002 - 3600 + 4]
     assert max(clock.waits) <= 2
-    assert len(clock.scheduled) == 1
-
-
-def test_looks_and_checks_are_counted_from_now_as_set() -> None:
-    settings = SimpleNamespace(agent_interval=1, store_check_every=600)
-    agent = daemon._Daemon(SimpleNamespace(settings=settings), locate("/nowhere"), lambda: pytest.fail("not reread"))  # type: ignore[arg-type]
-    before = datetime.now(UTC)
-    for check_s in (600, 7200):
-        settings.store_check_every = check_s
-        agent._schedule()
-        jobs = {job.id: job for job in agent._beside.get_jobs()}
-        assert {name: job.trigger.interval.total_seconds() for name, job in jobs.items()} == {
-            "look": daemon.LOOK_S,
-            "check": check_s,
-        }
-        assert jobs["look"].trigger.start_date >= before + timedelta(seconds=daemon.LOOK_S)
-        assert jobs["check"].trigger.start_date >= before + timedelta(seconds=daemon.CHECK_AFTER_S)
 
 
 def test_what_is_asked_between_two_ticks_is_done_at_once_and_moves_none_of_them(

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from pertoken.agent.doctor import of_device, of_engine
-from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.probes import amd, rapl, resctrl
-from pertoken.agent.probes.nvml import DENIED, NO_ENTRY
+from pertoken.agent.probes.nvidia.nvml import DENIED, NO_ENTRY
 from pertoken.agent.readings import Endpoint, Gap
 from tests.agent.values import engine, gpu
 

@@ -125,7 +125,7 @@ def test_a_high_water_mark_that_is_deleted_is_made_again_with_an_event(tmp_path:
         upkeep.commit(filled_tick(61))
         assert "high-water mark is missing" in events(where)["store_unwitnessed"]
         high_water_mark_file(where.file("telemetry")).unlink()
-        upkeep.after(START + 620)
+        upkeep.tidy()
         upkeep.commit(filled_tick(62))
         assert acknowledged(where.file("telemetry")) == writer.last
     with open_store(where).read() as connection:
@@ -153,7 +153,7 @@ def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
         upkeep = Upkeep(where, writer, ages, purge_ts=lambda: START + 3 * HOUR)
         upkeep.commit(filled_tick(3 * HOUR // 10))
         for n in range(40):
-            upkeep.after(START + 3 * HOUR + n)
+            upkeep.delete_old(START + 3 * HOUR + n)
     with open_store(where).read() as connection:
         for table, first in ((t.device_sample, START + HOUR), (t.device_rollup[60], START), (t.batch, START + HOUR)):
             oldest = connection.execute(select(table.c.ts).order_by(table.c.ts)).scalars().first()
@@ -169,7 +169,7 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
         before = Local(where).after(0, 10**6)
         upkeep.commit(filled_tick(2 * HOUR // 10 + 1))
         for n in range(40):
-            upkeep.after(START + 2 * HOUR + n)
+            upkeep.delete_old(START + 2 * HOUR + n)
         upkeep.commit(filled_tick(2 * HOUR // 10 + 2))
         after = Local(where).after(0, 10**6)
     assert "ticks were deleted before they were shipped" in events(where)["ship_gave_up"]

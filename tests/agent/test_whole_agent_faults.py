@@ -12,7 +12,7 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from pertoken.agent.device_rows import device_id_of
+from pertoken.agent.rows.devices import device_id_of
 from pertoken.store import telemetry as t
 from tests.agent.whole_agent import MEASURED, agent, until
 from tests.standin_nvml import Gpu, Machine, Slice, Wave

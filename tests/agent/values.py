@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pertoken.agent.memory import Memory, Moment
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, HostReading, ProbeReading
+from pertoken.agent.rows.tick_state import Moment, TickState
 
 START_MS = 1_790_000_000_000
 """Unix time of the first tick; the time since boot too, as the host of these values booted at 1970-01-01 00:00."""
@@ -43,5 +43,5 @@ def moment(n: int) -> Moment:
     return Moment(START_MS // 1000 + 10 * n, START_MS + 10_000 * n, START_MS + 10_000 * n, 10)
 
 
-def memory(**more: object) -> Memory:
-    return Memory(watching_since_ms=START_MS, boot_ms=HOST.boot_ms, **more)  # type: ignore[arg-type]
+def memory(**more: object) -> TickState:
+    return TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms, **more)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from pertoken.agent.device_rows import device_id_of
+from pertoken.agent.rows.devices import device_id_of
 from pertoken.errors import StoreError
 from pertoken.store import telemetry as t
 from pertoken.store.location import locate

@@ -1,5 +1,6 @@
 """A host without hardware: clocks that can be set, an engine, and agents that record both into a real folder."""
 
+import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.agent import recorder
-from pertoken.agent.clock import Clocks
+from pertoken.agent.host.recorded_clock import Clocks
 from pertoken.agent.readings import DeviceReading, Endpoint, EngineReading, ProbeReading
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
@@ -41,6 +42,8 @@ class World:
         self.engine: Engine | None = None
         self.devices: tuple[DeviceReading, ...] = (gpu(0, 100),)
         self.agent: Recorder | None = None
+        self._periods: dict[str, int] = {}
+        """By job, the last of its periods in which it ran."""
         self.patched(patch)
 
     def patched(self, patch: pytest.MonkeyPatch) -> None:
@@ -100,6 +103,15 @@ class World:
                 self.engine.counts.update(dict.fromkeys(WORDS, work))
             if self.agent is not None and round(1000 * self.agent.now_s()) % (1000 * self.interval_s) == 0:
                 self.agent.tick()
+                self._do_jobs(self.agent)
+
+    def _do_jobs(self, agent: Recorder) -> None:
+        """Do what the scheduler hands over between two ticks, after the first tick of each of its periods."""
+        for job in agent.jobs(threading.Event()):
+            period = self.true_ms // round(1000 * job.every_s)
+            if not job.beside and self._periods.get(job.name) != period:
+                self._periods[job.name] = period
+                job.work()
 
     # -- the engine
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from pertoken.agent.shipping import Shipping
+from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.provenance import Provenance
 from pertoken.store.ids import stable_id
 from pertoken.store.location import locate

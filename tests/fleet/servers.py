@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, make_url, select, text
 
-from pertoken.agent.shipper import Shipper
+from pertoken.agent.shipper.child import Shipper
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import reading, writing
 from pertoken.store.outbox import ROLLED

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pertoken.agent.shipping import Shipping
+from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.cli import main
 from pertoken.config import load
 from pertoken.errors import PertokenError

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fit_forecast import licensed, prior, write_rows
-from benchmarks.fit_forecast import main as fit_main
-from benchmarks.forecast import by_shipped_table, energy_rows, energy_tables
-from benchmarks.forecast_baselines import baselines
-from benchmarks.forecast_fit import Evidence, as_efficiency, design, fit, parameters
-from benchmarks.forecast_folds import Predicted, clusters, predict, quantile, score
-from benchmarks.forecast_pairs import slow_down
-from benchmarks.forecast_residuals import corrected, features
-from benchmarks.performance import Measurements, Pairs, measured, paired, read, with_carried
-from benchmarks.performance_devices import device
-from benchmarks.power import Watts
+from benchmarks.forecast.accuracy import by_shipped_table, energy_rows, energy_tables
+from benchmarks.forecast.baselines import baselines
+from benchmarks.forecast.fit import Evidence, as_efficiency, design, fit, parameters
+from benchmarks.forecast.fit_table import licensed, prior, write_rows
+from benchmarks.forecast.fit_table import main as fit_main
+from benchmarks.forecast.folds import Predicted, clusters, predict, quantile, score
+from benchmarks.forecast.pairs import slow_down
+from benchmarks.forecast.performance.devices import device
+from benchmarks.forecast.performance.measurements import Measurements, Pairs, measured, paired, read, with_carried
+from benchmarks.forecast.power import Watts
+from benchmarks.forecast.residuals import corrected, features
 from pertoken.forecast.efficiency import deviation, efficiency, transfer
 from pertoken.forecast.terms import TERMS
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.blend import Pair, blended, learn, left_out, macro, per_kind
-from benchmarks.second_opinion import log_ratio, point
+from benchmarks.forecast.blend import Pair, blended, learn, left_out, macro, per_kind
+from benchmarks.forecast.second_opinion import log_ratio, point
 from pertoken.catalog.market import load_market
 from pertoken.forecast.opinion import KernelTables, OperatingPoint, Ratio, Said, ask, blend, log_sd_of, weight
 from pertoken.forecast.served import Load

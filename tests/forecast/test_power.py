@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.performance import read
-from benchmarks.power import Watts, by_kind, log_ratios
+from benchmarks.forecast.performance.measurements import read
+from benchmarks.forecast.power import Watts, by_kind, log_ratios
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency

@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks.forecast import by_shipped_table
-from benchmarks.forecast_fit import running
-from benchmarks.performance import Measurements, measured, paired
-from benchmarks.power import Watts
+from benchmarks.forecast.accuracy import by_shipped_table
+from benchmarks.forecast.fit import running
+from benchmarks.forecast.performance.measurements import Measurements, measured, paired
+from benchmarks.forecast.power import Watts
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import tag_names
 

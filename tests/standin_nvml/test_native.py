@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from pertoken.agent.probes.nvidia import NvidiaProbe
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import DeviceReading
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
 from tests.standin_nvml.native import COMPILER, build, calls_made, environment

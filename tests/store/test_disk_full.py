@@ -49,7 +49,8 @@ def ticks(upkeep: Upkeep, numbers: range, interval_s: int, devices: int) -> None
         upkeep.commit(filled_tick(n, devices, interval_s))
         if n % 6 == 0:
             upkeep.roll_up(hours=True)
-        upkeep.after(START + n * interval_s)
+        upkeep.delete_old(START + n * interval_s)
+        upkeep.tidy()
 
 
 def stored(where: StoreLocation) -> list[int]:

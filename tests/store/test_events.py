@@ -81,7 +81,7 @@ def test_a_flood_of_events_is_bounded_and_the_newest_stay(where: StoreLocation) 
         for minute in range(1, 16):
             flood = tuple(Event("odd", f"{minute}", state=f"{minute} {n}") for n in range(1000))
             upkeep.commit(tick(START + 60 * minute, events=flood))
-            upkeep.after(START + 60 * minute)
+            upkeep.tidy()
     found = events(where)
     assert MAX_EVENTS * 0.9 <= len(found) <= MAX_EVENTS
     assert found[-1].message == "15" and "1" not in {row.message for row in found}

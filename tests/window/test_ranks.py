@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.present import present
-from pertoken.agent.assemble import Cost, Readings, assemble
-from pertoken.agent.memory import Memory
 from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import TickState
 from pertoken.catalog.market import load_market
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
@@ -103,7 +103,7 @@ def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReadin
     """What all hosts recorded, in one database, with a price for every GPU."""
     with Writer(where) as writer:
         for probe, readings in hosts:
-            kept = Memory(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
+            kept = TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
             for n, reading in enumerate(readings):
                 tick, kept = assemble(kept, Readings(probe, (reading,)), moment(n), Cost(1, 1, 1, 0) if n else None)
                 writer.commit(tick)

@@ -1,25 +1,5 @@
-"""Inference engines: one file for each maps its metric names onto our words."""
+"""Inference engines: their metric names, the process behind an address, and a reader of one server.
 
-from collections.abc import Mapping
-
-from pertoken.agent.engines import dynamo, llamacpp, lmdeploy, nim, ollama, ray, sglang, tgi, triton, trtllm, vllm
-from pertoken.agent.engines.adapter import Adapter
-
-_ROOMS = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
-ADAPTERS: Mapping[str, Adapter] = {
-    each.kind: each for each in (*dynamo.WORKERS, dynamo.FRONTEND, *(room.ADAPTER for room in _ROOMS))
-}
-"""All engines that can be read, by kind. Those whose page also holds another engine's series come before it."""
-
-
-def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Growth by word with `prompt_tokens = cached_tokens + computed_tokens` filled in where two of them are known.
-
-    Computed tokens below 0 (an engine that counts the cached part of a prompt before the prompt) are unknown.
-    """
-    prompt, cached, computed = (deltas.get(word) for word in ("prompt_tokens", "cached_tokens", "computed_tokens"))
-    if prompt is None and cached is not None and computed is not None:
-        prompt = cached + computed
-    elif computed is None and prompt is not None and cached is not None:
-        computed = prompt - cached if prompt >= cached else None
-    return {**deltas, "prompt_tokens": prompt, "cached_tokens": cached, "computed_tokens": computed}
+Front door: `adapters` (all engines by kind, and their metric names), `adapters.adapter`, `adapters.metrics`, `locate`,
+`reader`. The file of each engine is the business of `adapters`.
+"""

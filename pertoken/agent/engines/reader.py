@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from pertoken.agent.checkpoints import Checkpoint, read_checkpoint
-from pertoken.agent.discovery import locate
-from pertoken.agent.engines import ADAPTERS
-from pertoken.agent.engines.adapter import PROCESS_START, Adapter, Identity, pick
-from pertoken.agent.page import Page, PageError, Parser
-from pertoken.agent.processes import HostProcesses, host_processes, start_ms
+from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.engines.locate import locate
+from pertoken.agent.host.processes import HostProcesses, host_processes, start_ms
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
-from pertoken.agent.scrape import Limits, ScrapeError, get
+from pertoken.agent.scrape.http import Limits, ScrapeError, get
+from pertoken.agent.scrape.page import Page, PageError, Parser
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""

@@ -1,1 +1,4 @@
-"""Probes: one file for each kind of hardware."""
+"""Drivers: absolute readings of the devices of this host, by vendor. Only the sampler child imports them all.
+
+Front door: `amd`, `cpu`, `gaudi`, `nvidia.probe`, `nvidia.xid`.
+"""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.backoff import Clock
 from pertoken.agent.probes.cards import CardProbe
 from pertoken.agent.probes.patience import PATIENCE_S
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
 from pertoken.agent.readings import DeviceReading, Gap, Happened
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
+from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.energy import energy_step
-from pertoken.agent.probes import proc
-from pertoken.agent.probes.backoff import Backoff, Clock
+from pertoken.agent.host import proc
 from pertoken.agent.probes.rapl import read_packages
 from pertoken.agent.probes.resctrl import NO_COUNTER, counts_traffic, read_traffic
 from pertoken.agent.readings import DeviceReading, Gap, HostReading, reading_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pertoken.agent.probes.backoff import Clock
+from pertoken.agent.backoff import Clock
 from pertoken.agent.probes.cards import CardProbe
 from pertoken.agent.probes.patience import PATIENCE_S
 from pertoken.agent.readings import DeviceReading, Gap

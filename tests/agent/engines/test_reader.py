@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.engines import ADAPTERS
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
-from pertoken.agent.processes import Address, HostProcesses, Process, start_ms
+from pertoken.agent.host.processes import Address, HostProcesses, Process, start_ms
 from pertoken.agent.readings import Endpoint
-from pertoken.agent.scrape import Limits, ScrapeError
-from tests.agent.engines.pages import read_one
+from pertoken.agent.scrape.http import Limits, ScrapeError
+from tests.agent.engine_pages import read_one
 from tests.agent.servers import Answer, answering, dripping, http, pages
 
 CAPTURES = Path(__file__).parents[2] / "captures"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pertoken.agent.drivers import Drivers
 from pertoken.agent.energy import JUMPED, energy_step
 from pertoken.agent.probes.amd import load
 from pertoken.agent.readings import DeviceProcess
-from pertoken.agent.sampling import Sampler
+from pertoken.agent.sampler.client import Sampler
+from pertoken.agent.sampler.drivers import Drivers
 from tests.agent.probes.standin_amdsmi import RocmLibrary, rocm
 
 SOURCE = Path(__file__).parent / "standin_amdsmi.c"

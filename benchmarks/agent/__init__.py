@@ -1,0 +1,1 @@
+"""What the agent costs and reads: rooms of `pertoken/agent`."""

@@ -1,0 +1,128 @@
+"""What one scrape of a real vLLM page costs: `python -m benchmarks.scrape [--rounds 30] [--out FILE]`.
+
+The GET, the page and its translation into our words, beside `prometheus_client.parser` on the whole page: in one
+process, turn by turn. The pages were captured from vLLM 0.32.0 before, during and after a load; those of during and
+after follow each other, with the same lines and other numbers, as the pages of a server nearly always do. They are
+sent over loopback by a process of its own, so that its work is not counted.
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.report import Row, Target, report
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.scrape.http import Limits, get
+from pertoken.agent.scrape.page import Labels, Parser, parse
+
+ADAPTER = ADAPTERS["vllm"]
+CAPTURES = Path(__file__).parents[2] / "tests/captures"
+PAGES = tuple((CAPTURES / f"vllm-0.32.0-metrics-{when}.prom").read_bytes() for when in ("before", "during", "after"))
+SERVED = PAGES[1:]
+EACH = 30
+"""Scrapes timed together: the CPU clock is coarse."""
+LIMIT = 0.1
+METHOD = f"median over rounds, turn by turn, of process_time over {EACH} pages"
+Samples = dict[str, dict[Labels, float]]
+
+
+class _Page(BaseHTTPRequestHandler):
+    pages = itertools.cycle(SERVED)
+
+    def do_GET(self) -> None:
+        body = next(self.pages)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+
+def _serve(told: Connection) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Page)
+    told.send(server.server_port)
+    server.serve_forever()
+
+
+def peer(body: bytes) -> Samples:
+    """Wanted samples of the whole page as prometheus_client parses it."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            if sample.name in ADAPTER.wanted:
+                found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = float(sample.value)
+    return found
+
+
+def cpu_ms(work: Callable[[], object]) -> float:
+    """CPU milliseconds of one call, over `EACH` of them."""
+    started = time.process_time()
+    for _ in range(EACH):
+        work()
+    return (time.process_time() - started) * 1000 / EACH
+
+
+def measure(rounds: int, url: str) -> dict[str, float]:
+    """Median CPU milliseconds by subject."""
+    turns, parser = itertools.cycle(SERVED), Parser(ADAPTER.wanted)
+    works: dict[str, Callable[[], object]] = {
+        "scrape": lambda: ADAPTER.read(parser.parse(get(url, Limits()).body)),
+        "parse": lambda: ADAPTER.read(parser.parse(next(turns))),
+        "anew": lambda: ADAPTER.read(parse(next(turns), ADAPTER.wanted)),
+        "peer": lambda: peer(next(turns)),
+    }
+    for work in works.values():
+        work()
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            found[name].append(cpu_ms(work))
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def main() -> None:
+    """Measure, and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.Process(target=_serve, args=(theirs,), daemon=True)
+    server.start()
+    try:
+        with closing(ours):
+            found = measure(options.rounds, f"http://127.0.0.1:{ours.recv()}/metrics")
+    finally:
+        server.terminate()
+        server.join()
+    same = all(parse(page, ADAPTER.wanted).samples == peer(page) for page in PAGES)
+    wanted = sum(len(series) for series in peer(PAGES[-1]).values())
+    us, them = "pertoken", "prometheus_client.parser"
+    rows = [
+        Row(us, "scrape", found["scrape"], "ms CPU per page", f"GET, page and words; {METHOD}"),
+        Row(us, "parse", found["parse"], "ms CPU per page", f"page and words; {METHOD}"),
+        Row(us, "parse_anew", found["anew"], "ms CPU per page", f"as the first page of a server; {METHOD}"),
+        Row(them, "parse", found["peer"], "ms CPU per page", f"the whole page, wanted samples kept; {METHOD}"),
+        Row("page", "bytes", float(len(PAGES[-1])), "bytes", "captured from vLLM 0.32.0"),
+        Row("page", "wanted_series", float(wanted), "series", "samples with a wanted name"),
+    ]
+    targets = [
+        Target("scrape.cpu_ratio", found["scrape"] / found["peer"], LIMIT, "<="),
+        Target("scrape.same_values", float(same), 1.0, ">="),
+    ]
+    text = report("scrape", rows, targets)
+    if options.out:
+        options.out.write_text(f"{text}\n")
+    print(text)

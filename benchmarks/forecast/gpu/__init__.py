@@ -1,0 +1,1 @@
+"""The forecast beside a decode loop on a real device."""

@@ -1,0 +1,69 @@
+"""What is said of a pair beside the serving model: why nothing, or what the power model makes of a slower device."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.forecast.fit import running
+from benchmarks.forecast.folds import MACRO, Predicted
+from benchmarks.forecast.performance.cells import Cells
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
+from benchmarks.forecast.performance.rows import drafted_len
+from benchmarks.forecast.power import CAPPED, Watts, log_ratios
+from pertoken.forecast.candidates import COLUMNS
+from pertoken.forecast.efficiency import unpacks_cache
+
+MOST_BLIND_BATCH = 4
+"""Sequences up to which verifying a draft costs next to nothing, however long it is."""
+
+
+def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
+    """Why a pair is not predicted; empty where it is.
+
+    A device nobody knows is only a reason where it is what changes: elsewhere both sides share the guess.
+    """
+    found = []
+    alike = same_to_the_forecast(measurements, pairs)
+    ran, drafts = running(measurements), measurements.candidates.drafted_len > 0
+    for before, after, row, silent in zip(pairs.before, pairs.after, pairs.rows, alike, strict=True):
+        doubts = {each for end in (before, after) for each in measurements.doubts[end].split("; ") if each}
+        moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
+        swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
+        said = [each for each in doubts if ("device" in each and moved) or ("size" in each and swapped)]
+        blind = drafts[after] and not drafted_len(measurements.rows[after])
+        if row["kind"] == "speculative" and blind and ran[after] > MOST_BLIND_BATCH:
+            said.append("how many tokens are drafted per step is not told, and a batch pays for each")
+        if row["kind"] == "prefix_cache" and "decode-side" in measurements.rows[after]["notes"].lower():
+            said.append(
+                "the server only decodes: what it saves is receiving caches, of which the forecast knows nothing"
+            )
+        elif silent and row["kind"] not in (*MACRO, *CAPPED):
+            said.append("the forecast reads nothing that differs between the rows")
+        found.append("; ".join(sorted(said)))
+    return found
+
+
+def as_changes(measurements: Measurements, pairs: Pairs) -> Pairs:
+    """The same pairs with their kinds in the words of the efficiency table, as `with_unpacked` has them."""
+    unpacked = unpacks_cache(measurements.candidates)
+    apart = (pairs.column("kind") == "kv_fp8") & (unpacked[pairs.before] | unpacked[pairs.after])
+    rows = tuple(
+        Cells({**row, "kind": "kv_fp8_unpacked"}) if each else row for row, each in zip(pairs.rows, apart, strict=True)
+    )
+    return replace(pairs, rows=rows)
+
+
+def same_to_the_forecast(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:
+    """Whether both rows of a pair are one and the same candidate."""
+    columns = [getattr(measurements.candidates, name) for name in COLUMNS]
+    seen = np.column_stack([*columns, running(measurements), measurements.candidates.tags])
+    return np.asarray((seen[pairs.before] == seen[pairs.after]).all(axis=1))
+
+
+def slow_down(watts: Watts, pairs: Pairs, predicted: Predicted) -> None:
+    """Put what the power model says of changes that only slow a device down in the place of no change."""
+    with np.errstate(all="ignore"):
+        tok_s, _ = log_ratios(watts, pairs, predicted.log_ratio)
+    slowed = np.isin(pairs.column("kind"), CAPPED) & np.isfinite(tok_s)
+    predicted.log_ratio[slowed] = tok_s[slowed]

@@ -1,0 +1,1 @@
+"""Public measurements of served models, as the forecast's benchmarks read them."""

@@ -1,0 +1,1 @@
+"""How fast and large the store is: rooms of `pertoken/store`."""

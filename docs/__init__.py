@@ -1,1 +1,0 @@
-"""Documentation: pages written by hand, and pages generated from the code."""

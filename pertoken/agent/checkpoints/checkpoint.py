@@ -1,0 +1,87 @@
+"""What the files of a served model tell of it: its shape and the type of its weights. Headers only, never tensors."""
+
+import pwd
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pertoken.agent.checkpoints.bounded import FileRefused, opened
+from pertoken.agent.checkpoints.gguf_file import read_gguf
+from pertoken.agent.checkpoints.hugging_face import read_folder
+from pertoken.agent.host.processes import environment
+
+_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
+"""Where models that are named by repository are kept, as huggingface_hub is told; the first that is set decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What could be read. A fact that the files do not tell is absent."""
+
+    facts: dict[str, object] = field(default_factory=dict)
+    """Fields of `Model`."""
+    quantized: bool = False
+    """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine is told."""
+    dtype: str | None = None
+    """Weight dtype, in our words."""
+    reason: str | None = None
+    """Why nothing could be read."""
+
+
+def read_checkpoint(path: str, pid: int) -> Checkpoint:
+    """The model at `path` as the process `pid` sees it: a GGUF file, a folder, or a repository id in its cache.
+
+    None of the files can make this fail; one that is too large, broken or no file at all is a reason.
+    """
+    try:
+        for place in _places(path, pid):
+            if place.is_dir():
+                return Checkpoint(*read_folder(place))
+            if place.is_file():
+                return Checkpoint(*read_gguf(place))
+    except FileRefused as error:
+        return Checkpoint(reason=f"{path}: {error}")
+    except OSError as error:
+        return Checkpoint(reason=f"{path}: cannot be read here: {error.strerror}")
+    return Checkpoint(reason=f"{path}: not found among the files of process {pid}")
+
+
+def _places(path: str, pid: int) -> list[Path]:
+    """Where the model may lie: a process in a container sees other files than this agent, so its root is taken."""
+    root = Path(f"/proc/{pid}/root")
+    path = path.removeprefix("hf://")
+    if path.startswith("/"):
+        return [root / path[1:]]
+    places = [Path(f"/proc/{pid}/cwd") / path]
+    if path.count("/") == 1:
+        places += _snapshot(root / _hub(pid).lstrip("/") / f"models--{path.replace('/', '--')}")
+    return places
+
+
+def _hub(pid: int) -> str:
+    """The cache of huggingface_hub in the process's own file system."""
+    told = environment(pid, _VARIABLES)
+    if cache := told.get("HF_HUB_CACHE") or told.get("HUGGINGFACE_HUB_CACHE"):
+        return cache
+    home = told.get("HOME") or _home(pid)
+    return f"{told.get('HF_HOME') or (told.get('XDG_CACHE_HOME') or f'{home}/.cache') + '/huggingface'}/hub"
+
+
+def _snapshot(repository: Path) -> list[Path]:
+    """The revision that is served: the only one there is, else that of `main`; which of others, nobody told."""
+    snapshots = list((repository / "snapshots").glob("*"))
+    if len(snapshots) == 1:
+        return snapshots
+    try:
+        with opened(repository / "refs/main") as file:
+            main = file.read(41).decode(errors="replace").strip()
+    except (OSError, FileRefused):
+        return []
+    return [each for each in snapshots if each.name == main]
+
+
+def _home(pid: int) -> str:
+    """Home folder of the process's user."""
+    try:
+        return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_dir
+    except KeyError:
+        return "/root"

@@ -1,0 +1,170 @@
+"""Which inference servers run on this host: by the command lines and mapped libraries of its processes.
+
+Only ports on which a recognised process listens (or that its command line names) are ever contacted.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pertoken.agent.discovery.ranks import joined, with_ray_workers
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.engines.locate import server_roots, with_process
+from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.host.published_ports import reached_at
+from pertoken.agent.readings import Endpoint, Gap
+from pertoken.catalog.knobs import (
+    follows_argument,
+    model_argument,
+    names_port,
+    port_argument,
+    rendezvous_argument,
+    tls_argument,
+    variable_argument,
+    variables,
+)
+
+AskKind = Callable[[str], str | None]
+"""The kind of engine that answers at a base URL; None if none does."""
+
+_NAME_IT = "name it to the agent: --engine http://HOST:PORT, or agent.engines in the settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at the host's processes gave."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    """Engines that are there but cannot be read, and what this agent has no right to see."""
+
+
+def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] = ()) -> Found:
+    """Inference servers among the host's processes.
+
+    A server whose command line names the port it listens on is taken by its word; other ports of recognised
+    processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.
+    """
+    before = {(each.pid, each.process_start_ms): each for each in known if each.found_by == "process"}
+    endpoints: list[Endpoint] = []
+    gaps: list[Gap] = []
+    claimed: set[int] = set()
+    led: set[int] = set()
+    """Processes of servers that were found; what such a server starts for itself is no other one."""
+    for adapter in ADAPTERS.values():
+        for root in server_roots(host, adapter):
+            group = host.group(root.pid)
+            if root.pid in led:
+                continue  # the engine around it counts what it does
+            found = _of_group(host, adapter, root, group, before, ask_kind)
+            if isinstance(found, Endpoint):
+                endpoints.append(found)
+                led.update(() if adapter.shared else group)
+            elif adapter.shared:
+                continue
+            else:
+                gaps.append(found)
+            claimed.update(group)
+    hidden = len(set(host.unowned))
+    for process in host.processes.values():
+        if process.pid in claimed or not process.listening:
+            continue
+        libraries = host.libraries(process.pid)
+        hidden += len(process.listening) if libraries is None else 0
+        for adapter in ADAPTERS.values():
+            if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
+                asked = _asked(process.listening, adapter.kind, process, before, ask_kind)
+                if asked is not None:
+                    group = host.group(process.pid)
+                    endpoints.append(with_process(_listener(adapter.kind, asked, host, group), process, group))
+    if hidden:
+        gaps.append(
+            Gap(
+                "engines",
+                "denied",
+                f"listening ports of processes that this agent may not look into: {hidden}; "
+                "an engine served from one of them is not found",
+                "the rights CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH show them; `pertoken agent install` gives both; "
+                f"or {_NAME_IT}",
+            )
+        )
+    return Found(joined(with_ray_workers(endpoints, host)), tuple(gaps))
+
+
+def _of_group(
+    host: HostProcesses,
+    adapter: Adapter,
+    root: Process,
+    group: Sequence[int],
+    before: dict[tuple[int | None, int | None], Endpoint],
+    ask_kind: AskKind,
+) -> Endpoint | Gap:
+    kind = adapter.kind
+    if follows_argument(kind, root.argv):
+        return _following(kind, root, group)
+    listening = [address for pid in group for address in host.processes[pid].listening]
+    environment = host.environment(root.pid, variables(kind))
+    told = variable_argument(kind, "port", environment) or ""
+    says = names_port(kind, root.argv)
+    named = int(told) if told.isdecimal() and not says else port_argument(kind, root.argv)
+    address = next((address for address in listening if address.port == named), None)
+    if adapter.shared:
+        address = _asked([address] if address else [], kind, root, before, ask_kind)
+    elif address is None:
+        hidden = [address for address in host.unowned if address.port == named]
+        # The others are its ranks' own: one that says its port answers there, or not yet.
+        others = [] if says or told else listening
+        address = _asked(others or hidden, kind, root, before, ask_kind)
+    if address is not None:
+        empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
+        return with_process(empty, root, group, root.argv, environment)
+    if listening:
+        ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
+        reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
+        return Gap(kind, "failing", reason, None if named else adapter.metrics_off)
+    return Gap(
+        kind,
+        "missing",
+        f"{kind} (pid {root.pid}) runs, but its port is not seen from here",
+        f"wait until it has loaded; if it is in another network namespace, {_NAME_IT}",
+    )
+
+
+def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Gap:
+    address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
+    if address is None or model is None:
+        return Gap(kind, "missing", f"{kind} (pid {root.pid}) serves for another host, and does not say for which")
+    empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
+    return with_process(empty, root, group, root.argv)
+
+
+def _asked(
+    addresses: Iterable[Address],
+    kind: str,
+    process: Process,
+    before: dict[tuple[int | None, int | None], Endpoint],
+    ask_kind: AskKind,
+) -> Address | None:
+    old = before.get((process.pid, process.start_ms))
+    tls = tls_argument(kind, process.argv)
+    candidates = sorted(set(addresses), key=lambda address: (address.port, address.ip))
+    for address in candidates:
+        if old is not None and (old.kind, old.base_url) == (kind, _url(address, tls)):
+            return address
+    return next((address for address in candidates if ask_kind(_url(address, tls)) == kind), None)
+
+
+def _listener(kind: str, address: Address, host: HostProcesses, group: Sequence[int], tls: bool = False) -> Endpoint:
+    """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
+    ip, port = address.reached or (address.ip, address.port)
+    here = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
+    contested = host.rivals(group, address) > 0
+    return Endpoint(kind, _url(address, tls), "process", port if here else None, contested=contested)
+
+
+def _url(address: Address, tls: bool = False) -> str:
+    bound, port = address.reached or (address.ip, address.port)
+    ip = reached_at(bound)
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"{'https' if tls else 'http'}://{host}:{port}"

@@ -1,0 +1,321 @@
+"""What an engine is to us: how its processes look, what it names its counters, and whom it says it serves."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import PurePath
+from typing import TypeVar
+
+from pertoken.agent.readings import Gap, HistogramReading
+from pertoken.agent.scrape.page import Labels, Page, PageError
+from pertoken.metrics import ENGINE_TIMES
+
+_M = TypeVar("_M", bound="Metric")
+Ask = Callable[[str], object]
+"""GETs a path of the engine and returns the JSON; None for any status but 200. Raises ScrapeError otherwise."""
+
+
+PROCESS_START = "process_start_time_seconds"
+"""Gauge that servers of one process show by `prometheus_client` and its like: Unix time by their own clock."""
+MILLISECOND = 1e-3
+"""`Counter.unit` of seconds that are counted in milliseconds."""
+TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
+
+
+class Seen(StrEnum):
+    """What an adapter was tested on. Only the first is more than paper."""
+
+    LIVE = "a live engine"
+    COLLECTOR = "a page that its own collector classes wrote; untested against a live engine"
+    DOCUMENTS = "a page written from its documents; untested against a live engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One of our words and the engine's names for it, newest first: the first that is on a page is taken.
+
+    A histogram's name is without `_bucket`.
+    """
+
+    word: str
+    names: tuple[str, ...]
+    where: tuple[tuple[str, str], ...] = ()
+    """Only series with these labels."""
+    parts: str | None = None
+    """Label that is empty on the series of the whole: those where it says something tell parts of it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter(Metric):
+    """A counter; `_sum` of a histogram is one too."""
+
+    reason: str | None = None
+    """Label that says how a request ended."""
+    unit: float = 1
+    """How many of the engine's units are one of ours."""
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    """Series with one of these labels count what another server counts as well: here they count nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge(Metric):
+    """A gauge, and how its series (data-parallel ranks) become one number."""
+
+    combine: Callable[[Sequence[float]], float] = sum
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an engine says of itself."""
+
+    served_model: str | None
+    version: str | None = None
+    model_path: str | None = None
+    model_facts: dict[str, object] = field(default_factory=dict)
+    knobs: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The numbers of one page in our words; see `readings.EngineReading` for the keys."""
+
+    counters: dict[str, int]
+    gauges: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Which series of a page our words are made of: each metric that is there with its name, and of each of our
+    series those of the page that are copies of it."""
+
+    counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
+    gauges: tuple[tuple[Gauge, str, Mapping[str, Sequence[Labels]]], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """One engine, as a table."""
+
+    kind: str
+    seen: Seen
+    """What the table was tested on."""
+    source: str
+    """Where its names come from, and as of when."""
+    marks: re.Pattern[str]
+    """What its metrics page has and no other engine's: searched in the whole page."""
+    identify: Callable[[Ask, Page], Identity]
+    metrics_off: str
+    """What to do when the page has no counters."""
+    recognises: Callable[[Sequence[str]], bool]
+    """Whether a command line is that of a server of this engine."""
+    metrics_path: str | None = "/metrics"
+    """None: it has no metrics page, only what `identify` asks for, each time."""
+    metrics_off_status: int | None = None
+    """Status of the metrics page when metrics are switched off."""
+    never_read: str | None = None
+    """Path that looks like the metrics page, but loses what is read from it."""
+    counters: tuple[Counter, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
+    histograms: tuple[Metric, ...] = ()
+    at_finish: frozenset[str] = frozenset()
+    """Words counted in one jump when a request finishes: over windows not much longer than requests they lag."""
+    absent_is_zero: bool = False
+    """Token counters that have not counted yet are not on the page, though other series are."""
+    no_tokens: Gap | None = None
+    """Why it counts no tokens at all, and what would."""
+    model_label: str | None = "model_name"
+    """Label of its series that names the served model."""
+    copies: frozenset[str] = frozenset()
+    """Labels whose values tell copies of one count apart: one copy counts, the largest."""
+    owned_by: str | None = None
+    """What it calls the owner of its models in `/v1/models`."""
+    info: tuple[str, ...] = ()
+    """Further series that `identify` wants of the page."""
+    library: re.Pattern[str] | None = None
+    """File mapped into a process that serves it without saying so on its command line."""
+    shared: bool = False
+    """Its processes do other things too: one that does not answer as this engine is none."""
+    limits: str | None = None
+    """What its numbers cannot tell, as a sentence."""
+    several: bool = False
+    """Its page may count for several models, each with series of its own: each is an engine to us."""
+
+    @property
+    def no_time(self) -> Gap | None:
+        """Why its busy time is unknown, where it counts no time."""
+        if any(metric.word in ENGINE_TIMES for metric in self.counters):
+            return None
+        remedy = self.no_tokens.remedy if self.no_tokens else None
+        return Gap("busy", "missing", f"{self.kind} exposes no time that its engine worked", remedy)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Names of all series read from a page."""
+        return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
+
+    def read(self, page: Page) -> Values:
+        """Counters and gauges of the page in our words; nothing at all where none of its series is there.
+
+        Raises PageError for values a counter cannot have.
+        """
+        words = page.layout.once(self, lambda: self._words(page))
+        counters: dict[str, int] = {}
+        for metric, name, series in words.counters:
+            try:
+                counts = page.counter(name, metric.unit)
+            except PageError:
+                if metric.word not in ENGINE_TIMES:
+                    raise
+                continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
+            for key, copies in series.items():
+                counters[key] = max((counts[each] for each in copies), default=0)
+        gauges: dict[str, float] = {}
+        for gauge, name, series in words.gauges:
+            values = page.gauge(name)
+            told = [max(found) for each in series.values() if (found := [values[one] for one in each if one in values])]
+            if told:
+                gauges[gauge.word] = gauge.combine(told)
+        if self.absent_is_zero and (counters or gauges):
+            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
+        return Values(counters, gauges)
+
+    def histograms_of(self, page: Page) -> dict[str, HistogramReading]:
+        """Histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
+        histograms: dict[str, HistogramReading] = {}
+        for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
+            buckets = page.histogram(name)
+            for key, copies in series.items():
+                histograms[key] = HistogramReading(*max((buckets[each] for each in copies), key=_observations))
+        return histograms
+
+    def models(self, page: Page) -> tuple[str, ...]:
+        """Names of the models that the page's series are of."""
+        return page.layout.once((self, "models"), lambda: self._models(page))
+
+    def _models(self, page: Page) -> tuple[str, ...]:
+        told = {
+            text(dict(labels).get(self.model_label or ""))
+            for metric, name in self._named()
+            for labels in page.samples.get(name, {})
+            if set(metric.where) <= set(labels)
+        }
+        return tuple(sorted(name for name in told if name is not None))
+
+    def _named(self) -> Iterator[tuple[Metric, str]]:
+        """Every metric with each of the samples it may be read from."""
+        for metric in (*self.counters, *self.gauges):
+            yield from ((metric, name) for name in metric.names)
+        for metric in self.histograms:
+            yield from ((metric, f"{name}_bucket") for name in metric.names)
+
+    def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
+        """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""
+        on_page = {metric.word for metric, _ in _present(page, self.counters)}
+        finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
+        for word in {each.word for each in self.counters}.intersection(TOKENS) - on_page:
+            if not finished or (word == "cached_tokens" and "prompt_tokens" in on_page):
+                yield word
+
+    def _words(self, page: Page) -> _Words:
+        return _Words(
+            counters=tuple(
+                (metric, name, self._copies(metric, page.samples[name], metric.reason, metric.elsewhere))
+                for metric, name in _present(page, self.counters)
+            ),
+            gauges=tuple(
+                (metric, name, self._copies(metric, page.samples[name])) for metric, name in _present(page, self.gauges)
+            ),
+        )
+
+    def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
+        return tuple(
+            (name, self._copies(metric, page.histogram(name)))
+            for metric, name in _present(page, self.histograms, "_bucket")
+        )
+
+    def _copies(
+        self,
+        metric: Metric,
+        found: Iterable[Labels],
+        reason: str | None = None,
+        elsewhere: tuple[tuple[str, str], ...] = (),
+    ) -> dict[str, list[Labels]]:
+        """The series of a metric by ours, which nothing tells apart but `copies`; none where another counts it."""
+        series: dict[str, list[Labels]] = {}
+        for labels in found:
+            if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
+                own = tuple(pair for pair in labels if pair[0] not in self.copies)
+                copies = series.setdefault(metric.word + _braces(own, reason), [])
+                if not set(elsewhere) & set(own):
+                    copies.append(labels)
+        return series
+
+
+def renamed(adapter: Adapter, names: Callable[[str], tuple[str, ...]]) -> Adapter:
+    """The adapter with other names for the same series: `names` gives them, newest first, for each of its names."""
+
+    def of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
+        return tuple(
+            replace(each, names=tuple(other for name in each.names for other in names(name))) for each in metrics
+        )
+
+    return replace(adapter, counters=of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms))
+
+
+def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The program a command line runs, and its arguments; a Python script or module counts as the program.
+
+    `python -u -m a.b x` is (`a.b`, (`x`,)); `/bin/python /bin/vllm serve` is (`vllm`, (`serve`,)).
+    """
+    if not argv:
+        return "", ()
+    program = PurePath(argv[0]).name
+    if not re.fullmatch(r"python[0-9.]*", program):
+        return program, tuple(argv[1:])
+    at = 1
+    while at < len(argv) and argv[at].startswith("-"):
+        if argv[at] == "-m":
+            return (argv[at + 1] if at + 1 < len(argv) else ""), tuple(argv[at + 2 :])
+        at += 2 if argv[at] in ("-X", "-W") else 1
+    return (PurePath(argv[at]).name if at < len(argv) else ""), tuple(argv[at + 1 :])
+
+
+def pick(document: object, *path: str | int) -> object:
+    """What lies at `path` in parsed JSON: None where the document has another shape."""
+    for step in path:
+        if isinstance(step, str) and isinstance(document, dict):
+            document = document.get(step)
+        elif isinstance(step, int) and isinstance(document, list) and len(document) > step:
+            document = document[step]
+        else:
+            return None
+    return document
+
+
+def text(value: object) -> str | None:
+    """The value if it is text that says something."""
+    return value if isinstance(value, str) and value not in ("", "None", "undefined") else None
+
+
+def positive(value: object) -> int | None:
+    """The value if it is a whole number above 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tuple[_M, str]]:
+    for metric in metrics:
+        name = next((name for name in metric.names if name + suffix in page.samples), None)
+        if name is not None:
+            yield metric, name
+
+
+def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:
+    return sum(histogram[1])
+
+
+def _braces(labels: Labels, reason: str | None = None) -> str:
+    own = sorted(("reason" if name == reason else name, value) for name, value in labels)
+    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in own)
+    return f"{{{pairs}}}" if pairs else ""

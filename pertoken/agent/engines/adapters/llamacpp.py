@@ -1,0 +1,84 @@
+"""llama.cpp's server, as a program or as a library in another process.
+
+Its prompt tokens exclude cached ones, so they are *computed* in our words; generated tokens are counted when a
+slot is released, in one jump. It has no labels, no histograms and no count of finished requests. Sources: pages
+captured from two builds of 2026; `kv_cache_usage_ratio` is of builds before.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from pertoken.agent.engines.adapters.adapter import (
+    MILLISECOND,
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Seen,
+    invocation,
+    pick,
+    positive,
+    text,
+)
+from pertoken.agent.scrape.page import Page
+from pertoken.catalog.knobs import read_word
+
+
+def _identify(ask: Ask, page: Page) -> Identity:
+    props, models = ask("/props"), ask("/v1/models")
+    path = text(pick(props, "model_path"))
+    file_type = text(pick(props, "model_ftype")) or text(pick(models, "data", 0, "meta", "ftype")) or ""
+    knobs = {
+        "max_num_seqs": positive(pick(props, "total_slots")),
+        "max_model_len": positive(pick(props, "default_generation_settings", "n_ctx")),
+        "weight_dtype": read_word("llama.cpp", "weight_dtype", file_type.removesuffix(" (guessed)")),
+    }
+    params = positive(pick(models, "data", 0, "meta", "n_params"))
+    return Identity(
+        served_model=text(pick(models, "data", 0, "id"))
+        or text(pick(props, "model_alias"))
+        or (PurePath(path).name if path else None),
+        version=text(pick(props, "build_info")),
+        model_path=path,
+        model_facts={} if params is None else {"params_total": params},
+        knobs={knob: value for knob, value in knobs.items() if value is not None},
+    )
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    return invocation(argv)[0] == "llama-server"
+
+
+ADAPTER = Adapter(
+    kind="llama.cpp",
+    seen=Seen.LIVE,
+    source="pages captured from two builds of 2026 (2026-11-21)",
+    marks=re.compile(r"^llamacpp:", re.M),
+    identify=_identify,
+    metrics_off="start llama-server with --metrics (xllamacpp: endpoint_metrics = True)",
+    recognises=_recognises,
+    metrics_off_status=501,
+    counters=(
+        Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
+        Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
+        Counter("generated_tokens", ("llamacpp:tokens_predicted_total",)),
+        Counter("prefill_ms", ("llamacpp:prompt_seconds_total",), unit=MILLISECOND),
+        Counter("decode_ms", ("llamacpp:tokens_predicted_seconds_total",), unit=MILLISECOND),
+        Counter("steps", ("llamacpp:n_decode_total",)),
+        Counter("spec_drafts", ("llamacpp:spec_decode_num_drafts_total",)),
+        Counter("spec_draft_tokens", ("llamacpp:spec_decode_num_draft_tokens_total",)),
+        Counter("spec_accepted_tokens", ("llamacpp:spec_decode_num_accepted_tokens_total",)),
+    ),
+    gauges=(
+        Gauge("running", ("llamacpp:requests_processing",)),
+        Gauge("waiting", ("llamacpp:requests_deferred",)),
+        Gauge("kv_use", ("llamacpp:kv_cache_usage_ratio",), combine=max),
+        Gauge("requests_per_step", ("llamacpp:n_busy_slots_per_decode",)),
+    ),
+    at_finish=frozenset({"generated_tokens"}),
+    model_label=None,
+    owned_by="llamacpp",
+    library=re.compile(r"/xllamacpp[^/]*\.so$|/libllama\.so[.0-9]*$"),
+)

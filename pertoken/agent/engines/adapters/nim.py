@@ -1,0 +1,31 @@
+"""NVIDIA NIM for LLMs: vLLM's series at `/v1/metrics`, without their prefix in 1.x, as they are in 2.x.
+
+It is told by its environment what vLLM is told by flags, and may start vLLM's own server inside: that is no other one.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pertoken.agent.engines.adapters import vllm
+from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Seen, invocation, renamed
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    program, _ = invocation(argv)
+    return program == "nim-serve" or program.startswith("vllm_nvext.")
+
+
+_VLLM = renamed(vllm.ADAPTER, lambda name: (name, name.removeprefix("vllm:")))
+ADAPTER: Adapter = replace(
+    _VLLM,
+    kind="nim",
+    seen=Seen.DOCUMENTS,
+    source="documents of NIM 1.x and 2.x (2026-11-21)",
+    marks=re.compile(r"^(vllm:|num_request_max|prompt_tokens_total)", re.M),
+    metrics_off="look at the metrics page that the documents of this NIM name: not every model's container has one",
+    recognises=_recognises,
+    metrics_path="/v1/metrics",
+    counters=(*_VLLM.counters, Counter("requests_failed", ("request_failure_total",))),
+    owned_by=None,
+)

@@ -1,0 +1,33 @@
+"""Ray Serve LLM: vLLM's series as the metrics agent of a Ray node shows them, all replicas of the node on one page.
+
+Each model of the node is an engine to us. Which of its processes, and so which devices, are whose nothing tells:
+several models on one node share its devices equally, and that is an assumption.
+
+Each worker has series of its own (`WorkerId`, `ReplicaId`), so that a replica which starts again counts from 0
+beside the one before. They arrive in batches: short windows lag.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pertoken.agent.engines.adapters import vllm
+from pertoken.agent.engines.adapters.adapter import Adapter, Seen, invocation, renamed
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    return invocation(argv)[0] == "raylet"
+
+
+ADAPTER: Adapter = replace(
+    renamed(vllm.ADAPTER, lambda name: (f"ray_{name.replace(':', '_')}",)),
+    kind="ray",
+    seen=Seen.DOCUMENTS,
+    source="documents and sources of Ray 2.51 (2026-11-21)",
+    marks=re.compile(r"^ray_vllm_", re.M),
+    metrics_off="serve with Ray 2.51 or newer, or set log_engine_metrics; its series appear with the first request",
+    recognises=_recognises,
+    owned_by=None,
+    shared=True,
+    several=True,
+)

@@ -1,0 +1,121 @@
+"""SGLang, started with --enable-metrics.
+
+Token counters grow only when a request finishes, and are not on the page before they first grow. Series of the
+scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks tell the same thing again, data-parallel
+ranks add up. Cached tokens are split by where they lay; a request whose split is not known counts as source
+`total`, so all sources together count each request once.
+
+Where prefill and decode are servers of their own, a request passes both and both count all of it: its prompt is
+taken from the prefill half, what is generated and how it ends from the decode half.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pertoken.agent.engines.adapters.adapter import (
+    MILLISECOND,
+    TOKENS,
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Metric,
+    Seen,
+    invocation,
+    pick,
+    positive,
+    text,
+)
+from pertoken.agent.scrape.page import Page
+from pertoken.catalog.knobs import read_word
+
+_PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)
+_ARGS: Mapping[str, str] = {
+    "tp": "tp_size",
+    "pp": "pp_size",
+    "dp": "dp_size",
+    "max_num_seqs": "max_running_requests",
+    "max_model_len": "context_length",
+    "max_num_batched_tokens": "chunked_prefill_size",
+}
+"""Where `/server_info` keeps a whole number. It may hold keys: nothing but what is named here is read of it."""
+
+
+def _identify(ask: Ask, page: Page) -> Identity:
+    info, model = ask("/server_info"), ask("/model_info")
+    weights = text(pick(info, "quantization")) or text(pick(info, "dtype")) or ""
+    eager, no_cache = pick(info, "disable_cuda_graph"), pick(info, "disable_radix_cache")
+    knobs: dict[str, object] = {knob: positive(pick(info, name)) for knob, name in _ARGS.items()}
+    knobs["weight_dtype"] = read_word("sglang", "weight_dtype", weights)
+    knobs["kv_dtype"] = read_word("sglang", "kv_dtype", text(pick(info, "kv_cache_dtype")) or "")
+    knobs["enforce_eager"] = eager if isinstance(eager, bool) else None
+    knobs["enable_prefix_caching"] = not no_cache if isinstance(no_cache, bool) else None
+    return Identity(
+        served_model=text(pick(info, "served_model_name")) or text(pick(model, "served_model_name")),
+        version=text(pick(info, "version")),
+        model_path=text(pick(info, "model_path")) or text(pick(model, "model_path")),
+        knobs={knob: value for knob, value in knobs.items() if value is not None},
+    )
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    program, arguments = invocation(argv)
+    return program == "sglang.launch_server" or (program == "sglang" and arguments[:1] == ("serve",))
+
+
+ADAPTER = Adapter(
+    kind="sglang",
+    seen=Seen.COLLECTOR,
+    source="wheel 0.5.23 and its changes since 0.4.4, its documents of production metrics (2026-11-21)",
+    marks=re.compile(r"^sglang:", re.M),
+    identify=_identify,
+    metrics_off="start sglang with --enable-metrics",
+    recognises=_recognises,
+    metrics_off_status=404,
+    counters=(
+        Counter("prompt_tokens", ("sglang:prompt_tokens_total",), elsewhere=_DECODE_HALF),
+        Counter("cached_tokens", ("sglang:cached_tokens_total",), elsewhere=_DECODE_HALF),
+        Counter("generated_tokens", ("sglang:generation_tokens_total",), elsewhere=_PREFILL_HALF),
+        Counter(
+            "engine_ms",
+            ("sglang:forward_execution_seconds_total", "sglang:gpu_execution_seconds_total"),
+            unit=MILLISECOND,
+        ),
+        Counter("prefill_ms", ("sglang:time_to_first_token_seconds_sum",), unit=MILLISECOND),
+        Counter(
+            "decode_ms",
+            ("sglang:inter_token_latency_seconds_sum", "sglang:time_per_output_token_seconds_sum"),
+            unit=MILLISECOND,
+        ),
+        Counter("requests_finished", ("sglang:num_requests_total",), elsewhere=_PREFILL_HALF),
+        Counter("requests_failed", ("sglang:num_aborted_requests_total", "sglang:num_aborted_requests")),
+        Counter("preemptions", ("sglang:num_retracted_requests_total",)),
+        # By its own words: hits over the sum of all modes is the hit rate.
+        Counter("prefix_queries", ("sglang:prefill_effective_tokens_total",)),
+        *(
+            Counter("prefix_hits", ("sglang:prefill_effective_tokens_total",), where=(("mode", f"{tier}_hit"),))
+            for tier in ("device", "host", "storage")
+        ),
+        # With --enable-mfu-metrics.
+        Counter("gflop_per_gpu", ("sglang:estimated_flops_per_gpu_total",), unit=1e9),
+        Counter("read_mb_per_gpu", ("sglang:estimated_read_bytes_per_gpu_total",), unit=1e6),
+        Counter("write_mb_per_gpu", ("sglang:estimated_write_bytes_per_gpu_total",), unit=1e6),
+    ),
+    gauges=(
+        Gauge("running", ("sglang:num_running_reqs",), parts="priority"),
+        Gauge("waiting", ("sglang:num_queue_reqs",), parts="priority"),
+        Gauge("kv_use", ("sglang:token_usage",), combine=max),
+    ),
+    histograms=(
+        Metric("ttft_s", ("sglang:time_to_first_token_seconds",)),
+        Metric("tpot_s", ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds")),
+        Metric("e2e_s", ("sglang:e2e_request_latency_seconds",)),
+        Metric("prompt_len", ("sglang:prompt_tokens_histogram",)),
+        Metric("generated_len", ("sglang:generation_tokens_histogram",)),
+    ),
+    at_finish=frozenset(TOKENS),
+    absent_is_zero=True,
+    copies=frozenset({"tp_rank", "pp_rank", "moe_ep_rank"}),
+    owned_by="sglang",
+)

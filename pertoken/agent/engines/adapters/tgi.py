@@ -1,0 +1,79 @@
+"""Text Generation Inference: tokens are the sums of its length histograms, so they are counted at a request's end.
+
+It has no time to first token, no prefix cache and no KV use to show, and its series appear with the first request.
+"""
+
+import re
+from collections.abc import Sequence
+
+from pertoken.agent.engines.adapters.adapter import (
+    MILLISECOND,
+    TOKENS,
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Metric,
+    Seen,
+    invocation,
+    pick,
+    positive,
+    text,
+)
+from pertoken.agent.scrape.page import Page
+from pertoken.catalog.knobs import read_word
+
+
+def _identify(ask: Ask, page: Page) -> Identity:
+    info = ask("/info")
+    knobs = {
+        "weight_dtype": read_word("tgi", "weight_dtype", text(pick(info, "model_dtype")) or ""),
+        "max_num_seqs": positive(pick(info, "max_batch_size")),
+        "max_num_batched_tokens": positive(pick(info, "max_batch_total_tokens")),
+        "max_model_len": positive(pick(info, "max_total_tokens")),
+    }
+    model = text(pick(info, "model_id"))
+    return Identity(
+        served_model=model,
+        version=text(pick(info, "version")),
+        model_path=model,
+        knobs={knob: value for knob, value in knobs.items() if value is not None},
+    )
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    return invocation(argv)[0] in ("text-generation-launcher", "text-generation-router")
+
+
+ADAPTER = Adapter(
+    kind="tgi",
+    seen=Seen.DOCUMENTS,
+    source="documents of release 3.3, the last (2026-11-21)",
+    marks=re.compile(r"^tgi_", re.M),
+    identify=_identify,
+    metrics_off="send it a request: its series appear with the first",
+    recognises=_recognises,
+    counters=(
+        Counter("prompt_tokens", ("tgi_request_input_length_sum",)),
+        Counter("generated_tokens", ("tgi_request_generated_tokens_sum",)),
+        # Durations of whole batches, which the router runs one after the other.
+        Counter("engine_ms", ("tgi_batch_inference_duration_sum",), unit=MILLISECOND),
+        Counter("requests_finished", ("tgi_request_success",)),
+        Counter("requests_failed", ("tgi_request_failure",), reason="err"),
+        Counter("spec_accepted_tokens", ("tgi_request_skipped_tokens_sum",)),
+    ),
+    gauges=(
+        Gauge("running", ("tgi_batch_current_size",)),
+        Gauge("waiting", ("tgi_queue_size",)),
+    ),
+    histograms=(
+        Metric("tpot_s", ("tgi_request_mean_time_per_token_duration",)),
+        Metric("e2e_s", ("tgi_request_duration",)),
+        Metric("prompt_len", ("tgi_request_input_length",)),
+        Metric("generated_len", ("tgi_request_generated_tokens",)),
+    ),
+    at_finish=frozenset(TOKENS),
+    absent_is_zero=True,
+    model_label=None,
+)

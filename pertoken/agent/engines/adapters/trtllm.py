@@ -1,0 +1,99 @@
+"""TensorRT-LLM's own server, trtllm-serve, since it counts tokens (2026-03).
+
+Its `/metrics` is a queue of iteration statistics that is empty after whoever reads it, so it is never asked; the
+counters are at `/prometheus/metrics` where they are switched on. Tokens are counted when a request finishes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pertoken.agent.engines.adapters.adapter import (
+    MILLISECOND,
+    TOKENS,
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Metric,
+    Seen,
+    invocation,
+    pick,
+    text,
+)
+from pertoken.agent.scrape.page import Page
+from pertoken.catalog.knobs import read_word
+
+_INFO = (
+    "trtllm_model_config_info",
+    "trtllm_parallel_config_info",
+    "trtllm_kv_cache_config_info",
+    "trtllm_cache_config_info",
+)
+_WHOLE: Mapping[str, str] = {
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "max_model_len": "max_model_len",
+}
+
+
+def _identify(ask: Ask, page: Page) -> Identity:
+    labels = {name: value for info in _INFO for series in page.samples.get(info, {}) for name, value in series}
+    quantized = labels.get("quantization", "none").lower()
+    weights = labels.get("dtype", "") if quantized in ("none", "") else quantized
+    knobs: dict[str, object] = {
+        knob: int(labels[name])
+        for knob, name in _WHOLE.items()
+        if re.fullmatch("[1-9][0-9]{0,17}", labels.get(name, ""))
+    }
+    knobs["weight_dtype"] = read_word("trtllm", "weight_dtype", weights)
+    knobs["enable_prefix_caching"] = {"true": True, "false": False}.get(labels.get("enable_block_reuse", "").lower())
+    return Identity(
+        served_model=text(pick(ask("/v1/models"), "data", 0, "id")),
+        version=text(pick(ask("/version"), "version")),
+        model_path=text(labels.get("model")),
+        knobs={knob: value for knob, value in knobs.items() if value is not None},
+    )
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    return invocation(argv)[0] == "trtllm-serve"
+
+
+ADAPTER = Adapter(
+    kind="trtllm",
+    seen=Seen.DOCUMENTS,
+    source="the metrics collector in its repository (2026-11-21)",
+    marks=re.compile(r"^trtllm_", re.M),
+    identify=_identify,
+    metrics_off="give trtllm-serve a --config file with `return_perf_metrics: true` and `enable_iter_perf_stats: true`",
+    recognises=_recognises,
+    metrics_path="/prometheus/metrics",
+    metrics_off_status=404,
+    never_read="/metrics",
+    counters=(
+        Counter("prompt_tokens", ("trtllm_prompt_tokens_total",)),
+        Counter("cached_tokens", ("trtllm_prompt_cached_tokens_total",)),
+        Counter("generated_tokens", ("trtllm_generation_tokens_total",)),
+        Counter("prefill_ms", ("trtllm_request_prefill_time_seconds_sum",), unit=MILLISECOND),
+        Counter("decode_ms", ("trtllm_request_decode_time_seconds_sum",), unit=MILLISECOND),
+        Counter("requests_finished", ("trtllm_request_success_total",), reason="finished_reason"),
+        Counter("requests_failed", ("trtllm_request_error_total",), reason="http_code"),
+        Counter("spec_draft_tokens", ("trtllm_spec_decode_num_draft_tokens_total",)),
+        Counter("spec_accepted_tokens", ("trtllm_spec_decode_num_accepted_tokens_total",)),
+    ),
+    gauges=(
+        Gauge("running", ("trtllm_num_requests_running",)),
+        Gauge("waiting", ("trtllm_num_requests_waiting",)),
+        Gauge("kv_use", ("trtllm_kv_cache_utilization",), combine=max),
+    ),
+    histograms=(
+        Metric("ttft_s", ("trtllm_time_to_first_token_seconds",)),
+        Metric("tpot_s", ("trtllm_time_per_output_token_seconds",)),
+        Metric("e2e_s", ("trtllm_e2e_request_latency_seconds",)),
+    ),
+    at_finish=frozenset(TOKENS),
+    absent_is_zero=True,
+    owned_by="tensorrt_llm",
+    info=_INFO,
+)

@@ -1,0 +1,145 @@
+"""vLLM: its names of today (0.32) and of the releases since 0.8, and what it tells of its configuration.
+
+Series carry `engine` (the data-parallel rank: their sum is the deployment, whatever the number of API servers) and
+`model_name` (the first served name). `prompt_tokens` include cached ones. An aborted request is not counted as
+finished, its tokens are. Speculative counters are there where a draft is configured; FLOPs and bytes stay at 0
+without --enable-mfu-metrics.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pertoken.agent.engines.adapters.adapter import (
+    MILLISECOND,
+    Adapter,
+    Ask,
+    Counter,
+    Gauge,
+    Identity,
+    Metric,
+    Seen,
+    invocation,
+    pick,
+    positive,
+    text,
+)
+from pertoken.agent.scrape.page import Page
+from pertoken.catalog.knobs import read_word
+
+_CACHE_CONFIG = "vllm:cache_config_info"
+_CONFIG: Mapping[str, tuple[str, str]] = {
+    "tp": ("parallel_config", "tensor_parallel_size"),
+    "pp": ("parallel_config", "pipeline_parallel_size"),
+    "dp": ("parallel_config", "data_parallel_size"),
+    "max_num_seqs": ("scheduler_config", "max_num_seqs"),
+    "max_num_batched_tokens": ("scheduler_config", "max_num_batched_tokens"),
+    "max_model_len": ("model_config", "max_model_len"),
+    "enable_chunked_prefill": ("scheduler_config", "enable_chunked_prefill"),
+    "enforce_eager": ("model_config", "enforce_eager"),
+    "gpu_memory_utilization": ("cache_config", "gpu_memory_utilization"),
+    "enable_prefix_caching": ("cache_config", "enable_prefix_caching"),
+}
+"""Where `/server_info` keeps a knob. Nothing else of it is read: it holds the environment, secrets included."""
+
+
+def _identify(ask: Ask, page: Page) -> Identity:
+    models = ask("/v1/models")
+    config = pick(ask("/server_info?config_format=json"), "vllm_config")
+    knobs = {
+        **_from_cache_config(page),
+        "max_model_len": positive(pick(models, "data", 0, "max_model_len")),
+        **_from_server_info(config),
+    }
+    return Identity(
+        served_model=text(pick(models, "data", 0, "id")),
+        version=text(pick(ask("/version"), "version")),
+        model_path=text(pick(models, "data", 0, "root")),
+        knobs={knob: value for knob, value in knobs.items() if value is not None},
+    )
+
+
+def _from_cache_config(page: Page) -> dict[str, object]:
+    labels = next((dict(labels) for labels in page.samples.get(_CACHE_CONFIG, {})), {})
+    share = labels.get("gpu_memory_utilization", "")
+    return {
+        "kv_dtype": read_word("vllm", "kv_dtype", labels.get("cache_dtype", "")),
+        "gpu_memory_utilization": float(share) if share.replace(".", "", 1).isdecimal() else None,
+        "enable_prefix_caching": {"True": True, "False": False}.get(labels.get("enable_prefix_caching", "")),
+    }
+
+
+def _from_server_info(config: object) -> dict[str, object]:
+    found = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
+    # Quantized weights keep the dtype of their activations beside them, which says nothing of the weights.
+    weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
+    found["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
+    return {knob: value for knob, value in found.items() if isinstance(value, bool | int | float | str)}
+
+
+def _recognises(argv: Sequence[str]) -> bool:
+    program, arguments = invocation(argv)
+    if program in ("vllm", "vllm.entrypoints.cli.main"):
+        return arguments[:1] == ("serve",)
+    return program in ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")
+
+
+ADAPTER = Adapter(
+    kind="vllm",
+    seen=Seen.LIVE,
+    source="wheels 0.8.5 to 0.32.0, pages captured from 0.32.0 (2026-11-21)",
+    marks=re.compile(r"^vllm:", re.M),
+    identify=_identify,
+    metrics_off="start vllm without --disable-log-stats",
+    recognises=_recognises,
+    counters=(
+        Counter("prompt_tokens", ("vllm:prompt_tokens_total",)),
+        Counter(
+            "cached_tokens",
+            ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+        ),
+        Counter("generated_tokens", ("vllm:generation_tokens_total",)),
+        Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
+        Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),
+        Counter("preemptions", ("vllm:num_preemptions_total",)),
+        Counter("prefix_queries", ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")),
+        Counter("prefix_hits", ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")),
+        Counter(
+            "prefill_ms",
+            ("vllm:request_prefill_time_seconds_sum", "vllm:time_to_first_token_seconds_sum"),
+            unit=MILLISECOND,
+        ),
+        Counter(
+            "decode_ms",
+            ("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
+            unit=MILLISECOND,
+        ),
+        Counter("steps", ("vllm:iteration_tokens_total_count",)),
+        Counter("spec_drafts", ("vllm:spec_decode_num_drafts_total",)),
+        Counter("spec_draft_tokens", ("vllm:spec_decode_num_draft_tokens_total",)),
+        Counter("spec_accepted_tokens", ("vllm:spec_decode_num_accepted_tokens_total",)),
+        # 64 bits hold the FLOPs of a large GPU for hours only, and its bytes for days.
+        Counter("gflop_per_gpu", ("vllm:estimated_flops_per_gpu_total",), unit=1e9),
+        Counter("read_mb_per_gpu", ("vllm:estimated_read_bytes_per_gpu_total",), unit=1e6),
+        Counter("write_mb_per_gpu", ("vllm:estimated_write_bytes_per_gpu_total",), unit=1e6),
+    ),
+    gauges=(
+        Gauge("running", ("vllm:num_requests_running",)),
+        Gauge("waiting", ("vllm:num_requests_waiting",)),
+        Gauge("kv_use", ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"), combine=max),
+        Gauge("awake", ("vllm:engine_sleep_state",), where=(("sleep_state", "awake"),), combine=max),
+    ),
+    histograms=(
+        Metric("ttft_s", ("vllm:time_to_first_token_seconds",)),
+        Metric("tpot_s", ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")),
+        Metric("e2e_s", ("vllm:e2e_request_latency_seconds",)),
+        Metric("prompt_len", ("vllm:request_prompt_tokens",)),
+        Metric("generated_len", ("vllm:request_generation_tokens",)),
+    ),
+    limits=(
+        "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "
+        "it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, as the "
+        "engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
+    ),
+    owned_by="vllm",
+    info=(_CACHE_CONFIG,),
+)

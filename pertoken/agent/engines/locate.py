@@ -1,0 +1,98 @@
+"""The process that serves an endpoint now: found by the address it listens on and by its command line."""
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.readings import Endpoint
+from pertoken.catalog.knobs import (
+    layout,
+    model_argument,
+    read_absent,
+    read_argv,
+    read_environment,
+    rendezvous_argument,
+    split_arguments,
+    variable_argument,
+    variables,
+)
+
+
+def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
+    """The endpoint with the process that listens there now, if it is one of this host that can be seen."""
+    empty = Endpoint(endpoint.kind, endpoint.base_url, endpoint.found_by, endpoint.port)
+    owners: dict[int, Address] = {}
+    for process in host.processes.values():
+        address = next((each for each in process.listening if _leads_to(endpoint, each, host.own_ips)), None)
+        if address is not None:
+            owners[process.pid] = address
+    if not owners:
+        return empty
+    for root in server_roots(host, ADAPTERS[endpoint.kind]):
+        group = host.group(root.pid)
+        owner = next((pid for pid in owners if pid in group), None)
+        if owner is not None:
+            contested = replace(empty, contested=host.rivals(group, owners[owner]) > 0)
+            return with_process(contested, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
+    owner = min(owners)
+    library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(owner) or ()
+    certain = library is not None and any(library.search(path) for path in mapped)
+    group = host.group(owner)
+    contested = replace(empty, certain=certain, contested=host.rivals(group, owners[owner]) > 0)
+    return with_process(contested, host.processes[owner], group)
+
+
+def server_roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
+    """Processes of the engine's servers that no other process of the same server started."""
+    for process in host.processes.values():
+        parent = host.processes.get(process.ppid)
+        if adapter.recognises(process.argv) and not (parent and adapter.recognises(parent.argv)):
+            yield process
+
+
+def with_process(
+    empty: Endpoint,
+    process: Process,
+    group: Sequence[int],
+    argv: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Endpoint:
+    """Return an endpoint with what its process reveals: identity, group, model and knobs of its command line."""
+    environment = environment or {}
+    knobs = read_environment(empty.kind, environment)
+    if not variables(empty.kind):
+        knobs |= read_absent(empty.kind, argv)
+    knobs |= read_argv(empty.kind, argv)
+    model = model_argument(empty.kind, argv) or variable_argument(empty.kind, "model", environment)
+    mode, devices = split_arguments(empty.kind, argv)
+    if mode is not None:
+        knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
+    meeting = rendezvous_argument(empty.kind, argv)
+    return replace(
+        empty,
+        pid=process.pid,
+        process_start_ms=process.start_ms,
+        pids=tuple(group),
+        knobs=knobs if meeting is None else {**knobs, "rendezvous": meeting},
+        model_path=model,
+    )
+
+
+def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> bool:
+    parts = urlsplit(endpoint.base_url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    here = {"127.0.0.1", "::1"} if host == "localhost" else {host}
+    if address.reached is not None:
+        here_too = bool(here & own_ips)
+        ways = (address.reached, *address.also)
+        return any(
+            reached == port and (ip in here or (here_too and ipaddress.ip_address(ip).is_loopback))
+            for ip, reached in ways
+        )
+    anywhere = ipaddress.ip_address(address.ip).is_unspecified
+    return address.port == port and (address.ip in here or (anywhere and bool(here & own_ips)))

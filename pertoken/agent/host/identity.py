@@ -1,0 +1,111 @@
+"""What machine this is and how it is bought: by its firmware, and by its cloud's metadata service if it names one."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pertoken.agent.backoff import Backoff, Clock
+from pertoken.agent.readings import Gap
+from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
+from pertoken.catalog.clouds import Cloud, Page, cloud_of
+
+_LIMITS = Limits(timeout_s=1.0, page_bytes=10_000)
+"""A metadata service is a hop away."""
+_DMI = ("sys_vendor", "product_name", "chassis_asset_tag")
+_OFF = "agent.cloud_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """Firmware's words for a host and what its cloud says of it; None is unknown."""
+
+    dmi_vendor: str | None = None
+    dmi_product: str | None = None
+    cloud: str | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    purchase: str | None = None
+    """`on_demand` or `spot`."""
+
+
+class Identity:
+    """This host's identity, asked for until it is known, then never again.
+
+    `ask` is whether the cloud may be asked at all. `root` is the folder that /sys is read under.
+    """
+
+    def __init__(
+        self,
+        ask: bool,
+        root: Path = Path("/"),
+        clock: Clock = time.monotonic,
+        instance: Callable[[Cloud], HostIdentity] | None = None,
+    ) -> None:
+        dmi = read_dmi(root)
+        self._cloud = cloud_of(dmi)
+        self._ask = ask
+        self._instance = instance or read_instance
+        self._backoff = Backoff(clock)
+        self.gaps: tuple[Gap, ...] = ()
+        self.known = HostIdentity(
+            dmi_vendor=dmi["sys_vendor"],
+            dmi_product=dmi["product_name"],
+            cloud=self._cloud.name if self._cloud else None,
+        )
+
+    def look(self) -> HostIdentity:
+        """What is known now, `gaps` telling what is not. Takes a second or two at most, and only until it is known."""
+        cloud = self._cloud
+        if cloud is None or self.known.instance_type:
+            return self.known
+        if not self._ask:
+            reason = f"this host is of {cloud.name}; its metadata service was not asked, since {_OFF} is off"
+            self.gaps = (Gap("cloud", "missing", reason, f"{_OFF} = true, or set a price"),)
+        elif self._backoff.due:
+            try:
+                told = self._instance(cloud)
+            except ScrapeError as error:
+                self._backoff.failed()
+                reason = f"the metadata service of {cloud.name} did not tell the instance type ({error.message})"
+                self.gaps = (Gap("cloud", "failing", reason, f"{cloud.unreachable}; or set a price"),)
+            else:
+                self.known = replace(told, dmi_vendor=self.known.dmi_vendor, dmi_product=self.known.dmi_product)
+                self.gaps = ()
+        return self.known
+
+
+def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
+    """What the firmware says the machine is. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
+    found: dict[str, str | None] = dict.fromkeys(_DMI)
+    for name in _DMI:
+        with suppress(OSError):
+            found[name] = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip() or None
+    return found
+
+
+def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _LIMITS) -> HostIdentity:
+    """What a cloud's metadata service says of this instance; region and purchase are None if it does not tell.
+
+    Raises ScrapeError if the instance type cannot be had.
+    """
+    base = base_url or cloud.base_url
+    headers = dict(cloud.headers)
+    if cloud.token_path and cloud.token_header:
+        token = fetch("PUT", base + cloud.token_path, limits, cloud.token_request or {}).body
+        headers[cloud.token_header] = token.decode("ascii", "replace").strip()
+
+    def ask(name: str) -> str | None:
+        page: Page = getattr(cloud, name)
+        return page.part(fetch("GET", base + page.path, limits, headers).body.decode("utf-8", "replace"))
+
+    instance_type = ask("instance_type")
+    if instance_type is None:
+        raise ScrapeError("malformed", "its answer is not an instance type")
+    told: dict[str, str | None] = {"region": None, "purchase": None}
+    for name in told:
+        with suppress(ScrapeError):
+            told[name] = ask(name)
+    purchase = cloud.words.get(told["purchase"]) if told["purchase"] is not None else None
+    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=told["region"], purchase=purchase)

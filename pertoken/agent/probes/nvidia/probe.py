@@ -1,0 +1,257 @@
+"""NVIDIA GPUs through `nvidia-ml-py`: the library, the GPUs it lists, and what goes wrong with either."""
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pertoken.agent.backoff import Backoff, Clock
+from pertoken.agent.probes.nvidia.gpu import Gpu
+from pertoken.agent.probes.nvidia.nvml import (
+    DENIED,
+    GONE,
+    NO_ENTRY,
+    NONSENSE,
+    OUTDATED,
+    Call,
+    Fault,
+    Nvml,
+    NvmlFault,
+    Scope,
+)
+from pertoken.agent.probes.nvidia.source import Source
+from pertoken.agent.probes.nvidia.xid import XidWatch
+from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
+from pertoken.agent.readings import DeviceReading, Gap, Happened
+
+_INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")
+_DRIVER_VERSION, _COUNT = Call("nvmlSystemGetDriverVersion"), Call("nvmlDeviceGetCount")
+_BY_SLOT = Call("nvmlDeviceGetHandleByIndex")
+MAX_GPUS = 1024
+"""More than any host holds: a larger count is no count."""
+_UNCOUNTED = "the driver does not report how many GPUs there are ({}): those known before are read"
+_DUPLICATE = "the driver reports the UUID {} for the GPU at {} and for the GPU at {}: only the first is recorded"
+_LIBRARY = ""
+"""Owner of the calls that belong to no device, and what hangs when they do."""
+_HANGS = Gap("nvidia", "failing", "a call of the NVIDIA driver hangs: nothing is asked of it until it returns", "dmesg")
+
+
+class NvidiaProbe:
+    """Reads all NVIDIA GPUs of this host; one that fails or hangs costs only itself.
+
+    `clock` is monotonic seconds, `proc` the /proc to look up pids and host memory in. `watch`, if given, waits for
+    Xids. A call may take `patience_s`; what takes longer hangs.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = time.monotonic,
+        proc: Path = Path("/proc"),
+        watch: XidWatch | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.nvml = Nvml()
+        self.outdated = False
+        """The driver changed under the library this process has loaded: only a new process can read it."""
+        self._clock = clock
+        self._source = Source(self.nvml, clock, proc)
+        self._watch = watch
+        self._patience = Patience("nvidia", patience_s)
+        self._gpus: dict[str, Gpu] = {}
+        self._unseen: dict[int, tuple[Gap, Backoff]] = {}
+        """Slots whose GPU would not even tell its UUID."""
+        self._listed = 0
+        """How many GPUs the driver said there are."""
+        self._uncounted: Gap | None = None
+        """Why that could not be read again."""
+        self._reported: Fault | None = None
+        """The fault of the library that was reported, and after which nothing was read."""
+        self._driver_version: str | None = None
+        self._up = self._was_up = self._ready = False
+        """Initialised; ever initialised; its GPUs looked for."""
+        self._no_xids: dict[str, Gap] = {}
+        self._told: list[Happened] = []
+        self._down: tuple[Gap, ...] = ()
+        self._backoff = Backoff(clock)
+
+    @property
+    def calls(self) -> int:
+        """Driver calls made so far."""
+        return self.nvml.calls + (self._watch.calls if self._watch else 0)
+
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+        """Every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
+        once_more = self._up
+        while self._up or self._backoff.due:
+            if not self._ready and self._patience.hung:
+                break
+            try:
+                if not self._ready and not self._start():
+                    break
+                self._look_again(processes)
+                readings = self._read(processes)
+                self._reported = None
+                uncounted = (self._uncounted,) if self._uncounted else ()
+                return readings, (*(gap for gap, _ in self._unseen.values()), *uncounted)
+            except NvmlFault as error:
+                self._stop(error.fault)
+                if not once_more:
+                    self._backoff.failed()
+                once_more = False
+        down = (*self._down, _HANGS) if self._patience.hung else self._down
+        return _by_slot([each for gpu in self._gpus.values() for each in gpu.unread(gpu.lost or HANGS)]), down
+
+    def happened(self) -> tuple[Happened, ...]:
+        """What the driver told by itself since this was last asked."""
+        told, self._told = self._told, []
+        xids = self._watch.told() if self._watch else ()
+        # The same error may strike a thousand times between two readings.
+        return tuple(dict.fromkeys((*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
+
+    def close(self) -> None:
+        """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
+        self._let_go()
+        self._patience.close()
+
+    # -- the library -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> bool:
+        """Initialise and find the GPUs; False if that hangs. Raises NvmlFault."""
+        if not self._up and self._patience.each(lambda _: self._initialise(), [_LIBRARY]) != [True]:
+            return False
+        for gpu in self._gpus.values():
+            gpu.lose(GONE.reason)
+        self._unseen.clear()
+        self._find_all(range(self._listed))
+        self._backoff = Backoff(self._clock)
+        self._watch_for_xids()
+        self._ready = True
+        return True
+
+    def _initialise(self) -> bool:
+        try:
+            self.nvml.ask(_LIBRARY, _INIT)
+        except NvmlFault as error:
+            raise NvmlFault(NO_ENTRY) if error.fault is DENIED else error from None
+        self._up = self._was_up = True
+        version = self._source.answer(_LIBRARY, _DRIVER_VERSION)
+        self._driver_version = None if isinstance(version, Fault) else version
+        count = self._count()
+        if isinstance(count, Fault):
+            raise NvmlFault(replace(count, scope=Scope.LIBRARY))
+        self._listed = count
+        return True
+
+    def _count(self) -> int | Fault:
+        """Return how many GPUs the driver lists, or why it does not report it. Raises NvmlFault."""
+        count = self._source.answer(_LIBRARY, _COUNT)
+        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else NONSENSE
+
+    def _stop(self, fault: Fault) -> None:
+        if self._up and fault != self._reported:
+            self._told.append(Happened(None, "driver", f"{fault.reason}: its GPUs were let go of"))
+            self._reported = fault
+        self._let_go()
+        self.nvml.forget()
+        self.outdated = fault is OUTDATED and self._was_up
+        self._down = (fault.gap("nvidia"),)
+        for gpu in self._gpus.values():
+            gpu.lose(fault.reason)
+
+    def _let_go(self) -> None:
+        if not self._up:
+            return
+        self._up = self._ready = False
+        if self._watch:
+            self._watch.stop()
+        if self._patience.hung:
+            return  # shutting a library down under its own call is asking for more trouble
+        with suppress(NvmlFault):
+            for gpu in self._gpus.values():
+                gpu.free()
+        with suppress(NvmlFault):
+            self.nvml.ask(_LIBRARY, _SHUTDOWN)
+
+    # -- finding GPUs ----------------------------------------------------------------------------------------------
+
+    def _look_again(self, listing: bool) -> None:
+        """Try slots that failed; now and then, see whether GPUs were added or pulled out."""
+        swapped = [gpu for gpu in self._gpus.values() if gpu.swapped_for is not None]
+        for gpu in swapped:
+            text = f"the handle of this GPU leads to {gpu.swapped_for} now, which is looked for"
+            self._told.append(Happened(gpu.known.uuid, "device_swapped", text))
+            gpu.swapped_for = None
+        if listing or swapped:
+            count = self._count()
+            if isinstance(count, Fault):
+                self._uncounted = replace(count.gap("gpus"), reason=_UNCOUNTED.format(count.reason))
+                count = self._listed
+            else:
+                self._uncounted = None
+            if swapped or count != self._listed:
+                self._listed = count
+                self._unseen.clear()
+                self._find_all(range(count))
+            self._watch_for_xids()
+        due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
+        if due:
+            self._find_all(due)
+
+    def _watch_for_xids(self) -> None:
+        if self._watch:
+            hung = self._patience.hung
+            handles = {key: gpu.handle for key, gpu in self._gpus.items() if gpu.handle is not None and gpu not in hung}
+            self._no_xids = self._watch.watch(self.nvml, handles)
+
+    def _find_all(self, slots: "range | list[int]") -> None:
+        """Ask each slot for its GPU; those known already and not lost stay as they are."""
+        placed: set[str] = set()
+        for slot, found in zip(slots, self._patience.each(self._find, slots), strict=True):
+            backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
+            if found is None:
+                found = replace(_HANGS, metric=f"gpu {slot}")
+            kind = "device_lost"
+            known = None if isinstance(found, Gap) else self._gpus.get(found.known.uuid)
+            if not isinstance(found, Gap) and known is not None and known.handle is not None:
+                again = found.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
+                if known.is_beside(found, again):
+                    reason = _DUPLICATE.format(known.known.uuid, known.place, found.place)
+                    found, kind = Gap(f"gpu {slot}", "failing", reason, "update the NVIDIA driver"), "device_duplicate"
+            if isinstance(found, Gap):
+                if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
+                    self._told.append(Happened(None, kind, f"{found.metric}: {found.reason}"))
+                backoff.failed()
+                self._unseen[slot] = found, backoff
+                continue
+            self._unseen.pop(slot, None)
+            placed.add(found.known.uuid)
+            if known is None or known.handle is None:
+                self._gpus[found.known.uuid] = found
+
+    def _find(self, slot: int) -> Gpu | Gap:
+        try:
+            handle = self.nvml.ask(f"slot {slot}", _BY_SLOT, slot)
+            return Gpu.found(self._source, handle, slot, self._driver_version)
+        except NvmlFault as error:
+            if error.fault.scope is Scope.LIBRARY:
+                raise
+            return error.fault.gap(f"gpu {slot}")
+
+    # -- reading them ----------------------------------------------------------------------------------------------
+
+    def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
+        read = partial(Gpu.read, processes=processes)
+        gpus = list(self._gpus.values())
+        found: list[DeviceReading] = []
+        for gpu, readings in zip(gpus, self._patience.each(read, gpus), strict=True):
+            found += gpu.unread(HANGS) if readings is None else readings
+        return _by_slot([self._with_xids(reading) for reading in found])
+
+    def _with_xids(self, reading: DeviceReading) -> DeviceReading:
+        gap = self._no_xids.get(reading.uuid)
+        return reading._replace(gaps=(*reading.gaps, gap)) if gap and not reading.lost else reading
+
+
+def _by_slot(readings: list[DeviceReading]) -> tuple[DeviceReading, ...]:
+    return tuple(sorted(readings, key=lambda reading: reading.slot or 0))

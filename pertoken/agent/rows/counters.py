@@ -1,0 +1,290 @@
+"""Deltas of counters between two readings, across restarts of the process that counts and of the agent itself.
+
+A series is `word` or `word{label="value"}`; a histogram bucket is a counter too, as `word{...} le=bound`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pertoken.agent.readings import HistogramReading
+from pertoken.agent.rows.life_ids import comparable
+from pertoken.store.rows import CounterState
+
+_REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
+_REMEMBERED = 4096
+"""Series whose names are parsed once."""
+MAX_GENERATED_TOKENS_PER_S = 1_000_000
+"""Tokens that no server generates in a second: an assumption, far above any published rate of one server."""
+MAX_PROMPT_TOKENS_PER_S = 100_000_000
+"""Prompt tokens that no server takes in a second, most of them from its prefix cache: an assumption like the others."""
+MAX_REQUESTS_PER_S = 1_000_000
+MAX_OTHER_PER_S = 10**11
+"""Of every other counter: 10^9 FLOPs and 10^6 bytes, summed over hundreds of ranks, stay below it."""
+_MAX_PER_S: Mapping[str, int] = {
+    "generated_tokens": MAX_GENERATED_TOKENS_PER_S,
+    "prompt_tokens": MAX_PROMPT_TOKENS_PER_S,
+    "cached_tokens": MAX_PROMPT_TOKENS_PER_S,
+    "computed_tokens": MAX_PROMPT_TOKENS_PER_S,
+    "prefix_queries": MAX_PROMPT_TOKENS_PER_S,
+    "prefix_hits": MAX_PROMPT_TOKENS_PER_S,
+    "requests_finished": MAX_REQUESTS_PER_S,
+    "requests_failed": MAX_REQUESTS_PER_S,
+    "preemptions": MAX_REQUESTS_PER_S,
+}
+_MARGIN_S = 10
+"""Added to the time between two readings: a page is read some time before or after the tick it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one reading of one owner adds."""
+
+    deltas: dict[str, int | None]
+    """Delta by series of this reading; None where it is not known, or not ours to count."""
+    states: dict[str, CounterState]
+    """Every state to keep for the owner, those of series that vanished included."""
+    complete: bool
+    """False if something was counted that no reading saw."""
+    reason: str | None = None
+    """Why it is not complete, for people."""
+    restarted: bool = False
+    """Whether the process restarted, or may have."""
+    missing: tuple[str, ...] = ()
+    """Series of this life of the process that this reading lacks. They keep their state."""
+    forgotten: tuple[str, ...] = ()
+    """Series of an ended life that this reading lacks: their states are to be removed."""
+    peaks: Mapping[str, "Peak"] = field(default_factory=dict)
+    """Of the series of this life that fell or jumped: to be passed with the next reading."""
+
+
+class Peak(NamedTuple):
+    """Where a counter of a living process stood before it fell, or jumped beyond what can be counted."""
+
+    value: int
+    counted: int
+    """What was counted of it since."""
+
+
+def advance(
+    states: Mapping[str, CounterState],
+    values: Mapping[str, int],
+    *,
+    owner_id: int,
+    life: int | None,
+    ts: int,
+    from_zero: bool,
+    elapsed_s: float,
+    unseen_s: float = 0,
+    peaks: Mapping[str, Peak] = MappingProxyType({}),
+) -> Advance:
+    """Return the delta of every series in `values` (absolute counts) since `states`, all of one owner.
+
+    `life`: id of the counting process (`life_ids`), None if nothing reveals it. `ts`: epoch seconds of the reading.
+    `from_zero`: whether an owner without states counts from 0, because its process began while this host was watched;
+    else its values are only remembered. `elapsed_s`: time since the reading before, or since the process began.
+    `unseen_s`: how long no page was seen, where one was missed. `peaks`: of the reading before.
+
+    - Same process: the difference. A series that appears late counts from 0.
+    - A value that falls in a process known to go on is no count: unknown, and counted from there on. If it passes its
+      old value again, the fall may have been an error of the page: together no more is counted than lies beyond the
+      old value.
+    - Where nothing reveals the process, a fall is the only sign of a restart: the series counts from 0, which adds too
+      little if it had passed its old value. Where pages were missed meanwhile, and it could have counted all that
+      again, the reading is incomplete.
+    - Another process: everything counts from 0, and the reading is incomplete, since what the old process counted
+      after its last reading is lost.
+    - A delta beyond what a server can count in the time is unknown.
+    - A state stored before lives had ids (schema 0005), whose process cannot be identified: unknown.
+
+    Every unknown delta makes the reading incomplete, except for values that are only remembered.
+    """
+    # Nearly every series is a known one of a process that goes on: only what differs costs more than a look-up.
+    lives = {state.life for state in states.values() if comparable(state.life, life)}
+    restarted = bool(lives) and life not in lives
+    ours = bool(states) or from_zero
+
+    deltas: dict[str, int | None] = {}
+    now: dict[str, CounterState] = {}
+    kept_peaks = {} if restarted else dict(peaks)
+    fell, earlier, unidentified, implausible, passed = [], [], [], [], []
+    for name, value in values.items():
+        state = states.get(name)
+        delta: int | None
+        if state is None:
+            delta = value if ours else None
+        elif state.life is None and state.process_start_ms is not None:
+            delta = None
+            unidentified.append(name)
+        elif restarted:
+            delta = value
+        elif state.life != life and state.life in lives:
+            delta = value
+            earlier.append(name)
+        elif value < state.value:
+            delta = None if lives else value
+            fell.append(name)
+            if lives:
+                kept_peaks.setdefault(name, Peak(state.value, 0))
+        else:
+            delta = value - state.value
+            if name in kept_peaks:
+                peak = kept_peaks[name]
+                if state.value < peak.value <= value:
+                    beyond = max(0, value - peak.value - peak.counted)
+                    if beyond < delta:
+                        passed.append(name)
+                        delta = beyond
+                    del kept_peaks[name]
+                else:
+                    kept_peaks[name] = Peak(peak.value, peak.counted + delta)
+        if delta and delta > _max_per_s(name) * (elapsed_s + _MARGIN_S):
+            implausible.append(f"{name} increased by {delta} in {elapsed_s:.0f} s, more than a server can count")
+            delta = None
+            if state is not None and not restarted:
+                kept_peaks[name] = peaks.get(name) or Peak(state.value, 0)
+        deltas[name] = delta
+        if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
+            state = CounterState(owner_id, name, value, life, ts)
+        now[name] = state
+    absent = tuple(sorted(states.keys() - values.keys()))
+    reason, may_have_restarted = None, restarted
+    if restarted:
+        reason = "its process was restarted: what it counted after the last reading before is lost"
+    elif earlier:
+        reason = f"{min(earlier)} was last read of an earlier process: what that counted afterwards is lost"
+        may_have_restarted = True
+    elif fell:
+        first = min(fell)
+        after = "what it counted meanwhile is unknown" if lives else "counted from 0 again"
+        reason = f"{first} fell from {states[first].value} to {values[first]}: {after}"
+        may_have_restarted = not lives
+    elif implausible:
+        reason = f"{min(implausible)}: not counted"
+    elif passed:
+        first = min(passed)
+        reason = f"{first} rose past {peaks[first].value}, from which it fell before: what is beyond that is counted"
+    elif unidentified:
+        reason = (
+            f"{min(unidentified)} was last read by an older pertoken, and its process cannot be identified: "
+            "what it counted since is unknown"
+        )
+    elif not lives and unseen_s and _grew(states, deltas) and _may_have_restarted(values, unseen_s):
+        reason = f"not seen for {unseen_s:.0f} s, and nothing reveals whether it was restarted meanwhile"
+        may_have_restarted = True
+    return Advance(
+        deltas=deltas,
+        states=now if restarted else now | {name: states[name] for name in absent},
+        complete=reason is None,
+        reason=reason,
+        restarted=may_have_restarted,
+        missing=() if restarted else absent,
+        forgotten=absent if restarted else (),
+        peaks=kept_peaks,
+    )
+
+
+def rebase(
+    states: Mapping[str, CounterState],
+    values: Mapping[str, int],
+    *,
+    owner_id: int,
+    life: int | None,
+    ts: int,
+    reason: str,
+) -> Advance:
+    """Count nothing now and go on from these values: for a reading that does not follow from the one before."""
+    return Advance(
+        deltas=dict.fromkeys(values),
+        states={name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()},
+        complete=False,
+        reason=reason,
+        forgotten=tuple(sorted(set(states) - set(values))),
+    )
+
+
+@lru_cache(_REMEMBERED)
+def word(series: str) -> str:
+    """The word a series counts: `prompt_tokens` of `prompt_tokens{engine="0"}`."""
+    return series.partition("{")[0].partition(" ")[0]
+
+
+def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Growth by word over all its series, buckets left out; None where no series of the word could be counted."""
+    totals: dict[str, int | None] = {}
+    for series, delta in deltas.items():
+        if not is_bucket(series):
+            before = totals.setdefault(word(series), None)
+            totals[word(series)] = before if delta is None else (before or 0) + delta
+    return totals
+
+
+def reason_totals(deltas: Mapping[str, int | None]) -> dict[str, int]:
+    """Growth of series with a label `reason` by word and reason, as `word{reason="stop"}`."""
+    totals: dict[str, int] = {}
+    for series, delta in deltas.items():
+        metric = _by_reason(series)
+        if metric is not None and delta is not None:
+            totals[metric] = totals.get(metric, 0) + delta
+    return totals
+
+
+def bucket_values(histograms: Mapping[str, HistogramReading]) -> dict[str, int]:
+    """Every bucket of every histogram as a counter of its own."""
+    return {
+        name: count
+        for series, histogram in histograms.items()
+        for name, count in zip(_bucket_names(series, histogram.upper_bounds), histogram.counts, strict=True)
+    }
+
+
+def bucket_totals(
+    histograms: Mapping[str, HistogramReading], deltas: Mapping[str, int | None]
+) -> dict[tuple[str, tuple[float, ...]], tuple[int, ...]]:
+    """Observations by (word, upper bounds), one count per bucket, summed over the series of the word.
+
+    Series that could not be counted (delta None) add nothing; a word without any other is left out.
+    """
+    totals: dict[tuple[str, tuple[float, ...]], tuple[int, ...]] = {}
+    for series, histogram in histograms.items():
+        grown = [deltas[name] for name in _bucket_names(series, histogram.upper_bounds)]
+        counts = tuple(delta for delta in grown if delta is not None)
+        if len(counts) == len(grown):
+            key = (word(series), histogram.upper_bounds)
+            before = totals.get(key, (0,) * len(counts))
+            totals[key] = tuple(a + b for a, b in zip(before, counts, strict=True))
+    return totals
+
+
+def _max_per_s(series: str) -> int:
+    return MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
+
+
+def _grew(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
+    return any(name in states and delta for name, delta in deltas.items())
+
+
+def _may_have_restarted(values: Mapping[str, int], unseen_s: float) -> bool:
+    """Return whether a server could have generated from 0 what it shows now while it was not seen."""
+    generated = sum(value for series, value in values.items() if word(series) == "generated_tokens")
+    return generated <= MAX_GENERATED_TOKENS_PER_S * unseen_s
+
+
+@lru_cache(512)
+def _bucket_names(series: str, upper_bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return tuple(f"{series} le={bound!r}" for bound in (*upper_bounds, float("inf")))
+
+
+@lru_cache(_REMEMBERED)
+def is_bucket(series: str) -> bool:
+    """Whether a series is one bucket of a histogram."""
+    return not series.endswith("}") and " le=" in series
+
+
+@lru_cache(_REMEMBERED)
+def _by_reason(series: str) -> str | None:
+    reason = _REASON.search(series)
+    return None if reason is None or is_bucket(series) else f"{word(series)}{{{reason[1]}}}"

@@ -1,0 +1,216 @@
+"""Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
+from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
+from pertoken.agent.host.identity import HostIdentity
+from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
+from pertoken.agent.rows.conditions import Condition
+from pertoken.agent.rows.lost_metrics import metric_events
+from pertoken.agent.rows.tick_state import Moment, Span, TickState
+from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
+from pertoken.store.ids import stable_id
+from pertoken.store.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
+
+ENERGY = "energy_mj"
+"""Series of a device's energy counter."""
+_IDENTITY = tuple(each.name for each in fields(HostIdentity))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """What one tick knows of one device."""
+
+    row: DeviceRow
+    reading: DeviceReading
+    sample: DeviceSample
+    states: tuple[CounterState, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    events: tuple[Event, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+def host_id_of(probe: ProbeReading) -> int:
+    """The id of the host a reading is of: by machine-id, else by name."""
+    return _host_id(probe.host.machine_id or probe.host.name)
+
+
+@lru_cache(1)
+def _host_id(told: str) -> int:
+    return stable_id("host", told)
+
+
+def device_id_of(uuid: str) -> int:
+    """The id of a device by its UUID alone: a card moved to another slot stays the same device."""
+    return stable_id("device", uuid)
+
+
+def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
+    """Identity of the host."""
+    host = probe.host
+    return HostRow(
+        host_id=host_id_of(probe),
+        name=host.name,
+        machine_id=host.machine_id,
+        boot_id=host.boot_id,
+        boot_ms=boot_ms,
+        os=host.os,
+        cpu_name=host.cpu_name,
+        cpu_count=host.cpu_count,
+        memory_bytes=host.memory_bytes,
+        agent_version=version,
+        interval_s=moment.interval_s,
+        **{name: getattr(identity, name) for name in _IDENTITY},
+    )
+
+
+def host_sample(memory: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
+    """What the host did since the tick before; network counters start at 0 with a boot."""
+    now, before = probe.host, memory.probe.host if memory.probe else None
+    if before is not None and before.boot_id != now.boot_id:
+        before = None
+    span = memory.span(host_id_of(probe), moment)
+
+    def moved(counter: str, most_per_s: int) -> int | None:
+        bytes_before = getattr(before, counter) if before is not None else None
+        return _grown(bytes_before, getattr(now, counter), most_per_s * max(span.duration_ms, 1000) // 1000)
+
+    return HostSample(
+        host_id=host_id_of(probe),
+        ts=moment.ts,
+        duration_ms=span.duration_ms,
+        observed_ms=span.observed_ms,
+        cpu_util_1e4=now.cpu_util_1e4,
+        load_1e2=now.load_1e2,
+        memory_used_bytes=now.memory_used_bytes,
+        network_rx_bytes=moved("network_rx_bytes", MAX_NETWORK_BYTES_S),
+        network_tx_bytes=moved("network_tx_bytes", MAX_NETWORK_BYTES_S),
+        memory_traffic_bytes=moved("memory_traffic_bytes", MAX_TRAFFIC_BYTES_S),
+    )
+
+
+def device_step(
+    memory: TickState,
+    before: DeviceReading | None,
+    reading: DeviceReading,
+    host_id: int,
+    life: int | None,
+    moment: Moment,
+    baseline: bool,
+) -> DeviceStep:
+    """What changed for one device since its row before. Its energy counter has the life of the host's boot."""
+    row = _device_row(host_id, *identity_of(reading))
+    device_id = row.device_id
+    span = memory.span(device_id, moment)
+    state = memory.counters.get(device_id, {}).get(ENERGY)
+    used = _energy(before, reading, state, span, life, moment)
+    observed_ms = span.observed_ms if reading.lost is None else 0
+    values = _sampled(reading, before, used)
+    sample = DeviceSample(device_id, moment.ts, span.duration_ms, observed_ms, *values)
+    events = []
+    if reading.lost and not (before and before.lost):
+        events.append(Event("device_lost", f"{reading.name} ({reading.uuid}): {reading.lost}", device_id))
+    if sample.ecc_uncorrected:
+        text = f"{reading.name} ({reading.uuid}): the driver counted more uncorrected memory errors"
+        events.append(Event("ecc", text, device_id))
+    if before and before.lost and not reading.lost:
+        events.append(Event("device_back", f"{reading.name} ({reading.uuid}) answers again", device_id))
+    events += metric_events(before, reading, device_id)
+    # A known counter is left alone at the baseline, so that the first tick counts what the agent was away for.
+    meter = reading.energy_mj
+    stands = state is not None and (
+        baseline or (state.value, state.life, state.process_start_ms) == (meter, life, None)
+    )
+    return DeviceStep(
+        row,
+        reading,
+        sample,
+        states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, life, moment.ts),),
+        gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
+        events=tuple(events),
+        conditions=_energy_condition(memory, reading, device_id, used),
+    )
+
+
+def _sampled(reading: DeviceReading, before: DeviceReading | None, used: EnergyStep) -> list[int | None]:
+    """Return the values of `metrics.DEVICE_COLUMNS`: gauges as read, of counters the increase."""
+    values = list(_read(reading))
+    values[_ENERGY_AT : _ENERGY_AT + 2] = used.counter_mj, used.integral_mj
+    for at, name in _COUNTERS:
+        values[at] = _more(getattr(before, name) if before else None, values[at])
+    return values
+
+
+_ENERGY_AT = DEVICE_COLUMNS.index("energy_counter_mj")
+_READ_AS = {each.stored: each.reading for each in DEVICE} | {"energy_integral_mj": ENERGY}
+_read = attrgetter(*(_READ_AS[name] for name in DEVICE_COLUMNS))
+_COUNTERS = tuple(
+    (DEVICE_COLUMNS.index(each.stored), each.reading) for each in rolled(RollUp.COUNTER) if each.reading != ENERGY
+)
+
+
+def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
+    """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
+    gone = before.keys() - {device.uuid for device in probe.devices}
+    return tuple(unread(device, "the driver no longer lists it") for uuid, device in before.items() if uuid in gone)
+
+
+@lru_cache(512)
+def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
+    """Identity of a device: the same value as long as nothing of it changes, so that it is told apart at once."""
+    known = dict(zip(IDENTITY[1:], identity, strict=True))
+    parent_uuid = known.pop("parent_uuid")
+    parent_id = device_id_of(parent_uuid) if parent_uuid else None
+    return DeviceRow(device_id_of(uuid), host_id, uuid=uuid, parent_id=parent_id, **known)
+
+
+def _energy(
+    before: DeviceReading | None,
+    now: DeviceReading,
+    state: CounterState | None,
+    span: Span,
+    life: int | None,
+    moment: Moment,
+) -> EnergyStep:
+    """Energy since the row before: by the counter from where it was last read, even before an outage of the device
+    or of the agent; by power only between two readings in a row."""
+    integral = energy_step(before, now, span.duration_ms) if before and span.duration_ms else EnergyStep(None, None)
+    if state is None or state.life != life:
+        return EnergyStep(None, integral.integral_mj)
+    elapsed_ms = max(span.duration_ms, (moment.ts - state.ts) * 1000)
+    if elapsed_ms == 0:
+        return EnergyStep(None, None)
+    last = LastMeter(state.value, before.power_mw if before else None)
+    counter = energy_step(last, now, elapsed_ms)
+    return EnergyStep(counter.counter_mj, integral.integral_mj, counter.fault)
+
+
+def _energy_condition(
+    memory: TickState, reading: DeviceReading, device_id: int, used: EnergyStep
+) -> tuple[Condition, ...]:
+    """Return why the energy counter is not believed; as before where this tick does not show it."""
+    topic = "energy_counter"
+    if used.fault is not None:
+        begins, ends = f"{reading.name}: {used.fault}", f"{reading.name}: its energy counter counts again"
+        return (Condition(device_id, topic, topic, used.fault, begins, ends),)
+    known = memory.conditions.get((device_id, topic))
+    return (known,) if known is not None and used.counter_mj is None else ()
+
+
+def _more(before: int | None, now: int | None) -> int | None:
+    """What a counter grew by; a driver that was loaded again counts from 0."""
+    if before is None or now is None:
+        return None
+    return now - before if now >= before else now
+
+
+def _grown(before: int | None, now: int | None, most: int) -> int | None:
+    """Return the increase of a counter; None where it fell, or rose by more than can be."""
+    if before is None or now is None or not 0 <= now - before <= most:
+        return None
+    return now - before

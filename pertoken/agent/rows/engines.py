@@ -1,0 +1,426 @@
+"""One engine's reading as rows: who it is, what its counters grew by, and what could not be seen."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from urllib.parse import urlsplit
+
+from pertoken.agent.engines.adapters import tokens
+from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.agent.rows import counters, life_ids
+from pertoken.agent.rows.busy import NO_WORK, Busy, Stretch, busy
+from pertoken.agent.rows.conditions import Condition
+from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
+from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS
+from pertoken.provenance import Provenance
+from pertoken.store.ids import stable_id
+from pertoken.store.rows import (
+    CounterState,
+    DeploymentRow,
+    DeploymentSample,
+    EngineCounterSample,
+    EngineRow,
+    Event,
+    HistogramSample,
+)
+from pertoken.units import RATIO
+
+PAGE = "metrics_page"
+"""Name under which an engine's fault is kept among the capabilities."""
+MAX_GAUGE = 10**9
+"""Requests that no server runs or queues: a page may show any number, and a column holds 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """What one tick knows of one engine. `deployment` is None until its model was read once."""
+
+    engine: EngineRow
+    deployment: DeploymentRow | None
+    reading: EngineReading
+    span: Span
+    at: Moment
+    """When it was read: what its row reaches to."""
+    usable: bool
+    filed: bool = True
+    """Whether it has a row in this tick; the next one covers this tick's time too where it has none."""
+    complete: bool = True
+    restarted: bool = False
+    words: Mapping[str, int | None] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """What its other counters grew by, those that did."""
+    busy: Busy = NO_WORK
+    """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
+    buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
+    """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
+    states: tuple[CounterState, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    """Counters of a process that is gone."""
+    peaks: Mapping[str, counters.Peak] | None = None
+    """Of its counters that fell or jumped; None where none were taken."""
+    gaps: tuple[Gap, ...] = ()
+    events: tuple[Event, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    gone: bool = False
+    """Whether its process ended."""
+
+    @property
+    def at_most_busy_ms(self) -> int:
+        """Its busy time; all of its observed time where it works but exposes no time."""
+        if not self.usable:
+            return 0
+        return self.span.observed_ms if self.busy.ms is None else self.busy.ms
+
+    def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
+        """Its row of this tick; tokens are NULL where the page could not be used."""
+        gauges = self.reading.gauges if self.usable else {}
+        return DeploymentSample(
+            epoch_id=epoch_id,
+            ts=ts,
+            duration_ms=self.span.duration_ms,
+            observed_ms=self.span.observed_ms if self.usable else 0,
+            complete=self.complete,
+            busy_ms=self.busy.ms if self.usable else None,
+            busy_provenance=int(self.busy.provenance) if self.usable else None,
+            **{word: self.words.get(word) for word in ENGINE_TOKENS},
+            running_1e2=_scaled(gauges.get("running"), 100),
+            waiting_1e2=_scaled(gauges.get("waiting"), 100),
+            kv_use_1e4=_scaled(gauges.get("kv_use"), RATIO),
+        )
+
+    def counter_rows(self, epoch_id: int, ts: int) -> tuple[EngineCounterSample, ...]:
+        """Its other counters that grew, of the same epoch."""
+        return tuple(EngineCounterSample(epoch_id, metric, ts, delta) for metric, delta in self.counted.items())
+
+    def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
+        """Buckets that grew, of the same epoch."""
+        return tuple(
+            HistogramSample(epoch_id, metric, ts, set_id, bucket, count)
+            for metric, bounds, counts in self.buckets
+            for set_id in (bucket_set_id(bounds),)
+            for bucket, count in enumerate(counts)
+            if count
+        )
+
+
+_IN_TURN = "another process answers in turn, so neither is counted: name each server by its own address"
+
+
+def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) -> int:
+    """Return the id of an engine: of its host, its kind and its address.
+
+    `stored`: base URLs of this host's engines in the database, by engine id, as this agent found them at its start.
+
+    One address is one engine, whichever process answers there: an engine keeps its id when it is restarted, when the
+    agent is, and when it is found by its process after it was named by its URL. 127.0.0.1, `localhost` and a socket
+    bound to every address are the same address; one process found at several addresses is read at one (`watch`). Two
+    addresses with the same port (two network cards, IPv4 and IPv6, an alias) are two engines.
+
+    Ids used to be of the port alone. That id still names the engine at 127.0.0.1, or the one address it is stored
+    with, so that databases go on; every other address has an id of its own. An engine whose page counts for several
+    models has an id for each of them.
+    """
+    which = () if endpoint.model is None else (endpoint.model,)
+    if endpoint.port is not None:
+        by_port = stable_id("engine", host_id, endpoint.kind, endpoint.port, *which)
+        if _place(endpoint.base_url) == _place(stored.get(by_port, "http://127.0.0.1")):
+            return by_port
+    return stable_id("engine", host_id, endpoint.kind, endpoint.base_url, *which)
+
+
+@lru_cache(256)
+def _place(base_url: str) -> tuple[str, str]:
+    """Host and path of a URL: what tells apart two engines on one port."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    return "127.0.0.1" if host == "localhost" else host, parts.path.rstrip("/")
+
+
+@cache
+def bucket_set_id(bounds: tuple[float, ...]) -> int:
+    """The id of a set of upper bounds."""
+    return stable_id("buckets", *map(repr, bounds))
+
+
+def engine_steps(
+    memory: TickState,
+    readings: Iterable[EngineReading],
+    host_id: int,
+    boot_id: str | None,
+    moment: Moment,
+    baseline: bool,
+) -> tuple[list[EngineStep], list[Gap], list[Condition]]:
+    """Return the step of every engine known now, and what to report of readings that are of an engine already read.
+
+    `boot_id`: of the host they were read on. Two readings with one id are one server named twice where its process
+    cannot be seen: the first is taken.
+    """
+    steps: dict[int, EngineStep] = {}
+    gaps: list[Gap] = []
+    conditions: list[Condition] = []
+    for reading in readings:
+        engine_id = engine_id_of(host_id, reading.endpoint, memory.engine_urls)
+        before = memory.engines.get(engine_id)
+        if engine_id in steps:
+            url, taken = reading.endpoint.base_url, steps[engine_id].reading.endpoint.base_url
+            reason = f"{url} is the address of an engine that is already read at {taken}, so it was not counted"
+            gaps.append(Gap(f"engine {url}", "failing", reason, "name each server once in agent.engines"))
+            conditions.append(Condition(engine_id, f"engine {url}", "engine_named_twice", "twice", reason))
+        elif reading.fault_kind != LATE:
+            steps[engine_id] = engine_step(memory, reading, host_id, boot_id, moment, baseline)
+        elif before is not None:
+            steps[engine_id] = late_step(engine_id, before, memory, host_id, boot_id, moment)
+    for engine_id, before in memory.engines.items():
+        if engine_id not in steps:
+            steps[engine_id] = gone_step(engine_id, before, memory, host_id, boot_id, moment)
+    return list(steps.values()), gaps, conditions
+
+
+def engine_step(
+    memory: TickState, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+) -> EngineStep:
+    """Return what changed for one engine since its last usable page. `boot_id`: of the host it was read on.
+
+    With `baseline`, counters already known are left for the first real tick to take.
+    """
+    endpoint = reading.endpoint
+    engine_id = engine_id_of(host_id, endpoint, memory.engine_urls)
+    before = memory.engines.get(engine_id)
+    usable = reading.fault is None
+    if reading.read_ms is not None:
+        moment = moment.earlier(reading.read_ms)
+    engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (before.version if before else None))
+    deployment = _deployment(engine, reading, before)
+    if not usable:
+        span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+        gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
+        fault = Condition(
+            engine_id,
+            topic="engine",
+            kind=f"engine_{reading.fault_kind}",
+            state=f"{reading.fault_kind}",
+            begins=f"{endpoint.base_url}: {reading.fault}",
+            ends=f"{endpoint.base_url} can be read again",
+        )
+        return EngineStep(
+            engine,
+            deployment,
+            reading,
+            span,
+            moment,
+            usable=False,
+            busy=_unfinished(memory, engine_id),
+            gaps=(gap,),
+            conditions=(fault,),
+        )
+    known = memory.counters.get(engine_id, {})
+    if baseline and known:
+        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
+    advance = _advance(memory, reading, engine, moment)
+    if baseline and any(delta is not None for delta in advance.deltas.values()):
+        # It began after we last looked, so it counts from 0: the first real tick takes that.
+        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
+    counted_deltas = {series: advance.deltas[series] for series in reading.counters}
+    words = tokens(counters.word_totals(counted_deltas))
+    since = endpoint.process_start_ms if advance.restarted else None
+    page_ms = memory.pages[engine_id].monotonic_ms if engine_id in memory.pages else None
+    span = memory.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
+    counted = {word: delta for word, delta in words.items() if word in ENGINE_COUNTERS and delta}
+    counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
+    if reading.gauges.get("awake") == 0 and span.observed_ms:
+        counted["asleep_ms"] = span.observed_ms
+    return EngineStep(
+        engine,
+        deployment,
+        reading,
+        span,
+        moment,
+        usable=True,
+        complete=advance.complete,
+        restarted=advance.restarted,
+        words=words,
+        counted=counted,
+        busy=_busy(memory, engine_id, reading, words, span, moment, restarted=advance.restarted),
+        buckets=tuple(
+            (metric, bounds, counts)
+            for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
+            if any(counts)
+        ),
+        states=tuple(advance.states.values()),
+        forgotten=advance.forgotten,
+        peaks=advance.peaks,
+        gaps=reading.gaps,
+        events=_events(engine, before, advance),
+        conditions=_conditions(engine, advance.reason),
+    )
+
+
+def _advance(memory: TickState, reading: EngineReading, engine: EngineRow, moment: Moment) -> counters.Advance:
+    """Return what its counters increased by since the last page that was taken."""
+    engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
+    known, values = memory.counters.get(engine_id, {}), reading.counters
+    buckets = memory.buckets.get(engine_id, {})
+    if reading.histograms is not None:
+        known = {**known, **buckets}
+        values = {**values, **counters.bucket_values(reading.histograms)}
+    since_page_ms = memory.since_page_ms(engine_id, moment)
+    life, elapsed_ms = engine.life, since_page_ms
+    if reading.life_ms is not None and (life is None or not reading.endpoint.certain):
+        life = life_ids.page_life(reading.life_ms)
+        if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
+            return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
+    from_zero = False
+    if start_ms is not None and life == engine.life:
+        # One that began while we watched is ours from 0, though its page could not be read before the agent restarted.
+        from_zero = start_ms >= memory.watching_since_ms or memory.begun.get(engine_id) == life
+        if not known:
+            elapsed_ms = moment.monotonic_ms - start_ms
+    advance = counters.advance(
+        known,
+        values,
+        owner_id=engine_id,
+        life=life,
+        ts=moment.ts,
+        from_zero=from_zero,
+        elapsed_s=elapsed_ms / 1000,
+        unseen_s=since_page_ms / 1000 if since_page_ms > 1000 * OBSERVED_TICKS * moment.interval_s else 0,
+        peaks=memory.peaks.get(engine_id, {}),
+    )
+    if advance.restarted and reading.histograms is None:
+        # Buckets of the process that ended: the next page with latencies counts from 0.
+        advance = replace(advance, forgotten=(*advance.forgotten, *sorted(buckets)))
+    return advance
+
+
+def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
+    """Return whether another process answers than did before and ran already then: several servers behind one URL."""
+    told = {state.life for state in known.values() if life_ids.is_page_life(state.life)}
+    another = bool(told) and life not in told
+    return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
+
+
+def late_step(
+    engine_id: int, before: EngineReading, memory: TickState, host_id: int, boot_id: str | None, moment: Moment
+) -> EngineStep:
+    """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
+    engine = _engine(engine_id, host_id, boot_id, before.endpoint, before.version)
+    deployment = _deployment(engine, before, before)
+    return EngineStep(
+        engine,
+        deployment,
+        before,
+        Span(0, 0),
+        moment,
+        usable=False,
+        filed=False,
+        busy=_unfinished(memory, engine_id),
+        gaps=(memory.gaps or {}).get(engine_id, ()),
+        conditions=tuple(each for (owner, _), each in memory.conditions.items() if owner == engine_id),
+    )
+
+
+def gone_step(
+    engine_id: int, before: EngineReading, memory: TickState, host_id: int, boot_id: str | None, moment: Moment
+) -> EngineStep:
+    """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
+    endpoint = before.endpoint
+    engine = _engine(engine_id, host_id, boot_id, endpoint, before.version)
+    deployment = _deployment(engine, before, before)
+    span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+    event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
+    return EngineStep(
+        engine, deployment, before, span, moment, usable=False, complete=False, events=(event,), gone=True
+    )
+
+
+def _engine(engine_id: int, host_id: int, boot_id: str | None, endpoint: Endpoint, version: str | None) -> EngineRow:
+    return EngineRow(
+        engine_id=engine_id,
+        host_id=host_id,
+        kind=endpoint.kind,
+        base_url=endpoint.base_url,
+        port=endpoint.port,
+        pid=endpoint.pid,
+        process_start_ms=endpoint.process_start_ms,
+        version=version,
+        found_by=endpoint.found_by,
+        life=life_ids.process_life(boot_id, endpoint.process_start_ms),
+    )
+
+
+def _deployment(engine: EngineRow, reading: EngineReading, before: EngineReading | None) -> DeploymentRow | None:
+    model = reading.served_model or (before.served_model if before else None)
+    if model is None:
+        return None
+    path = reading.model_path or (before.model_path if before else None)
+    facts = reading.model_facts or (before.model_facts if before else {})
+    return DeploymentRow(
+        deployment_id=stable_id("deployment", engine.engine_id, model),
+        engine_id=engine.engine_id,
+        host_id=engine.host_id,
+        served_model=model,
+        model_path=path,
+        model_facts=json.dumps(facts, sort_keys=True) if facts else None,
+    )
+
+
+def _events(engine: EngineRow, before: EngineReading | None, advance: counters.Advance) -> tuple[Event, ...]:
+    if advance.reason == _IN_TURN:
+        return ()
+    if advance.reason:
+        kind = "engine_restarted" if advance.restarted else "engine_counter"
+        return (Event(kind, f"{engine.kind} at {engine.base_url}: {advance.reason}", engine.engine_id),)
+    if before is None:
+        return (Event("engine_found", f"{engine.kind} at {engine.base_url} found", engine.engine_id),)
+    return ()
+
+
+def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
+    if reason != _IN_TURN:
+        return ()
+    begins = f"{engine.kind} at {engine.base_url}: {reason}"
+    return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
+
+
+def _unfinished(memory: TickState, engine_id: int) -> Busy:
+    """Return no busy time, and what is not reported in full yet: for a tick without a page."""
+    return Busy(None, Provenance.COUNTER, memory.stretches.get(engine_id, Stretch()))
+
+
+def _busy(
+    memory: TickState,
+    engine_id: int,
+    reading: EngineReading,
+    words: Mapping[str, int | None],
+    span: Span,
+    moment: Moment,
+    *,
+    restarted: bool,
+) -> Busy:
+    """Return how long the engine worked since its last usable page."""
+    if reading.endpoint.follows:
+        # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
+        return Busy(span.observed_ms, Provenance.BOUND, Stretch())
+    last = None if restarted else memory.pages.get(engine_id)
+    return busy(
+        Stretch() if restarted else memory.stretches.get(engine_id, Stretch()),
+        words,
+        observed_ms=span.observed_ms,
+        elapsed_ms=span.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,
+        running=reading.gauges.get("running"),
+        waiting=reading.gauges.get("waiting"),
+        exact=_is_exact(reading, words),
+    )
+
+
+def _is_exact(reading: EngineReading, words: Mapping[str, int | None]) -> bool:
+    """Whether the time that the engine counts cannot overlap: of one replica, or of requests one after the other."""
+    if words.get("engine_ms"):
+        return reading.knobs.get("dp", 1) == 1
+    return reading.gauges.get("requests_per_step") == 1
+
+
+def _scaled(value: float | None, scale: int) -> int | None:
+    """Return a gauge in the integer scale of its column; None for what no gauge can be, or the store not hold."""
+    return None if value is None or not 0 <= value <= MAX_GAUGE else round(value * scale)

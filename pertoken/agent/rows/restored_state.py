@@ -1,0 +1,114 @@
+"""State restored when an agent starts, from the rows stored before it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from pertoken.agent.host.processes import boot_ms
+from pertoken.agent.host.recorded_clock import RecordedClock
+from pertoken.agent.readings import ProbeReading
+from pertoken.agent.rows import life_ids
+from pertoken.agent.rows.counters import is_bucket
+from pertoken.agent.rows.devices import ENERGY, host_id_of
+from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
+from pertoken.agent.rows.tick_state import TickState
+from pertoken.store.restored_state import RestoredState
+from pertoken.store.rows import CounterState
+
+_SAME_START_MS = 20
+"""Starts by the wall clock (before schema 0005) were rounded twice from clock ticks of 10 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What an agent goes on from."""
+
+    memory: TickState
+    clock: RecordedClock
+    last_ts: int | None
+    """Of the last row stored for this host; None for a new host."""
+
+
+def restored(
+    before: RestoredState, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
+) -> Restored:
+    """Return what an agent starting now goes on from, on the host of `probe`.
+
+    `starts_ms`: starts of the engines' processes seen now, since boot; `wall_ms`, `since_boot_ms`: the clocks now.
+    """
+    host_id, life = host_id_of(probe), life_ids.boot_life(probe.host.boot_id)
+    counters: dict[int, dict[str, CounterState]] = {}
+    buckets: dict[int, dict[str, CounterState]] = {}
+    for state in _with_lives(before, probe, starts_ms):
+        states = (buckets if is_bucket(state.series) else counters).setdefault(state.owner_id, {})
+        states[state.series] = state
+    host = counters.get(host_id, {})
+    watched = host.get(WATCHED)
+    newest_ts = before.newest_ts(host_id)
+    last_ts = newest_ts if watched is None else watched.ts
+    if watched is not None and watched.life == life:
+        watching_since_ms = min(watched.value, since_boot_ms)
+        away_ms = since_boot_ms - watching_since_ms
+    else:
+        # Of an earlier boot, or (before schema 0005) only known by the wall clock.
+        earlier = watched is not None or before.boot(host_id)[0] not in (None, probe.host.boot_id)
+        watching_since_ms = 0 if earlier else since_boot_ms
+        away_ms = 0 if last_ts is None else max(0, min(wall_ms - last_ts * 1000, since_boot_ms))
+    offset = host.get(CLOCK_OFFSET)
+    same_boot = offset is not None and offset.life == life
+    clock = RecordedClock(offset.value if offset is not None and same_boot else wall_ms - since_boot_ms)
+    first = host.get(FIRST_WATCHED)
+    first_ms = since_boot_ms if first is None else first.value if first.life == life else 0
+    memory = TickState(
+        watching_since_ms=watching_since_ms,
+        boot_ms=boot_ms(),
+        begun=before.lives(host_id, first_ms),
+        away_ms=away_ms,
+        engine_urls=before.engine_urls(host_id),
+        counters=counters,
+        buckets=buckets,
+        known_owners=before.known_owners(host_id),
+        last_ts=last_ts,
+        newest_ts=max((ts for ts in (last_ts, newest_ts) if ts is not None), default=None),
+        set_back_ts=newest_ts if last_ts is not None and newest_ts is not None and newest_ts > last_ts else 0,
+        epochs={epoch.deployment_id: epoch for epoch in before.open_epochs(host_id)},
+        capabilities={(each.owner_id, each.metric): each for each in before.capabilities()},
+    )
+    return Restored(memory, clock, last_ts)
+
+
+def _with_lives(before: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
+    """Return the stored states; those of before schema 0005 with a life where their process can be identified."""
+    states = before.counters()
+    if not any(state.process_start_ms is not None for state in states):
+        return list(states)
+    boot_id = probe.host.boot_id
+    stored_boot_id, stored_boot_ms = before.boot(host_id_of(probe))
+    return [
+        state
+        if state.process_start_ms is None
+        else _identified(state, boot_id, starts_ms, stored_boot_id, stored_boot_ms)
+        for state in states
+    ]
+
+
+def _identified(
+    state: CounterState,
+    boot_id: str | None,
+    starts_ms: Collection[int],
+    stored_boot_id: str | None,
+    stored_boot_ms: int | None,
+) -> CounterState:
+    start_ms = state.process_start_ms
+    assert start_ms is not None
+    life = None
+    if start_ms < 0:
+        life = life_ids.page_life(-start_ms)
+    elif state.series == ENERGY:
+        life = life_ids.boot_life(stored_boot_id)
+    elif stored_boot_id is not None and stored_boot_id != boot_id:
+        life = life_ids.process_life(stored_boot_id, start_ms)  # none of this boot
+    elif stored_boot_ms is not None:
+        own_ms = start_ms - stored_boot_ms
+        same = next((each for each in starts_ms if abs(each - own_ms) <= _SAME_START_MS), None)
+        life = life_ids.process_life(boot_id, same)
+    return replace(state, life=life)  # with its old start, so that it is stored again

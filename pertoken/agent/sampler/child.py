@@ -1,0 +1,126 @@
+"""The sampler: the agent's child that alone talks to drivers, so that it can hang or die alone.
+
+`python -m pertoken.agent.sampler [PROBE,...]` reads one request line `{"processes": true|false}` at a time from
+stdin, answers each with one `ProbeReading` line (`pertoken.agent.sampler.wire`) on stdout, and ends at end of file. It
+ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pertoken.agent.garbage import settle
+from pertoken.agent.host.proc import own_rss_bytes
+from pertoken.agent.probes.amd import AmdProbe
+from pertoken.agent.probes.cpu import CpuProbe
+from pertoken.agent.probes.gaudi import GaudiProbe
+from pertoken.agent.probes.nvidia.probe import NvidiaProbe
+from pertoken.agent.probes.nvidia.xid import XidWatch
+from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
+from pertoken.agent.sampler.wire import encode
+from pertoken.config import PROBES
+
+Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
+
+
+class Probe(Protocol):
+    """The devices of one vendor."""
+
+    outdated: bool
+    """Whether only a new process can read its driver."""
+
+    @property
+    def calls(self) -> int:
+        """Made to its driver so far."""
+
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+        """Every device, and what is missing for the whole host; the process lists only if asked for."""
+
+    def happened(self) -> tuple[Happened, ...]:
+        """What its driver told by itself since this was last asked."""
+
+    def close(self) -> None:
+        """Let go of the driver, so that it can be unloaded."""
+
+
+VENDORS: dict[str, Callable[[], Probe]] = {
+    "nvidia": lambda: NvidiaProbe(watch=XidWatch()),
+    "amd": AmdProbe,
+    "gaudi": GaudiProbe,
+}
+
+
+class Probes:
+    """The probes named of this host, its CPUs always, and what this process costs."""
+
+    def __init__(self, names: Iterable[str] = PROBES) -> None:
+        self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
+        self._cpu = CpuProbe()
+        self._calls = 0
+        self._cpu_ms = 0
+
+    def read(self, processes: bool) -> ProbeReading:
+        """Everything at one instant; the process lists only if asked for."""
+        host, cpu = self._cpu.read()
+        read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
+        calls = sum(probe.calls for probe in self._vendors.values())
+        cpu_ms = int(time.process_time() * 1000)
+        reading = ProbeReading(
+            host=host,
+            devices=(*(device for devices, _ in read for device in devices), cpu),
+            gaps=tuple(gap for _, gaps in read for gap in gaps),
+            happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
+            driver_calls=calls - self._calls,
+            cpu_ms=cpu_ms - self._cpu_ms,
+            rss_bytes=own_rss_bytes(),
+        )
+        self._calls, self._cpu_ms = calls, cpu_ms
+        return reading
+
+    def close(self) -> None:
+        """Let go of the drivers, so that they can be unloaded."""
+        for probe in self._vendors.values():
+            probe.close()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether only a new process can read some driver."""
+        return any(probe.outdated for probe in self._vendors.values())
+
+
+def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+    """A vendor's devices; its library's surprises cost no other vendor."""
+    try:
+        return read(processes)
+    except Exception as error:
+        return (), (Gap(vendor, "failing", f"the probe failed: {error!r}", "please report this"),)
+
+
+def _protocol_fd() -> int:
+    """A descriptor of our own for answers; what libraries print to stdout goes to stderr from here on."""
+    fd = os.dup(1)
+    os.dup2(2, 1)
+    return fd
+
+
+def main() -> None:
+    """Answer until end of file."""
+    answers = _protocol_fd()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    probes = Probes(filter(None, sys.argv[1].split(",")) if sys.argv[1:] else PROBES)
+    for n, request in enumerate(sys.stdin.buffer):
+        line = memoryview(encode(probes.read(json.loads(request)["processes"])).encode() + b"\n")
+        try:
+            while line:
+                line = line[os.write(answers, line) :]
+        except BrokenPipeError:
+            break
+        if probes.outdated:
+            break
+        if n == 0:
+            settle()
+    probes.close()

@@ -1,0 +1,174 @@
+"""The one scheduler of the agent: APScheduler on a clock that nobody sets."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any
+
+from apscheduler.executors.base import BaseExecutor, run_job
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from pertoken.agent.jobs import Job, JobState
+from pertoken.errors import CorruptStore, PertokenError, limit_reached
+
+log = logging.getLogger("pertoken.agent")
+
+HandOver = Callable[[Callable[[], None]], object]
+"""Has a call made by another thread, as the one that ticks does between two ticks."""
+
+
+class SteadyTime(tzinfo):
+    """UTC at the start, advanced by the monotonic clock: setting the wall clock moves no job.
+
+    APScheduler asks `datetime.now(timezone)` for the time, and that asks `timezone.fromutc`.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._start = datetime.now(UTC).replace(tzinfo=self) - timedelta(seconds=monotonic())
+
+    def now(self) -> datetime:
+        """Return the time by this clock."""
+        return self._start + timedelta(seconds=self._monotonic())
+
+    def fromutc(self, wall: datetime) -> datetime:
+        """Return the time by this clock, whatever the wall clock shows."""
+        return self.now()
+
+    def utcoffset(self, at: datetime | None) -> timedelta:
+        """Return no offset."""
+        return timedelta(0)
+
+    def dst(self, at: datetime | None) -> timedelta:
+        """Return no offset."""
+        return timedelta(0)
+
+    def tzname(self, at: datetime | None) -> str:
+        """Return the name of the time it starts from."""
+        return "UTC"
+
+
+class _Every(BaseTrigger):  # type: ignore[misc]
+    """First after some time, then at a fixed period. IntervalTrigger would convert times by `SteadyTime`."""
+
+    def __init__(self, first_s: float, every_s: float) -> None:
+        self._first, self._every = timedelta(seconds=first_s), timedelta(seconds=every_s)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
+        return now + self._first if previous_fire_time is None else previous_fire_time + self._every
+
+
+class _HandedOver(BaseExecutor):  # type: ignore[misc]
+    """Hands jobs over to a thread of others."""
+
+    def __init__(self, hand_over: HandOver) -> None:
+        super().__init__()
+        self._hand_over = hand_over
+
+    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        self._hand_over(lambda: self._run(job, run_times))
+
+    def _run(self, job: Any, run_times: list[datetime]) -> None:
+        self._run_job_success(job.id, run_job(job, job._jobstore_alias, run_times, self._logger.name))
+
+
+class Scheduler:
+    """Runs jobs, each at most once at a time; runs that were missed are one run."""
+
+    def __init__(
+        self,
+        hand_over: HandOver,
+        noted: Callable[[tuple[JobState, ...]], None] = lambda states: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`noted` is called after each run with the states of all jobs, by the thread that ran it."""
+        self._hand_over, self._noted, self._monotonic, self._wall = hand_over, noted, monotonic, wall
+        self._time = SteadyTime(monotonic)
+        self._jobs: dict[str, Job] = {}
+        self._runs: dict[str, tuple[float, float, str | None]] = {}
+        """By name, of the last run: its start (Unix seconds), how long it took, why it failed."""
+        self._lock = threading.Lock()
+        self._beside = ThreadPoolExecutor(1, "job")
+        self._scheduler = BackgroundScheduler(
+            executors={"beside": _HandedOver(self._beside.submit), "between": _HandedOver(hand_over)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=self._time,
+        )
+
+    def set(self, jobs: Iterable[Job]) -> None:
+        """Run these jobs and no others. One whose period stays goes on as it is; a changed one is counted from now."""
+        wanted = {job.name: job for job in jobs}
+        for name in self._jobs.keys() - wanted.keys():
+            self._scheduler.remove_job(name)
+        for name, job in wanted.items():
+            known = self._jobs.get(name)
+            if known is None or known.every_s != job.every_s:
+                self._scheduler.add_job(
+                    partial(self._run, name),
+                    _Every(job.first_s, job.every_s),
+                    id=name,
+                    executor="beside" if job.beside else "between",
+                    replace_existing=True,
+                )
+        self._jobs = wanted
+
+    def start(self) -> None:
+        """Begin to run them."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """Run none any more, and wait for those that run beside the ticks."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)  # it would hold locks, and a job that ends asks for the next run
+        self._beside.shutdown(wait=True, cancel_futures=True)
+
+    def states(self) -> tuple[JobState, ...]:
+        """Return how each job went and when it runs next."""
+        now, now_ts = self._time.now(), self._wall()
+        states = []
+        for name, job in self._jobs.items():
+            scheduled = self._scheduler.get_job(name)
+            if scheduled is None or getattr(scheduled, "next_run_time", None) is None:
+                continue
+            next_ts = now_ts + (scheduled.next_run_time - now).total_seconds()
+            with self._lock:
+                last_ts, took_s, error = self._runs.get(name, (None, None, None))
+            states.append(JobState(name, job.every_s, next_ts, last_ts, took_s, error))
+        return tuple(states)
+
+    def _run(self, name: str) -> None:
+        job = self._jobs.get(name)
+        if job is None:
+            return
+        started_ts, started_s, error = self._wall(), self._monotonic(), None
+        try:
+            job.work()
+        except CorruptStore as damage:
+            error = str(damage)
+            self._hand_over(partial(_raise, damage))
+        except Exception as fault:
+            error = self._failed(name, fault)
+        with self._lock:
+            self._runs[name] = (started_ts, self._monotonic() - started_s, error)
+        self._noted(self.states())
+
+    def _failed(self, name: str, fault: Exception) -> str:
+        """Log a fault the first time, and return it for people."""
+        limit = limit_reached(fault)
+        known = isinstance(fault, PertokenError) or limit is not None
+        error = str(limit or fault) if known else f"{type(fault).__name__}: {fault}"
+        with self._lock:
+            before = self._runs.get(name, (None, None, None))[2]
+        if error != before:
+            log.error("%s: %s", name, error, exc_info=None if known else fault)
+        return error
+
+
+def _raise(error: Exception) -> None:
+    raise error

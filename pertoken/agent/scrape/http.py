@@ -1,0 +1,296 @@
+"""One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page.
+
+`http.client` speaks HTTP over a socket that limits the time and the bytes of the whole exchange.
+"""
+
+import io
+import socket
+import ssl
+import string
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, quote, urlsplit
+
+from pertoken.access import Access
+from pertoken.config import Settings
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_CHUNK = 65_536
+_FRAMING_BYTES = 65_536
+"""What status line, headers and the sizes of chunks may take beside a body."""
+_Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0.0;q=0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one GET may cost, and what may be shown where."""
+
+    timeout_s: float = 3.0
+    """From connecting to the last byte, however the server spreads them; resolving a name is not in it."""
+    page_bytes: int = 8_000_000
+    """Largest body, after decompression as well as before."""
+    access: tuple[Access, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Limits":
+        """As a person set them."""
+        page_bytes = int(settings.agent_page_limit_mb * 1_000_000)
+        return cls(settings.agent_scrape_timeout, page_bytes, settings.agent_access)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply with status 200."""
+
+    body: bytes
+    content_type: str
+    process_start: str = ""
+    """What llama.cpp's server tells of its start: microseconds since boot, whatever the name of the header says."""
+
+
+class ScrapeError(Exception):
+    """There is no page. `kind` is one of `readings.EngineReading.fault_kind`."""
+
+    def __init__(self, kind: str, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.status = status
+        """HTTP status of kinds `http` and `access`."""
+
+
+def get(url: str, limits: Limits) -> Reply:
+    """The page of an engine at `url`. Raises ScrapeError as `fetch` does."""
+    return fetch("GET", url, limits, {"Accept": ACCEPT, "Accept-Encoding": "gzip"})
+
+
+def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
+    """Ask for `url` (http or https) over a connection of its own, without proxy, redirect or retry.
+
+    llama.cpp closes connections that are kept alive while it is busy, so none is. Raises ScrapeError: `closed`,
+    `access` (401, 403, or a certificate that is not believed), `http` (any other status but 200), `malformed`,
+    `too_large` or `timeout`.
+    """
+    parts = urlsplit(url)
+    at = _shown(parts)
+    access = next((each for each in limits.access if each.covers(url)), Access(url))
+    try:
+        token, context = access.token(), _context(access) if parts.scheme == "https" else None
+    except ValueError as error:
+        raise ScrapeError("access", f"{at}: {error}") from None
+    bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        addresses = socket.getaddrinfo(parts.hostname, parts.port or (443 if context else 80), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ScrapeError("closed", f"{at}: the name {parts.hostname} is not known here") from None
+    deadline = _Deadline(limits.timeout_s)
+    try:
+        with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, parts, deadline) as sock:
+            return _exchange(sock, deadline, method, parts, {**headers, **bearer}, limits)
+    except TimeoutError:
+        raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
+    except ssl.SSLError as error:
+        told = getattr(error, "verify_message", "") or error.reason or "TLS failed"
+        raise ScrapeError("access", f"{at}: no trusted connection ({told})") from None
+    except ConnectionError:
+        raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
+    except (OSError, ValueError, HTTPException) as error:
+        raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {str(error)[:80]}") from None
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    """Raises ValueError if a certificate cannot be read."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca_file)
+        if access.cert_file is not None:
+            # A key that asks for a passphrase would ask it of the terminal: an empty one refuses it instead.
+            context.load_cert_chain(access.cert_file, access.key_file, password="")
+    except OSError as error:  # ssl.SSLError is one
+        files = ", ".join(name for name in (access.ca_file, access.cert_file, access.key_file) if name)
+        raise ValueError(f"its certificates cannot be read from {files}: {error.strerror}") from None
+    return context
+
+
+class _Deadline:
+    """The moment by which everything has to be read, however a server spreads its bytes."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._at = time.monotonic() + timeout_s
+
+    def limit(self, sock: socket.socket) -> None:
+        """Let the next operation on `sock` last no longer. Raises TimeoutError if the time is over."""
+        left = self._at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+
+
+class _Incoming(io.RawIOBase):
+    """The bytes of a socket: no read lasts beyond the deadline, and all of them together are at most `max_bytes`."""
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
+        self._sock, self._deadline, self._left_bytes = sock, deadline, max_bytes
+        self.ended = False
+        """Whether the end of the connection was read."""
+
+    def readable(self) -> bool:
+        """Return True, as BufferedReader asks."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Receive into `buffer`. Raises TimeoutError, and OverflowError for more than `max_bytes`."""
+        self._deadline.limit(self._sock)
+        count = self._sock.recv_into(buffer)
+        self._left_bytes -= count
+        if self._left_bytes < 0:
+            raise OverflowError
+        self.ended = not count
+        return count
+
+
+class _Channel:
+    """What HTTPConnection needs of a socket, within a deadline and a size. Whoever connected it closes it."""
+
+    def __init__(self, sock: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._incoming = _Incoming(sock, deadline, max_bytes)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end of the connection was read."""
+        return self._incoming.ended
+
+    def sendall(self, request: bytes) -> None:
+        """Send all of it. Raises TimeoutError."""
+        self._deadline.limit(self._sock)
+        self._sock.sendall(request)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return a reader of what the server sends."""
+        return io.BufferedReader(self._incoming, _CHUNK)
+
+    def close(self) -> None:
+        """Leave the socket open: a reply is read after HTTPConnection let go of it."""
+
+
+def _connected(addresses: Sequence[_Address], at: str, deadline: _Deadline) -> socket.socket:
+    """A connection to the first address that takes one."""
+    refused: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            deadline.limit(sock)
+            sock.connect(address)
+        except TimeoutError:
+            sock.close()
+            raise
+        except OSError as error:
+            sock.close()
+            refused = error
+        else:
+            return sock
+    raise ScrapeError("closed", f"{at}: nothing answers there ({refused.strerror if refused else 'no address'})")
+
+
+def _secured(
+    sock: socket.socket, context: ssl.SSLContext | None, access: Access, parts: SplitResult, deadline: _Deadline
+) -> socket.socket:
+    if context is None:
+        return sock
+    deadline.limit(sock)
+    return context.wrap_socket(sock, server_hostname=access.server_name or parts.hostname)
+
+
+def _exchange(
+    sock: socket.socket,
+    deadline: _Deadline,
+    method: str,
+    parts: SplitResult,
+    headers: Mapping[str, str],
+    limits: Limits,
+) -> Reply:
+    """Send one request over `sock` and return the reply.
+
+    Raises ScrapeError, or HTTPException, ValueError and OSError for a reply that is not whole.
+    """
+    at = _shown(parts)
+    connection = HTTPConnection(parts.hostname or "", parts.port or 80)
+    connection.sock = channel = _Channel(sock, deadline, limits.page_bytes + _FRAMING_BYTES)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    common = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", "User-Agent": "pertoken"}
+    try:
+        connection.request(method, quote(target, safe=string.punctuation), headers=common | dict(headers))
+        with connection.getresponse() as response:
+            if channel.ended:  # HTTPResponse takes that for the end of the headers
+                raise ValueError("its headers do not end")
+            return _reply(response, at, limits)
+    except OverflowError:
+        raise _too_large(at, limits) from None
+
+
+def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
+    fields = response.headers
+    if fields.defects:  # a line that is no header hides those after it, and with them how long the body is
+        raise ValueError(f"not a header: {type(fields.defects[0]).__name__}")
+    status = response.status
+    if status != 200:
+        elsewhere = fields.get("location")
+        where = f" to {elsewhere[:200]}, which is not followed" if elsewhere else ""
+        raise ScrapeError("access" if status in (401, 403) else "http", f"{at}: answered {status}{where}", status)
+    encoding = fields.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):
+        raise ScrapeError("malformed", f"{at}: encoded as {encoding[:40]}, which was not asked for")
+    length = _body_bytes(response)
+    inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    body, received = bytearray(), 0
+    while part := response.read(_CHUNK):
+        received += len(part)
+        if inflate is None:
+            body += part
+        else:
+            try:
+                body += inflate.decompress(part, limits.page_bytes + 1 - len(body))
+            except zlib.error as error:
+                raise ScrapeError("malformed", f"{at}: not gzip: {error}") from None
+        if max(received, len(body)) > limits.page_bytes:
+            raise _too_large(at, limits)
+    if length is not None and received < length:
+        raise ValueError(f"{received} of {length} bytes")
+    if inflate is not None and (not inflate.eof or inflate.unused_data):
+        raise ScrapeError("malformed", f"{at}: its gzip stream does not end where the reply ends")
+    return Reply(bytes(body), fields.get("content-type", "").strip(), fields.get("process-start-time-unix", "").strip())
+
+
+def _body_bytes(response: HTTPResponse) -> int | None:
+    """Return how long the body says it is; None for chunks, and for one that ends with the connection.
+
+    HTTPResponse takes a body of unknown framing, or of a length it cannot read, to end with the connection: a page that
+    was cut would pass for a whole one. Raises ValueError for those.
+    """
+    transfer, length = response.headers.get("transfer-encoding"), response.headers.get("content-length")
+    if transfer is not None:
+        if transfer.lower() != "chunked":
+            raise ValueError(f"sent as {transfer[:40]}")
+        return None
+    if length is None:
+        return None
+    length = length.strip()
+    if not (length.isascii() and length.isdigit() and len(length) <= 16):
+        raise ValueError(f"{length[:40]!r} is not a length")
+    return int(length)
+
+
+def _too_large(at: str, limits: Limits) -> ScrapeError:
+    return ScrapeError("too_large", f"{at}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
+
+
+def _shown(parts: SplitResult) -> str:
+    """Return a URL as it may be shown: without user, password and query."""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"

@@ -1,0 +1,5 @@
+"""Run the shipper child: `python -m pertoken.agent.shipper FOLDER`."""
+
+from pertoken.agent.shipper.child import main
+
+main()

@@ -1,0 +1,275 @@
+"""`python -m pertoken.agent.shipper FOLDER`: a child of the agent that ships its host's telemetry to a server.
+
+It reads the folder, never writes it, and may hang or be killed at any moment: where it got is told by the server, and
+a batch that is sent again changes nothing. Its first line of input holds the settings; it ends when its input does.
+Its output is a line of JSON for each thing the agent should know.
+"""
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from pertoken.errors import PertokenError, StoreError
+from pertoken.parent import when_parent_ends
+from pertoken.store.location import StoreLocation
+from pertoken.store.open import REVISIONS
+from pertoken.store.outbox import RAW
+from pertoken.store.partitions import keep_partitions
+from pertoken.store.postgres import catalog
+from pertoken.store.rollup import HOUR
+from pertoken.store.server import Server
+from pertoken.store.ship_check import DAY, Stretch, differing
+from pertoken.store.ship_read import Batch, Here, Local, Row
+from pertoken.store.ship_write import Standing, note_checked, send, stand
+
+if TYPE_CHECKING:
+    import psycopg
+
+MARKS = 2000
+"""Marks of one batch: about 0.5 to 5 MB of rows."""
+ROWS = 20_000
+"""Rows of one batch that goes by time, not by marks."""
+BACKOFF_S = (1.0, 120.0)
+"""First and longest wait after a failure; each is drawn from 0 to the bound, which doubles."""
+END_S = 5.0
+"""How long a call under way may take to end once the agent is gone."""
+
+Tell = Callable[..., None]
+"""Tells the agent: acked=SEQ, kind=EVENT and message=TEXT, or nothing, which says that it is alive."""
+
+
+class Shipper:
+    """What is shipped of one folder, round after round. Everything remembered is only to save work."""
+
+    def __init__(self, local: Local, server: Server, tell: Tell, stop: threading.Event) -> None:
+        self._local, self._server, self._tell, self._stop = local, server, tell, stop
+        self._spool_id: int | None = None
+        self._batch = 0
+        self._acked = 0
+        self._identities_ts: int | None = None
+        self._days: list[int] = []
+        """Days yet to compare, newest last."""
+        self._checked_hour: int | None = None
+        self._maintained_day: int | None = None
+        self._differed: dict[tuple[str, int], Any] = {}
+
+    def round(self) -> None:
+        """Ship what is there, compare what is due, answer what is asked.
+
+        Raises StoreError in one line; what was stored by then stays stored.
+        """
+        here = self._local.here()
+        if here is None:
+            return
+        try:
+            import psycopg
+        except ModuleNotFoundError:
+            raise StoreError("shipping needs psycopg: pip install 'pertoken[postgres]'") from None
+        connection = self._server.connect()
+        try:
+            with connection:
+                connection.autocommit = True  # transactions are begun and ended by name
+                self._enter(connection, here)
+                self._drain(connection)
+                self._compare(connection, here)
+                self._answer(connection, here)
+            self._maintain(here)
+        except (psycopg.Error, SQLAlchemyError) as error:
+            raise StoreError(f"{self._server}: {self._server.told(error)}") from None
+
+    def _enter(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
+        found = stand(connection, here)
+        known = REVISIONS["telemetry"]
+        if found.schema in known[:-1]:
+            raise StoreError(f"{self._server}: its tables are of an older pertoken: run `pertoken db init-fleet` there")
+        if self._spool_id != here.spool_id:
+            self._spool_id, self._identities_ts = here.spool_id, None
+            self._plan(here, found)
+        elif found.batch < self._batch or found.seq < self._acked:
+            # What was acknowledged is gone: the server was replaced by a copy that lagged behind it.
+            self._tell(
+                kind="ship_lost",
+                message=f"the server went back from batch {self._batch} to {found.batch}; all it holds is compared",
+            )
+            self._identities_ts = None
+            self._plan(here, None)
+        self._ages = found.ages
+        self._batch, self._acked = found.batch, found.seq
+        self._tell(acked=found.seq)
+        if self._identities_ts is None or here.newest_ts - self._identities_ts >= DAY:
+            self._send(connection, self._local.identities(found.seq))
+            self._identities_ts = here.newest_ts
+
+    def _plan(self, here: Here, found: Standing | None) -> None:
+        """Which days to compare: after a loss or at first all of them, else the last two and those never reached."""
+        oldest = min(here.oldest_ts.values(), default=here.newest_ts) // DAY * DAY
+        newest = here.newest_ts // DAY * DAY
+        checked = found.checked_ts if found else None
+        reached = newest + DAY if checked is None else checked
+        self._days = [day for day in range(oldest, newest + 1, DAY) if day < reached or day >= newest - DAY]
+
+    def _drain(self, connection: "psycopg.Connection[Any]") -> None:
+        while not self._stop.is_set():
+            batch = self._local.after(self._acked, MARKS)
+            if batch is None:
+                return
+            self._send(connection, batch)
+            self._acked = batch.seq
+            self._tell(acked=batch.seq)
+
+    def _send(self, connection: "psycopg.Connection[Any]", batch: Batch) -> None:
+        assert self._spool_id is not None
+        self._batch = send(connection, self._spool_id, self._batch, batch)
+        self._tell()
+
+    def _compare(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
+        hour = here.newest_ts // HOUR
+        if self._checked_hour is not None and hour != self._checked_hour:
+            # What closed since, and one older day in turn: in a month everything that is kept.
+            days = {here.newest_ts // DAY * DAY, (here.newest_ts - HOUR) // DAY * DAY}
+            oldest = min(here.oldest_ts.values(), default=here.newest_ts) // DAY * DAY
+            span = max(1, (here.newest_ts - oldest) // DAY)
+            days.add(here.newest_ts // DAY * DAY - hour % span * DAY)
+            self._days = sorted({*self._days, *days})
+        self._checked_hour = hour
+        while self._days and not self._stop.is_set():
+            day = self._days[-1]
+            for stretch in differing(self._local, connection, here, self._ages, day):
+                self._again(connection, stretch)
+                if self._stop.is_set():
+                    return
+            self._days.pop()
+            note_checked(connection, here.spool_id, day)
+            self._tell()
+            self._drain(connection)  # what is new goes first
+
+    def _again(self, connection: "psycopg.Connection[Any]", stretch: Stretch) -> None:
+        key = stretch.table.name, stretch.start
+        if self._differed.get(key) == stretch.here:
+            # Sent once already. More rows than here: they are past their age here.
+            if stretch.there[0] <= stretch.here[0]:
+                self._tell(
+                    kind="ship_differs",
+                    message=f"{stretch.table.name}: the server keeps rows of a newer revision than this host's",
+                )
+            return
+        self._differed[key] = stretch.here
+        for start in range(0, len(stretch.rows), ROWS):
+            part = stretch.rows[start : start + ROWS]
+            self._send(connection, Batch({stretch.table: part}, self._acked, again=True))
+
+    def _answer(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
+        """Send the ticks that somebody asked for at the server."""
+        with connection.transaction():
+            asked = connection.execute(
+                "SELECT request_id, start_ts, end_ts FROM fleet.raw_request "
+                "WHERE done_ts IS NULL AND host_id = ANY (%s::bigint[]) ORDER BY request_id",
+                (list(here.host_ids),),
+            ).fetchall()
+        for request_id, start, end in asked:
+            sent = 0
+            for part in self._ticks(here, start, min(end, here.newest_ts + 1)):
+                self._send(connection, part)
+                sent += part.rows_n
+            oldest = here.oldest_ts.get("host_sample", here.newest_ts)
+            note = f"ticks before {oldest} are deleted on the host" if start < oldest else None
+            with connection.transaction():
+                connection.execute(
+                    "UPDATE fleet.raw_request SET done_ts = extract(epoch FROM now())::bigint, rows_n = %s, note = %s "
+                    "WHERE request_id = %s",
+                    (sent, note, request_id),
+                )
+
+    def _maintain(self, here: Here) -> None:
+        """Once a day keep the server's partitions where this login owns them; else `pertoken db maintain` does."""
+        day = here.newest_ts // DAY
+        if day == self._maintained_day:
+            return
+        self._maintained_day = day
+        engine = create_engine("postgresql+psycopg://", creator=self._server.connect, poolclass=NullPool)
+        with engine.connect() as connection:
+            owns = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'telemetry.device_1m'::regclass"
+            ((owned,),) = catalog(connection, owns)
+            if owned:
+                # By the server's clock too: that of one host must not drop what all of them shipped.
+                ((server_ts,),) = catalog(connection, "SELECT extract(epoch FROM now())::bigint")
+                connection.rollback()
+                keep_partitions(connection, min(here.newest_ts, server_ts))
+
+    def _ticks(self, here: Here, start: int, end: int) -> Iterator[Batch]:
+        for source in RAW:
+            for table, owner in source.tables:
+                oldest = here.oldest_ts.get(source.name, end)
+                for hour in range(max(start, oldest), end, HOUR):
+                    rows = self._local.between(table, owner, here.owners[owner], hour, min(hour + HOUR, end))
+                    yield from (Batch({table: part}, self._acked) for part in _parts(rows))
+
+
+def _parts(rows: list[Row]) -> Iterator[list[Row]]:
+    for start in range(0, len(rows), ROWS):
+        yield rows[start : start + ROWS]
+
+
+def run(shipper: Shipper, every_s: float, tell: Tell, stop: threading.Event, draw: random.Random) -> None:
+    """Rounds until told to stop: every `every_s`, and after a failure with full jitter."""
+    failures = 0
+    # Hosts that start together do not come together.
+    stop.wait(draw.uniform(0, min(every_s, 5.0)))
+    while not stop.is_set():
+        try:
+            shipper.round()
+        except PertokenError as error:
+            failures += 1
+            if failures == 1:
+                tell(kind="ship_failed", message=f"nothing is shipped: {error}")
+            first, most = BACKOFF_S
+            wait_s = draw.uniform(0, min(most, first * 2 ** min(failures, 20)))
+        else:
+            if failures:
+                tell(kind="ship_again", message=f"shipping works again after {failures} failures")
+            failures, wait_s = 0, every_s
+        _rest(wait_s, tell, stop)
+
+
+def _rest(wait_s: float, tell: Tell, stop: threading.Event) -> None:
+    until = time.monotonic() + wait_s
+    while (left := until - time.monotonic()) > 0 and not stop.wait(min(left, 10.0)):
+        tell()
+
+
+def main() -> None:
+    """Read the settings, then ship until the agent is gone."""
+    with suppress(OSError):  # a service may be forbidden to
+        os.nice(5)
+    options = json.loads(sys.stdin.readline())
+    stop = threading.Event()
+
+    def ended() -> None:
+        stop.set()
+        time.sleep(END_S)
+        os._exit(0)  # a call to a server that does not answer cannot be ended otherwise
+
+    when_parent_ends(ended)
+    lock = threading.Lock()
+
+    def tell(**told: object) -> None:
+        with lock:
+            print(json.dumps(told), flush=True)
+
+    server = Server.from_json(options["server"])
+    shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, tell, stop)
+    try:
+        run(shipper, options["every_s"], tell, stop, random.Random())
+    except BrokenPipeError:
+        os._exit(0)

@@ -1,0 +1,153 @@
+"""The agent as a systemd service: what is written to a host, what is run there, and taking it away again."""
+
+import grp
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import psutil
+
+from pertoken.config import SERVICE_FOLDER
+from pertoken.config_file import template
+from pertoken.errors import BadInput, PertokenError
+
+UNIT = "pertoken-agent.service"
+_UNIT_FILE = Path("/etc/systemd/system") / UNIT
+_USER_FILE = Path("/etc/sysusers.d/pertoken.conf")
+SETTINGS_FILE = Path("/etc/pertoken/pertoken.toml")
+_HIDDEN = ("/root", "/home", "/run/user", "/tmp", "/var/tmp")
+"""Folders that the service does not see (ProtectHome, PrivateTmp)."""
+_DEVICE_GROUPS = ("video", "render")
+"""Owners of the AMD device nodes."""
+
+Run = Callable[[Sequence[str]], None]
+"""Runs one command; raises PertokenError if it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to write; one that is there already is left as it is where `keep` says so."""
+
+    path: Path
+    text: str
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an installation writes, then runs."""
+
+    files: tuple[File, ...]
+    commands: tuple[tuple[str, ...], ...]
+
+    def __str__(self) -> str:
+        """As it is shown before it is done."""
+        parts = [
+            f"# {file.path}{' (unless there is one)' if file.keep else ''}\n{file.text.rstrip()}\n"
+            for file in self.files
+        ]
+        return "\n".join([*parts, *(f"$ {' '.join(command)}" for command in self.commands)])
+
+
+def installation(python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
+    """The plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
+    there = {each.gr_name for each in grp.getgrall()} if groups is None else set(groups)
+    device_groups = [each for each in _DEVICE_GROUPS if each in there]
+    unit = files("pertoken.agent.systemd").joinpath(UNIT).read_text(encoding="utf-8")
+    return Plan(
+        files=(
+            File(_USER_FILE, f'u pertoken - "pertoken agent" {SERVICE_FOLDER}\n'),
+            File(SETTINGS_FILE, template(), keep=True),
+            File(_UNIT_FILE, Template(unit).substitute(python=python, groups=" ".join(device_groups))),
+        ),
+        commands=(
+            ("systemd-sysusers", str(_USER_FILE)),
+            ("systemctl", "daemon-reload"),
+            ("systemctl", "enable", "--now", UNIT),
+            ("systemctl", "try-reload-or-restart", UNIT),
+        ),
+    )
+
+
+def hidden_from_service(python: str = sys.executable) -> str | None:
+    """Why the service could not start this Python, with what to do; None if it can."""
+    for path in (python, os.path.realpath(python), sys.prefix, sys.base_prefix):
+        if any(Path(path).is_relative_to(folder) for folder in _HIDDEN):
+            return (
+                f"{path} lies in a folder that the service does not see: install pertoken where it does "
+                "(python3 -m venv /opt/pertoken && /opt/pertoken/bin/pip install pertoken) and run "
+                "`/opt/pertoken/bin/pertoken agent install`"
+            )
+    return None
+
+
+def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
+    """Write and run a plan. Raises PertokenError naming what failed."""
+    for file in plan.files:
+        path = root / file.path.relative_to("/")
+        if file.keep and path.exists():
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            path.write_text(file.text)
+            path.chmod(0o644)
+        except OSError as error:
+            raise PertokenError(f"{path}: cannot be written: {error.strerror}; run it as root") from None
+    for command in plan.commands:
+        run(command)
+
+
+def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
+    """Stop the service and take away what an installation wrote; settings and recorded data only if told."""
+    if (root / _UNIT_FILE.relative_to("/")).exists():
+        run(("systemctl", "disable", "--now", UNIT))
+    folders = [SERVICE_FOLDER, SETTINGS_FILE.parent] if delete_data else []
+    try:
+        for file in (_UNIT_FILE, _USER_FILE):
+            (root / file.relative_to("/")).unlink(missing_ok=True)
+        for folder in folders:
+            if (root / folder.relative_to("/")).exists():
+                shutil.rmtree(root / folder.relative_to("/"))
+    except OSError as error:
+        raise PertokenError(f"{error.filename}: cannot be deleted: {error.strerror}; run it as root") from None
+    run(("systemctl", "daemon-reload"))
+
+
+def manager_state() -> str:
+    """What systemd says of the service: `active (running)`, `not installed`, ..."""
+    if shutil.which("systemctl") is None:
+        return "this host has no systemd"
+    show = ["systemctl", "show", UNIT, "--property=LoadState,ActiveState,SubState,StatusText"]
+    done = subprocess.run(show, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"systemd does not answer: {done.stderr.strip()}"
+    told = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    if told.get("LoadState") == "not-found":
+        return "not installed"
+    text = f": {told['StatusText']}" if told.get("StatusText") else ""
+    return f"{told.get('ActiveState')} ({told.get('SubState')}){text}"
+
+
+def samplers(pid: int) -> list[int]:
+    """Children of an agent that hold drivers now."""
+    try:
+        children = psutil.Process(pid).children()
+        return [each.pid for each in children if "pertoken.agent.sampler" in each.cmdline()]
+    except psutil.Error:
+        return []
+
+
+def carry_out(command: Sequence[str]) -> None:
+    """Run a command of a plan. Raises PertokenError with what it said; BadInput where systemd is absent."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise BadInput(f"{command[0]} is not on this host: `agent install` needs systemd; see deploy/") from None
+    if done.returncode:
+        raise PertokenError(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.stdout.strip()}")

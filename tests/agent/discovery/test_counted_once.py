@@ -1,0 +1,174 @@
+"""One token seen in several places counts once: copies of ranks, halves of a request, frontends, ways to one server."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.agent.discovery.watch import Watch
+from pertoken.agent.engines.locate import locate
+from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import TickState
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
+from pertoken.store.rows import DeploymentSample
+from tests.agent.values import START_MS, memory, moment, probe
+
+WORDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
+Work = dict[tuple[str, int], tuple[int, int, int]]
+"""Tokens by (model, rank): prompt, of it cached, generated."""
+Page = Mapping[str, str]
+"""Text of `/metrics` by kind of engine: what one fleet shows of the same work."""
+
+
+def vllm(work: Work, prefix: str = "vllm:", label: str = "engine") -> str:
+    lines = ["process_start_time_seconds 5"]
+    for (model, rank), counts in work.items():
+        names = ("prompt_tokens_total", "prompt_tokens_cached_total", "generation_tokens_total")
+        for name, count in zip(names, counts, strict=True):
+            lines.append(f'{prefix}{name}{{model_name="{model}",{label}="{rank}"}} {count}')
+    return "\n".join(lines) + "\n"
+
+
+def sglang(work: Work, engine_type: str = "unified") -> str:
+    lines = []
+    names = ("prompt_tokens_total", "cached_tokens_total", "generation_tokens_total")
+    for (model, rank), counts in work.items():
+        for name, count in zip(names, counts, strict=True):
+            for tp_rank in (0, 1):  # both tensor-parallel ranks tell the same
+                labels = f'model_name="{model}",dp_rank="{rank}",tp_rank="{tp_rank}",engine_type="{engine_type}"'
+                lines.append(f"sglang:{name}{{{labels}}} {count}")
+    return "\n".join(lines) + "\n"
+
+
+def frontend(work: Work) -> str:
+    tokens = sum(counts[2] for counts in work.values())
+    return (
+        f'dynamo_frontend_active_requests{{model="a"}} 1\ndynamo_frontend_output_tokens_total{{model="a"}} {tokens}\n'
+    )
+
+
+FLEETS = {
+    "data-parallel ranks": lambda work: {"vllm": vllm(work)},
+    "copies of tensor-parallel ranks": lambda work: {"sglang": sglang(work)},
+    "a prefill and a decode half": lambda work: {
+        "sglang": sglang(work, "prefill"),
+        "dynamo-sglang": sglang(work, "decode"),
+    },
+    "a frontend before its worker": lambda work: {
+        "dynamo-frontend": frontend(work),
+        "dynamo-vllm": "dynamo_component_requests_total 1\n" + vllm(work),
+    },
+    "replicas behind Ray": lambda work: {"ray": vllm(work, "ray_vllm_", "ReplicaId")},
+    "a page of NIM": lambda work: {"nim": vllm(work)},
+}
+SEVERAL = ("replicas behind Ray",)
+
+amounts = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)).map(
+    lambda each: (max(each[:2]), min(each[:2]), each[2])
+)
+
+
+@given(
+    fleet=st.sampled_from(sorted(FLEETS)),
+    before=st.lists(amounts, min_size=1, max_size=3),
+    grown=st.lists(amounts, min_size=3, max_size=3),
+    two_models=st.booleans(),
+)
+def test_what_a_fleet_did_counts_once_however_many_places_show_it(
+    fleet: str,
+    before: list[tuple[int, int, int]],
+    grown: list[tuple[int, int, int]],
+    two_models: bool,
+) -> None:
+    models = "ab" if two_models and fleet in SEVERAL else "a"
+    first: Work = {(models[rank % len(models)], rank): counts for rank, counts in enumerate(before)}
+    second: Work = {
+        key: (at[0] + more[0], at[1] + more[1], at[2] + more[2])
+        for (key, at), more in zip(first.items(), grown, strict=False)
+    }
+    found = dict.fromkeys(WORDS, 0)
+    for row in recorded(FLEETS[fleet](first), FLEETS[fleet](second)):
+        for word in WORDS:
+            found[word] += getattr(row, word) or 0
+    expected = {word: sum(more[i] for more in grown[: len(before)]) for i, word in enumerate(WORDS)}
+    assert found == expected
+
+
+def recorded(*pages: Page) -> list[DeploymentSample]:
+    """Rows of all servers, between pages that a reader takes one after the other."""
+    kept: TickState = memory()
+    rows: list[DeploymentSample] = []
+    body = {"": ""}
+
+    def get(url: str, limits: Limits) -> Reply:
+        if not url.endswith("/metrics"):
+            raise ScrapeError("http", "none", 404)
+        return Reply(body[""].encode(), "text/plain")
+
+    kinds = list(pages[0])
+    readers = {
+        kind: EngineReader(
+            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), Limits(), processes=nobody
+        )
+        for n, kind in enumerate(kinds)
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pertoken.agent.engines.reader.get", get)
+        for n, page in enumerate(pages):
+            readings: list[EngineReading] = []
+            for kind in kinds:
+                body[""] = page[kind]
+                readings += readers[kind].read()
+            assert not [each.fault for each in readings if each.fault]
+            started = [
+                replace(each, endpoint=replace(each.endpoint, pid=9, process_start_ms=START_MS - 9000), started_ms=None)
+                for each in readings
+            ]
+            cost = Cost(1, 1, 1, 0) if n else None
+            tick, kept = assemble(kept, Readings(probe(), tuple(started)), moment(n), cost)
+            rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+    return rows
+
+
+def nobody() -> HostProcesses:
+    return HostProcesses({})
+
+
+SERVE = ("vllm", "serve", "org/model", "--port", "8000")
+IN_DOCKER = HostProcesses(
+    {
+        11: Process(
+            11,
+            1,
+            SERVE,
+            1000,
+            (Address("0.0.0.0", 8000, reached=("127.0.0.1", 8080), also=(("172.17.0.2", 8000),)),),
+        ),
+        12: Process(12, 1, ("docker-proxy", "-host-port", "8080"), 900, (Address("0.0.0.0", 8080),)),
+    },
+    own_ips=frozenset({"127.0.0.1", "10.0.0.7"}),
+)
+WAYS = ("http://127.0.0.1:8080", "http://localhost:8080", "http://10.0.0.7:8080", "http://172.17.0.2:8000")
+
+
+@given(urls=st.lists(st.sampled_from(WAYS), unique=True), find=st.booleans())
+def test_a_server_named_by_any_of_the_ways_to_it_is_read_once(urls: list[str], find: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pertoken.agent.discovery.watch.host_processes", lambda: IN_DOCKER)
+        patch.setattr("pertoken.agent.discovery.watch.answers", lambda url, limits: pytest.fail(f"{url} was asked"))
+        patch.setattr(
+            "pertoken.agent.discovery.watch.detect",
+            lambda url, limits, processes: locate(
+                Endpoint("vllm", url, "setting", int(url.rpartition(":")[2])), IN_DOCKER
+            ),
+        )
+        watch = Watch(urls, find, Limits())
+        found = watch.look()
+        watch.close()
+    assert len(found) == (1 if urls or find else 0)
+    assert {each.pid for each in found} <= {11}

@@ -1,0 +1,363 @@
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Collection
+
+import pytest
+
+from pertoken.agent.discovery.servers import Found, discover
+from pertoken.agent.engines.locate import locate
+from pertoken.agent.host.processes import Address, HostProcesses, Process, host_processes
+from pertoken.agent.readings import Endpoint
+
+LOOPBACK = "127.0.0.1"
+SERVE = ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", "org/model", "--port", "18000", "-tp", "2")
+
+
+def host(*processes: Process, **more: object) -> HostProcesses:
+    return HostProcesses({each.pid: each for each in processes}, **more)  # type: ignore[arg-type]
+
+
+def vllm_tree(*listening: Address, argv: tuple[str, ...] = SERVE) -> tuple[Process, ...]:
+    """What vLLM 0.32 starts: children title themselves, padded over the command line they had."""
+    return (
+        Process(10, 1, ("/bin/sh", "-c", " ".join(argv)), 900),
+        Process(11, 10, argv, 1000, listening),
+        Process(12, 11, ("VLLM::APIServer_0", "", "", ""), 2000),
+        Process(13, 11, ("VLLM::EngineCore_DP0", "", ""), 2000, (Address(LOOPBACK, 40123),)),
+        Process(14, 13, ("VLLM::Worker_TP0", ""), 3000),
+        Process(15, 13, ("VLLM::Worker_TP1", ""), 3000),
+        Process(16, 11, ("python", "-c", "from multiprocessing.resource_tracker import main;main(7)"), 1500),
+        Process(99, 1, ("sshd",), 1, (Address("0.0.0.0", 22),)),
+    )
+
+
+def never(url: str) -> str | None:
+    raise AssertionError(f"{url} was contacted")
+
+
+def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybody() -> None:
+    found = discover(host(*vllm_tree(Address("0.0.0.0", 18000))), never)
+    assert found.gaps == ()
+    assert found.endpoints == (
+        Endpoint(
+            kind="vllm",
+            base_url="http://127.0.0.1:18000",
+            found_by="process",
+            port=18000,
+            pid=11,
+            process_start_ms=1000,
+            pids=(11, 12, 13, 14, 15, 16),
+            knobs={"tp": 2, "pp": 1, "dp": 1},
+            model_path="org/model",
+        ),
+    )
+
+
+def test_a_port_its_child_listens_on_is_its_own() -> None:
+    tree = vllm_tree()
+    child = Process(12, 11, tree[2].argv, 2000, (Address("::", 18000),))
+    found = discover(host(*(child if each.pid == 12 else each for each in tree)), never)
+    assert [each.base_url for each in found.endpoints] == ["http://[::1]:18000"]
+
+
+def test_only_ports_of_the_server_are_asked_when_it_does_not_name_its_own() -> None:
+    asked: list[str] = []
+
+    def ask(url: str) -> str | None:
+        asked.append(url)
+        return "vllm" if url.endswith(":5555") else None
+
+    tree = vllm_tree(Address(LOOPBACK, 5000), Address("10.0.0.7", 5555), argv=("vllm", "serve", "org/model"))
+    found = discover(host(*tree), ask)
+    assert [each.base_url for each in found.endpoints] == ["http://10.0.0.7:5555"]
+    assert asked == ["http://127.0.0.1:5000", "http://10.0.0.7:5555"]
+
+
+def test_a_server_found_before_is_not_asked_again() -> None:
+    tree = host(*vllm_tree(Address(LOOPBACK, 5000), Address(LOOPBACK, 5555), argv=("vllm", "serve", "org/model")))
+    first = discover(tree, lambda url: "vllm" if url.endswith(":5555") else None)
+    assert discover(tree, never, known=first.endpoints).endpoints == first.endpoints
+
+
+def test_a_server_whose_port_is_not_seen_is_a_gap_with_its_remedy() -> None:
+    # What its ranks listen on for each other is not asked: it said where it will answer.
+    found = discover(host(*vllm_tree()), never)
+    assert found.endpoints == ()
+    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "failing")]
+    tree = [each for each in vllm_tree() if each.pid != 13]
+    found = discover(host(*tree), lambda url: None)
+    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "missing")]
+    assert "--engine" in (found.gaps[0].remedy or "")
+
+
+def test_a_server_of_another_user_is_found_by_the_port_it_names() -> None:
+    tree = [each for each in vllm_tree() if each.pid != 13]
+    unowned = (Address("0.0.0.0", 18000), Address("0.0.0.0", 9999))
+    found = discover(host(*tree, unowned=unowned), {"http://127.0.0.1:18000": "vllm"}.__getitem__)
+    assert [(each.base_url, each.pid) for each in found.endpoints] == [("http://127.0.0.1:18000", 11)]
+    assert [each.status for each in found.gaps] == ["denied"]
+    assert "may not look into: 2" in found.gaps[0].reason
+
+
+def test_a_library_mapped_into_a_process_leads_to_its_port() -> None:
+    script = Process(20, 1, ("python", "app.py", "-c", "4096"), 5000, (Address(LOOPBACK, 7000), Address("::1", 7001)))
+    bystander = Process(21, 1, ("python", "other.py"), 5000, (Address(LOOPBACK, 7100),))
+    hidden = Process(22, 1, ("secret",), 5000, (Address(LOOPBACK, 7200),))
+    mapped = {20: frozenset({"/site-packages/xllamacpp/xllamacpp.abi3.so"}), 21: frozenset({"/lib/libc.so.6"})}
+    answers = {"http://127.0.0.1:7000": None, "http://[::1]:7001": "llama.cpp"}
+    found = discover(host(script, bystander, hidden, libraries=mapped.get), answers.__getitem__)
+    assert [(each.kind, each.base_url, each.pid, each.knobs) for each in found.endpoints] == [
+        ("llama.cpp", "http://[::1]:7001", 20, {})
+    ]
+    assert [each.status for each in found.gaps] == ["denied"]
+
+
+def test_a_library_without_a_server_is_no_engine() -> None:
+    notebook = Process(20, 1, ("python", "kernel.py"), 5000, (Address(LOOPBACK, 7000),))
+    found = discover(host(notebook, libraries=lambda pid: frozenset({"/x/libllama.so.0"})), lambda url: None)
+    assert found == Found()
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "port"),
+    [
+        ("python -m sglang.launch_server --model-path m --port 30001", "sglang", 30001),
+        ("python /bin/trtllm-serve m", "trtllm", 8000),
+        ("tritonserver --model-repository=/models", "triton", 8002),
+        ("text-generation-launcher --model-id m --port 8080", "tgi", 8080),
+        ("lmdeploy serve api_server m", "lmdeploy", 23333),
+        ("python -m vllm_nvext.entrypoints.openai.api_server", "nim", 8000),
+        ("python -m dynamo.frontend", "dynamo-frontend", 8000),
+        ("ollama serve", "ollama", 11434),
+    ],
+)
+def test_every_engine_is_found_by_its_command_line_and_port(line: str, kind: str, port: int) -> None:
+    others = (Address(LOOPBACK, 40001), Address(LOOPBACK, port))
+    found = discover(host(Process(11, 1, tuple(line.split()), 1000, others)), never)
+    assert [(each.kind, each.port) for each in found.endpoints] == [(kind, port)]
+    assert found.gaps == ()
+
+
+def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_names() -> None:
+    argv = ("python", "-m", "dynamo.vllm", "--model", "m", "-tp", "2")
+    worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
+    found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
+    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [
+        ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "tp": 2})
+    ]
+    silent = discover(worker, lambda url: None)
+    assert silent.endpoints == ()
+    assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")
+
+
+def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
+    tree = host(
+        Process(11, 1, ("/x/raylet/raylet", "--metrics_export_port=8080"), 1000, (Address("0.0.0.0", 6000),)),
+        Process(12, 11, ("ray::DashboardAgent",), 1100, (Address("0.0.0.0", 8080),)),
+        Process(13, 11, ("ray::ServeReplica:llm",), 1200),
+    )
+    found = discover(tree, {"http://127.0.0.1:8080": "ray"}.__getitem__)
+    assert [(each.kind, each.port, each.pids) for each in found.endpoints] == [("ray", 8080, (11, 12, 13))]
+    assert discover(tree, lambda url: None) == Found()
+
+
+def test_a_named_endpoint_gets_the_process_that_listens_there() -> None:
+    tree = host(*vllm_tree(Address("0.0.0.0", 18000)), own_ips=frozenset({LOOPBACK, "10.0.0.7"}))
+    for base_url in ("http://localhost:18000", "http://10.0.0.7:18000", "http://127.0.0.1:18000/gpu0"):
+        located = locate(Endpoint("vllm", base_url, "setting", 18000), tree)
+        assert (located.base_url, located.found_by) == (base_url, "setting")
+        assert (located.pid, located.process_start_ms, located.knobs["tp"]) == (11, 1000, 2)
+    for base_url in ("http://gpu-host:18000", "http://10.0.0.8:18000", "http://127.0.0.1:18001"):
+        located = locate(Endpoint("vllm", base_url, "setting", int(base_url[22:] or 0), pid=11), tree)
+        assert (located.pid, located.process_start_ms, located.pids) == (None, None, ())
+
+
+def test_a_proxy_that_listens_for_a_server_stands_for_itself() -> None:
+    proxy = Process(30, 1, ("nginx",), 7000, (Address(LOOPBACK, 80),))
+    located = locate(Endpoint("vllm", "http://127.0.0.1", "setting", 80), host(proxy))
+    assert (located.pid, located.knobs) == (30, {})
+
+
+def test_a_server_that_answers_by_https_alone_is_asked_so() -> None:
+    found = discover(host(*vllm_tree(Address("0.0.0.0", 18000), argv=(*SERVE, "--ssl-certfile", "c.pem"))), never)
+    assert [each.base_url for each in found.endpoints] == ["https://127.0.0.1:18000"]
+
+
+def test_a_server_in_a_container_is_reached_at_the_address_of_its_network() -> None:
+    pods = [
+        Process(pid, 1, SERVE, 1000, (Address("0.0.0.0", 18000, reached=(ip, 18000)),))
+        for pid, ip in ((11, "10.244.1.5"), (12, "10.244.1.6"))
+    ]
+    found = discover(host(*pods), never)
+    assert [(each.base_url, each.port, each.pid) for each in found.endpoints] == [
+        ("http://10.244.1.5:18000", None, 11),
+        ("http://10.244.1.6:18000", None, 12),
+    ]
+    assert [locate(each, host(*pods)).pid for each in found.endpoints] == [11, 12]
+
+
+def test_a_server_in_a_container_is_reached_at_the_port_published_for_it() -> None:
+    server = Process(11, 1, SERVE, 1000, (Address("0.0.0.0", 18000, reached=(LOOPBACK, 8080)),))
+    (found,) = discover(host(server), never).endpoints
+    assert (found.base_url, found.port) == ("http://127.0.0.1:8080", 8080)
+    named = locate(
+        Endpoint("vllm", "http://10.0.0.7:8080", "setting", 8080),
+        host(server, own_ips=frozenset({LOOPBACK, "10.0.0.7"})),
+    )
+    assert named.pid == 11
+
+
+HEAD = (*SERVE, "--data-parallel-address", "10.0.0.1", "--data-parallel-size", "4")
+
+
+def test_ranks_that_follow_another_host_are_an_endpoint_that_is_never_asked() -> None:
+    follower = Process(11, 1, (*HEAD, "--headless", "--data-parallel-start-rank", "2"), 1000)
+    worker = Process(12, 11, ("VLLM::Worker_DP2_TP0",), 1500)
+    (found,) = discover(host(follower, worker), never).endpoints
+    assert (found.base_url, found.port, found.follows) == ("rendezvous://10.0.0.1/org/model", None, True)
+    assert (found.pids, found.knobs["rendezvous"], found.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
+
+
+def test_ranks_whose_head_is_on_this_host_are_part_of_it() -> None:
+    head = Process(11, 1, HEAD, 1000, (Address("0.0.0.0", 18000),))
+    follower = Process(21, 1, (*HEAD, "--headless"), 1000)
+    other = Process(31, 1, ("vllm", "serve", "org/other", "--headless", "--data-parallel-address", "10.0.0.1"), 1000)
+    found = discover(host(head, follower, other), never).endpoints
+    assert [(each.base_url, each.pids) for each in found] == [
+        ("http://127.0.0.1:18000", (11, 21)),
+        ("rendezvous://10.0.0.1/org/other", (31,)),
+    ]
+
+
+def test_sglang_nodes_meet_at_the_address_of_the_first() -> None:
+    argv: tuple[str, ...] = (
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        "org/m",
+        "--tp",
+        "16",
+        "--nnodes",
+        "2",
+    )
+    argv += ("--dist-init-addr", "10.0.0.1:5000", "--node-rank")
+    head = Process(11, 1, (*argv, "0"), 1000, (Address("0.0.0.0", 30000),))
+    (found,) = discover(host(head), never).endpoints
+    assert (found.base_url, found.follows) == ("http://127.0.0.1:30000", False)
+    assert (found.knobs["rendezvous"], found.knobs["tp"]) == ("10.0.0.1:5000", 16)
+    (found,) = discover(host(Process(11, 1, (*argv, "1"), 1000, (Address("0.0.0.0", 30000),))), never).endpoints
+    assert (found.base_url, found.follows) == ("rendezvous://10.0.0.1:5000/org/m", True)
+
+
+RAYLET = Process(50, 1, ("/x/raylet/raylet", "--gcs-address=10.0.0.1:6379", "--metrics_export_port=8080"), 900)
+RAY_WORKERS = (
+    Process(51, 50, ("ray::RayWorkerWrapper.execute_method",), 1500),
+    Process(52, 50, ("ray::RayWorkerWrapper",), 1500),
+    Process(53, 50, ("ray::IDLE",), 1500),
+)
+
+
+def test_workers_that_ray_runs_for_a_server_of_this_host_are_its_own() -> None:
+    serve = (*SERVE, "--distributed-executor-backend", "ray")
+    head = Process(11, 1, serve, 1000, (Address("0.0.0.0", 18000),))
+    (found,) = discover(host(head, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
+    assert (found.pids, found.knobs["rendezvous"]) == ((11, 51, 52), "10.0.0.1:6379")
+    other = Process(12, 1, tuple(word.replace("18000", "18001") for word in serve), 1000, (Address(LOOPBACK, 18001),))
+    both = discover(host(head, other, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
+    assert [each.pids for each in both] == [(11,), (12,)]
+
+
+def test_workers_that_ray_runs_for_a_server_elsewhere_follow_it() -> None:
+    (found,) = discover(host(RAYLET, *RAY_WORKERS), lambda url: None).endpoints
+    assert (found.kind, found.base_url, found.follows) == ("vllm", "rendezvous://10.0.0.1:6379/", True)
+    assert (found.pids, found.knobs) == ((51, 52), {"rendezvous": "10.0.0.1:6379"})
+    here = host(RAYLET, *RAY_WORKERS, own_ips=frozenset({"10.0.0.1"}))
+    assert discover(here, lambda url: None) == Found()
+
+
+def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
+    found = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
+    assert found.endpoints == ()
+    assert "serves for another host" in found.gaps[0].reason
+
+
+def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_is_no_other_server() -> None:
+    nim = Process(11, 1, ("nim-serve", "--max-model-len", "4096"), 1000)
+    inner = Process(12, 11, ("vllm", "serve", "/opt/nim/m"), 1000, (Address("0.0.0.0", 8100), Address("0.0.0.0", 9000)))
+    told = {"NIM_SERVER_PORT": "9000", "NIM_TENSOR_PARALLEL_SIZE": "4", "NIM_MAX_MODEL_LEN": "1", "NGC_API_KEY": "no"}
+    told |= {"NIM_ENABLE_KV_CACHE_REUSE": "1", "NIM_MODEL_PATH": "hf://org/m", "NIM_PIPELINE_PARALLEL_SIZE": "auto"}
+    asked: set[str] = set()
+
+    def environment(pid: int, names: Collection[str]) -> dict[str, str]:
+        asked.update(names)
+        return {name: value for name, value in told.items() if pid == 11 and name in names}
+
+    found = discover(host(nim, inner, environment=environment), never)
+    (each,) = found.endpoints
+    assert (each.kind, each.base_url, each.model_path) == ("nim", "http://127.0.0.1:9000", "hf://org/m")
+    assert each.knobs == {"tp": 4, "max_model_len": 4096, "enable_prefix_caching": True}
+    assert asked and all(name.startswith("NIM_") for name in asked)
+
+
+def test_every_way_that_leads_to_a_server_in_a_container_is_that_server() -> None:
+    address = Address("0.0.0.0", 8000, reached=(LOOPBACK, 8080), also=(("172.17.0.2", 8000),))
+    server = Process(11, 1, SERVE, 1000, (address,))
+    proxy = Process(12, 1, ("docker-proxy",), 900, (Address("0.0.0.0", 8080),))
+    for url in ("http://127.0.0.1:8080", "http://localhost:8080", "http://172.17.0.2:8000"):
+        assert locate(Endpoint("vllm", url, "setting", 1), host(server, proxy)).pid == 11
+    assert locate(Endpoint("vllm", "http://172.17.0.2:8080", "setting", 1), host(server, proxy)).pid is None
+
+
+def test_servers_that_one_address_leads_to_are_contested_and_children_of_one_server_are_not() -> None:
+    child = Process(12, 11, ("VLLM::APIServer_1",), 1100, (Address(LOOPBACK, 18000),))
+    rival = Process(21, 1, SERVE, 1000, (Address(LOOPBACK, 18000),))
+    anywhere = Process(31, 1, SERVE, 1000, (Address("0.0.0.0", 18000),))
+    server = Process(11, 1, SERVE, 1000, (Address(LOOPBACK, 18000),))
+    hidden = (Address(LOOPBACK, 18000),)
+    for processes, unowned, contested in (
+        ((server, child), (), False),
+        ((server, rival), (), True),
+        ((server, anywhere), (), True),
+        ((server,), hidden, True),
+    ):
+        (found,) = discover(host(*processes, unowned=unowned), never).endpoints
+        assert (found.base_url, found.contested) == ("http://127.0.0.1:18000", contested)
+    other = Process(21, 1, SERVE, 1000, (Address("127.0.0.2", 18000),))
+    assert [each.contested for each in discover(host(server, other), never).endpoints] == [False, False]
+    assert locate(Endpoint("vllm", "http://localhost:18000", "setting", 18000), host(server, rival)).contested
+
+
+def test_this_host_can_be_looked_at() -> None:
+    seen = host_processes()
+    me = seen.processes[os.getpid()]
+    assert me.argv
+    assert me.start_ms is not None
+    assert os.getpid() in seen.group(me.ppid)
+    assert any(path.startswith("/") for path in seen.libraries(os.getpid()) or ())
+    assert LOOPBACK in seen.own_ips
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+def test_where_a_process_of_this_host_listens_is_seen_and_its_connections_are_not(ip: str) -> None:
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with socket.create_server((ip, 0), family=family) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK if family == socket.AF_INET else "::1", port)) as client:
+            seen = host_processes().processes[os.getpid()].listening
+            assert Address(ip, port) in seen
+            assert client.getsockname()[1] not in {address.port for address in seen}
+
+
+def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:
+    sleeper = [sys.executable, "-c", "print(flush=True); input()", "", "two words"]
+    with subprocess.Popen(sleeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # it runs: what it was before is gone
+        seen = host_processes().processes[process.pid]
+        assert seen.argv == tuple(sleeper)
+        assert seen.ppid == os.getpid()
+        process.communicate(b"\n")

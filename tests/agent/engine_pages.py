@@ -1,0 +1,47 @@
+"""What adapters make of pages that engines sent, or that were written in their words."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pertoken.agent.engines.adapters import ADAPTERS, tokens
+from pertoken.agent.engines.adapters.adapter import Identity, Values
+from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.readings import EngineReading, HistogramReading
+from pertoken.agent.rows.counters import advance, word_totals
+from pertoken.agent.scrape.page import Page, parse
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+
+
+def page(kind: str, name: str) -> Page:
+    return parse((CAPTURES / f"{name}.prom").read_bytes(), ADAPTERS[kind].wanted)
+
+
+def values(kind: str, name: str) -> Values:
+    return ADAPTERS[kind].read(page(kind, name))
+
+
+def histograms(kind: str, name: str) -> dict[str, HistogramReading]:
+    return ADAPTERS[kind].histograms_of(page(kind, name))
+
+
+def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
+    first, second = values(kind, before), values(kind, after)
+    states = advance({}, first.counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, second.counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    assert taken.complete
+    return tokens(word_totals(taken.deltas))
+
+
+def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
+    def ask(path: str) -> object:
+        return json.loads((CAPTURES / replies[path]).read_text()) if path in replies else None
+
+    return ADAPTERS[kind].identify(ask, page(kind, name))
+
+
+def read_one(reader: EngineReader, *, latencies: bool = True) -> EngineReading:
+    """The reading of an engine of one model."""
+    (reading,) = reader.read(latencies=latencies)
+    return reading

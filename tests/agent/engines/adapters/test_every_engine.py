@@ -1,0 +1,323 @@
+"""Each engine's page in our words. Pages not captured from an engine are labelled in tests/captures/README.md."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.agent.engines.adapters import ADAPTERS, tokens
+from pertoken.agent.engines.adapters.adapter import Identity, Seen
+from pertoken.agent.rows.counters import advance, reason_totals, word_totals
+from pertoken.agent.scrape.page import Page, parse
+from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
+from tests.agent.engine_pages import CAPTURES, growth, histograms, page, values
+
+HALVES = ("prefill", "decode")
+CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished": 40}
+
+
+def counted(kind: str, name: str) -> dict[str, int | None]:
+    """Growth by word from an engine's start to a page."""
+    return counted_of(values(kind, name).counters)
+
+
+def counted_of(counters: dict[str, int]) -> dict[str, int | None]:
+    deltas = advance({}, counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
+    return tokens(word_totals(deltas)) | reason_totals(deltas)
+
+
+def read(kind: str, text: str) -> Any:
+    return ADAPTERS[kind].read(parse(text.encode(), ADAPTERS[kind].wanted))
+
+
+def told(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
+    return ADAPTERS[kind].identify(replies.get, page(kind, name) if name else Page({}))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
+    assert {each.word for each in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
+    assert {each.word for each in adapter.gauges} <= set(ENGINE_GAUGES)
+    assert {each.word for each in adapter.histograms} <= set(HISTOGRAMS)
+    assert adapter.at_finish <= {each.word for each in adapter.counters} | {"cached_tokens"}
+    assert adapter.source and adapter.seen in Seen
+    assert adapter.counters or adapter.no_tokens
+    assert adapter.no_tokens is None or adapter.no_tokens.remedy
+
+
+def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
+    assert [each.kind for each in ADAPTERS.values() if each.seen is Seen.LIVE] == ["vllm", "llama.cpp"]
+
+
+def test_vllm_drafts_and_estimates_are_counted() -> None:
+    grown = growth("vllm", "vllm-0.32.0-specdecode-mfu-before", "vllm-0.32.0-specdecode-mfu-after")
+    assert {word: grown[word] for word in ENGINE_COUNTERS if word in grown} == {
+        "requests_failed": 0,
+        "prefix_queries": 4116,
+        "prefix_hits": 3072,
+        "spec_drafts": 402,
+        "spec_draft_tokens": 1175,
+        "spec_accepted_tokens": 1,
+        "gflop_per_gpu": 4,
+        "read_mb_per_gpu": 959,
+        "write_mb_per_gpu": 55,
+    }
+
+
+def test_vllm_requests_are_counted_by_how_they_ended() -> None:
+    after = counted("vllm", "vllm-0.32.0-specdecode-mfu-after")
+    assert after['requests_finished{reason="stop"}'] == 3
+    assert after['requests_finished{reason="length"}'] == 21
+    assert after["requests_finished"] == 24
+    assert after['requests_failed{reason="max_num_queued_reqs"}'] == 0
+
+
+def test_vllm_is_awake_while_one_of_its_ranks_is() -> None:
+    line = 'vllm:engine_sleep_state{{engine="{}",sleep_state="{}"}} {}\n'
+    ranks = [line.format(rank, state, 1 if state == "awake" else 0) for rank in (0, 1) for state in ("awake", "deep")]
+    assert read("vllm", "".join(ranks)).gauges == {"awake": 1}
+    assert read("vllm", "".join(ranks).replace("} 1", "} 0")).gauges == {"awake": 0}
+
+
+def test_sglang_is_read_from_what_its_collector_writes() -> None:
+    name = "sglang-0.5.23-collector"
+    assert counted("sglang", name) == CLIENTS | {
+        "cached_tokens": 5120,
+        "computed_tokens": 1660,
+        "prefix_queries": 0,
+        "prefix_hits": 0,
+        "prefill_ms": 11_800,
+    }
+    seen = values("sglang", name)
+    assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
+    observed = {key.partition("{")[0]: sum(each.counts) for key, each in histograms("sglang", name).items()}
+    assert observed == dict.fromkeys(("ttft_s", "e2e_s", "prompt_len", "generated_len"), 40)
+    assert ADAPTERS["sglang"].models(page("sglang", name)) == ("tiny-llama",)
+
+
+def test_sglang_ranks_that_tell_the_same_count_once_and_data_parallel_ranks_add_up() -> None:
+    line = '{}{{dp_rank="{}",model_name="m",moe_ep_rank="{}",pp_rank="0",tp_rank="{}"}} {}\n'
+    text = ""
+    for dp in (0, 1):
+        for tp in (0, 1):
+            text += line.format("sglang:num_running_reqs", dp, tp, tp, 4 + dp)
+            text += line.format("sglang:num_retracted_requests_total", dp, tp, tp, 10 * (dp + 1))
+    seen = read("sglang", text)
+    assert seen.gauges == {"running": 9}
+    assert counted_of(seen.counters)["preemptions"] == 30
+
+
+ranks = st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=3), max_size=4)
+
+
+@given(ranks=ranks)
+def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twice(
+    ranks: list[list[tuple[int, int]]],
+) -> None:
+    line = 'sglang:num_retracted_requests_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
+    first = "".join(line.format(dp, tp, at) for dp, copies in enumerate(ranks) for tp, (at, _) in enumerate(copies))
+    second = "".join(
+        line.format(dp, tp, at + more) for dp, copies in enumerate(ranks) for tp, (at, more) in enumerate(copies)
+    )
+    known = advance({}, read("sglang", first).counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60)
+    taken = advance(
+        known.states, read("sglang", second).counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60
+    )
+    assert taken.complete
+    expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)
+    assert (word_totals(taken.deltas).get("preemptions") or 0) == expected
+
+
+def test_sglang_requests_of_each_priority_are_part_of_all_that_wait() -> None:
+    line = 'sglang:num_queue_reqs{{priority="{}",tp_rank="0"}} {}\n'
+    text = "".join(line.format(priority, count) for priority, count in (("", 5), ("1", 3), ("2", 2)))
+    assert read("sglang", text).gauges == {"waiting": 5}
+
+
+def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_tell_it_again() -> None:
+    names = {"flops": 3e12, "read_bytes": 5e9, "write_bytes": 2e6}
+    line = 'sglang:estimated_{}_per_gpu_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
+    text = "".join(line.format(name, dp, tp, n) for name, n in names.items() for dp in (0, 1) for tp in (0, 1))
+    grown = counted_of(read("sglang", text).counters)
+    assert [grown[word] for word in ("gflop_per_gpu", "read_mb_per_gpu", "write_mb_per_gpu")] == [6000, 10_000, 4]
+
+
+def test_sglang_looks_up_all_tokens_of_prompts_and_finds_those_of_every_tier() -> None:
+    modes = {"input": 400, "device_hit": 500, "host_hit": 60, "storage_hit": 40}
+    line = 'sglang:prefill_effective_tokens_total{{mode="{}",dp_rank="0",tp_rank="{}"}} {}\n'
+    text = "".join(line.format(mode, rank, count) for mode, count in modes.items() for rank in (0, 1))
+    grown = counted_of(read("sglang", text).counters)
+    assert (grown["prefix_queries"], grown["prefix_hits"]) == (1000, 600)
+
+
+def test_a_request_that_passes_a_prefill_and_a_decode_half_of_sglang_counts_once() -> None:
+    captured = (CAPTURES / "sglang-0.5.23-collector.prom").read_text()
+    whole = counted_of(read("sglang", captured).counters)
+    halves = [counted_of(read("sglang", captured.replace('"unified"', f'"{half}"')).counters) for half in HALVES]
+    prefill, decode = halves
+    assert (prefill["generated_tokens"], decode["prompt_tokens"], decode["cached_tokens"]) == (0, 0, 0)
+    for word in ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"):
+        assert sum(half[word] or 0 for half in halves) == whole[word], word
+
+
+def test_sglang_cached_tokens_of_every_source_count_once() -> None:
+    series = "sglang:cached_tokens_total"
+    text = "".join(f'{series}{{cache_source="{source}"}} 10\n' for source in ("device", "host", "storage_x", "total"))
+    assert counted_of(read("sglang", text).counters)["cached_tokens"] == 40
+
+
+def test_sglang_counters_that_have_not_counted_yet_are_0_on_a_page_with_others() -> None:
+    assert read("sglang", "sglang:num_queue_reqs 0\n").counters == {
+        "prompt_tokens": 0,
+        "cached_tokens": 0,
+        "generated_tokens": 0,
+    }
+    assert read("sglang", "python_info 1\n").counters == {}
+    answered = "sglang:num_requests_total 1\nsglang:prompt_tokens_total 9\n"
+    assert counted_of(read("sglang", answered).counters)["computed_tokens"] == 9
+
+
+def test_a_release_that_finished_requests_and_shows_no_tokens_counts_none() -> None:
+    older = read("trtllm", 'trtllm_request_success_total{finished_reason="stop"} 5\ntrtllm_num_requests_running 1\n')
+    assert counted_of(older.counters)["requests_finished"] == 5
+    assert not {"prompt_tokens", "cached_tokens", "generated_tokens"} & set(older.counters)
+
+
+def test_sglang_tells_its_resolved_arguments_and_nothing_else() -> None:
+    info = {
+        "model_path": "/models/llama",
+        "served_model_name": "llama",
+        "tp_size": 2,
+        "dp_size": 1,
+        "dtype": "auto",
+        "quantization": "fp8",
+        "kv_cache_dtype": "fp8_e4m3",
+        "max_running_requests": 64,
+        "mem_fraction_static": 0.85,
+        "disable_radix_cache": False,
+        "disable_cuda_graph": False,
+        "api_key": "secret",
+        "version": "0.5.23",
+    }
+    assert told("sglang", None, {"/server_info": info}) == Identity(
+        served_model="llama",
+        version="0.5.23",
+        model_path="/models/llama",
+        knobs={
+            "tp": 2,
+            "dp": 1,
+            "weight_dtype": "fp8",
+            "kv_dtype": "fp8",
+            "max_num_seqs": 64,
+            "enforce_eager": False,
+            "enable_prefix_caching": True,
+        },
+    )
+
+
+def test_trtllm_is_read_from_a_page_written_from_its_documents() -> None:
+    assert counted("trtllm", "trtllm-written") == CLIENTS | {
+        "cached_tokens": 5120,
+        "computed_tokens": 1660,
+        'requests_finished{reason="stop"}': 3,
+        'requests_finished{reason="length"}': 37,
+        "requests_failed": 2,
+        'requests_failed{reason="400"}': 2,
+        "spec_draft_tokens": 900,
+        "spec_accepted_tokens": 600,
+    }
+    assert values("trtllm", "trtllm-written").gauges == {"running": 8, "waiting": 2, "kv_use": 0.42}
+    assert told("trtllm", "trtllm-written", {"/version": {"version": "1.3.0"}}) == Identity(
+        served_model=None,
+        version="1.3.0",
+        model_path="/models/llama-70b",
+        knobs={"tp": 4, "pp": 1, "max_model_len": 4096, "weight_dtype": "fp8", "enable_prefix_caching": True},
+    )
+
+
+def test_triton_shows_its_queue_and_says_that_it_counts_no_tokens() -> None:
+    assert values("triton", "triton-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.25}
+    grown = counted("triton", "triton-written")
+    assert (grown["requests_finished"], grown["requests_failed"]) == (40, 1)
+    assert [grown[word] for word in ("prompt_tokens", "cached_tokens", "computed_tokens")] == [None, None, None]
+    assert ADAPTERS["triton"].no_tokens is not None
+
+
+def test_tgi_tokens_are_the_sums_of_its_lengths() -> None:
+    grown = counted("tgi", "tgi-written")
+    assert {word: grown[word] for word in CLIENTS} == CLIENTS
+    assert (grown['requests_failed{reason="overloaded"}'], grown["spec_accepted_tokens"]) == (2, 120)
+    assert values("tgi", "tgi-written").gauges == {"running": 8, "waiting": 3}
+    info = {"model_id": "org/m", "version": "3.3.7", "model_dtype": "torch.bfloat16", "max_total_tokens": 4096}
+    assert told("tgi", None, {"/info": info}) == Identity(
+        served_model="org/m",
+        version="3.3.7",
+        model_path="org/m",
+        knobs={"weight_dtype": "bf16", "max_model_len": 4096},
+    )
+
+
+def test_tgi_shares_of_prompts_that_were_cached_are_unknown() -> None:
+    assert "cached_tokens" not in values("tgi", "tgi-written").counters
+
+
+def test_lmdeploy_is_read_from_what_its_collector_writes() -> None:
+    name = "lmdeploy-0.18.0-collector"
+    grown = counted("lmdeploy", name)
+    assert {word for word in grown if "{" not in word} == {
+        *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"),
+        *("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"),
+        *("prefill_ms", "decode_ms"),
+    }
+    assert set(grown.values()) == {0}
+    assert values("lmdeploy", name).gauges == {"running": 0, "waiting": 0, "kv_use": 0}
+    assert len(histograms("lmdeploy", name)) == 5
+
+
+def test_nim_of_both_generations_is_read() -> None:
+    grown = counted("nim", "nim-1-written")
+    assert {word: grown[word] for word in CLIENTS} == CLIENTS
+    assert grown["requests_failed"] == 2
+    assert values("nim", "nim-1-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
+    assert ADAPTERS["nim"].models(page("nim", "nim-1-written")) == ("meta/llama-3.1-8b-instruct",)
+    assert counted("nim", "vllm-0.32.0-metrics-after") == counted("vllm", "vllm-0.32.0-metrics-after")
+
+
+def test_ray_replicas_of_one_model_add_up_and_those_of_several_are_told_apart() -> None:
+    captured = (CAPTURES / "vllm-0.32.0-metrics-after.prom").read_text()
+    renamed = re.sub(r"^vllm:", "ray_vllm_", captured, flags=re.M)
+    replicas = [renamed.replace('engine="0"', f'ReplicaId="{each}",engine="0"') for each in "ab"]
+    both = counted_of(read("ray", "".join(replicas)).counters)
+    assert (both["prompt_tokens"], both["generated_tokens"]) == (2 * 6784, 2 * 2563)
+    other = "".join([replicas[0], replicas[1].replace("tiny-llama", "other")])
+    assert ADAPTERS["ray"].models(parse(other.encode(), ADAPTERS["ray"].wanted)) == ("other", "tiny-llama")
+
+
+def test_a_dynamo_worker_counts_what_its_engine_counts() -> None:
+    assert counted("dynamo-vllm", "vllm-0.32.0-metrics-after") == counted("vllm", "vllm-0.32.0-metrics-after")
+    assert counted("dynamo-sglang", "sglang-0.5.23-collector") == counted("sglang", "sglang-0.5.23-collector")
+    older = (CAPTURES / "trtllm-written.prom").read_text().replace("trtllm_", "trtllm:")
+    assert counted_of(read("dynamo-trtllm", older).counters) == counted("trtllm", "trtllm-written")
+
+
+def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
+    seen = values("dynamo-frontend", "dynamo-frontend-written")
+    assert seen.counters == {}
+    assert seen.gauges == {"running": 8, "waiting": 3}
+    observed = histograms("dynamo-frontend", "dynamo-frontend-written")
+    assert {key.partition("{")[0] for key in observed} == {"ttft_s", "prompt_len"}
+    assert "DYN_SYSTEM_PORT" in (ADAPTERS["dynamo-frontend"].no_tokens or pytest.fail()).remedy  # type: ignore
+
+
+def test_ollama_tells_what_is_loaded() -> None:
+    model = {"name": "llama3.1:8b", "context_length": 8192, "details": {"quantization_level": "Q4_K_M"}}
+    version = {"/api/version": {"version": "0.12.0"}}
+    assert told("ollama", None, {"/api/ps": {"models": [model]}, **version}) == Identity(
+        served_model="llama3.1:8b", version="0.12.0", knobs={"weight_dtype": "int4", "max_model_len": 8192}
+    )
+    both = told("ollama", None, {"/api/ps": {"models": [model, {"name": "gemma:2b"}]}})
+    assert (both.served_model, both.knobs) == ("gemma:2b + llama3.1:8b", {})
+    assert told("ollama", None, {"/api/ps": {"models": []}}).served_model is None
+    assert told("ollama", None, {"/api/ps": ["?"]}).served_model is None

@@ -1,0 +1,78 @@
+"""A broken engine, over a real socket and into a real database: an event and a NULL, never a wrong number."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.host.processes import HostProcesses
+from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.scrape.http import Limits
+from pertoken.store import telemetry as t
+from pertoken.store.open import open_store
+from pertoken.store.rows import DeploymentSample
+from pertoken.store.write import Writer
+from tests.agent.engine_pages import read_one
+from tests.agent.engines.test_reader import PAGE, VLLM, huge
+from tests.agent.servers import Answer, answering, dripping, pages
+from tests.agent.values import engine, memory, moment, probe
+from tests.values import laid
+
+GOOD = pages({**VLLM, "/metrics": PAGE})
+FAULTS: dict[str, Answer] = {
+    "malformed": pages({**VLLM, "/metrics": b"vllm:prompt_tokens_total{engine=\n"}),
+    "http": pages({**VLLM, "/metrics": (500, b"boom")}),
+    "too_large": huge,
+    "timeout": dripping(b"HTTP/1.1 200 OK\r\n\r\n"),
+}
+
+
+def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineReading:
+    """One reading, always under the same address."""
+    with answering(answer) as url:  # type: ignore[arg-type]
+        endpoint = Endpoint("vllm", url, "setting")
+        limits = Limits(timeout_s=0.5, page_bytes=1_000_000)
+        found = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
+    return replace(found, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
+
+
+def closed() -> EngineReading:
+    with answering(GOOD) as url:
+        pass
+    reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(1.0), processes=lambda: HostProcesses({}))
+    return replace(read_one(reader), endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
+
+
+@pytest.mark.parametrize("kind", [*FAULTS, "closed"])
+def test_each_fault_is_an_event_and_a_null_and_the_next_good_page_counts_on(tmp_path: Path, kind: str) -> None:
+    good = read(GOOD)
+    broken = closed() if kind == "closed" else read(FAULTS[kind])
+    grown = replace(good, counters={name: value + 5 for name, value in good.counters.items()})
+    where = laid(tmp_path)
+    kept = memory()
+    with Writer(where) as writer:
+        for n, reading in enumerate((good, broken, grown)):
+            cost = Cost(1, 1, 1, 0) if n else None
+            tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), cost)
+            writer.commit(tick)
+    with open_store(where).read() as connection:
+        rows = connection.execute(select(t.deployment_sample).order_by(t.deployment_sample.c.ts)).all()
+        events = connection.execute(select(t.event.c.kind)).scalars().all()
+    assert [row.generated_tokens for row in rows] == [None, 5]
+    assert (rows[0].prompt_tokens, rows[0].running_1e2, rows[0].observed_ms) == (None, None, 0)
+    assert f"engine_{kind}" in events
+
+
+def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing() -> None:
+    kept, rows = memory(), list[DeploymentSample]()
+    for n, count in enumerate((1000, 1000, 999, 999, 1000, 400, 400, 1007)):
+        tick, kept = assemble(kept, Readings(probe(), (engine(count),)), moment(n), Cost(1, 1, 1, 0) if n else None)
+        rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+    assert [row.generated_tokens for row in rows] == [0, None, 0, 0, None, 0, 7]
+    assert [row.complete for row in rows] == [True, False, True, False, False, True, False]
+    assert not kept.peaks

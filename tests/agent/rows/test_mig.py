@@ -1,0 +1,81 @@
+"""A GPU in MIG devices: who holds what, and that nothing is paid for or drawn twice."""
+
+from pathlib import Path
+
+from pertoken.agent.readings import DeviceProcess, DeviceReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.costs.report import fleet_report
+from pertoken.provenance import Provenance
+from pertoken.store import repository
+from pertoken.store.open import open_store
+from pertoken.store.repository import AdviceRepository
+from pertoken.store.rows import DeviceShare, Tick
+from pertoken.store.write import Writer
+from pertoken.units import NANO_USD, SHARE
+from tests.agent.values import START_MS, engine, gpu, memory, moment, probe
+from tests.values import laid
+
+PARENT = gpu(0)
+
+
+def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
+    """A MIG device of the first GPU on which these processes run."""
+    held = tuple(DeviceProcess(pid, 10**9) for pid in pids)
+    name = f"{PARENT.name} MIG ({n})"
+    return DeviceReading(
+        f"MIG-{n}", "mig", "nvidia", name, slot=0, processes=held, parent_uuid=PARENT.uuid, part_1e6=part_1e6
+    )
+
+
+def ticks(n: int) -> list[Tick]:
+    """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
+    kept, found = memory(), []
+    for i in range(n):
+        devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
+        reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))
+        tick, kept = assemble(kept, reading, moment(i), Cost(1, 1, 1, 0) if i else None)
+        found.append(tick)
+    return found
+
+
+def test_a_gpu_is_held_by_who_holds_its_mig_devices_and_the_rest_of_it_by_nobody() -> None:
+    tick = ticks(2)[1]
+    ids = {row.name: row.device_id for row in tick.devices}
+    shares = {(s.device_id, s.epoch_id == 0): s for s in tick.samples if isinstance(s, DeviceShare)}
+    whole, first, second = ids[PARENT.name], ids[f"{PARENT.name} MIG (1)"], ids[f"{PARENT.name} MIG (2)"]
+    assert {key: share.share_1e6 for key, share in shares.items()} == {
+        (whole, False): 428_571,
+        (whole, True): 142_857,
+        (first, False): SHARE,
+        (second, True): SHARE,
+    }
+    assert shares[whole, False].provenance is Provenance.REPORTED
+    assert ticks(1)[0].epochs[0].device_ids == (first,)
+
+
+def test_the_gpu_alone_is_paid_for_and_its_power_counted_once(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        for tick in ticks(13):
+            writer.commit(tick)
+        writer.roll_up()
+    with AdviceRepository(where).writing() as connection:
+        repository.add_price(
+            connection,
+            selector="gpu",
+            nano_usd_per_device_hour=7 * NANO_USD,
+            from_ts=0,
+            set_ts=0,
+            set_by="me",
+            note=None,
+        )
+    report = fleet_report(open_store(where), 3600, START_MS // 1000 + 120)
+    assert report.bill is not None and abs(report.bill.paid - 7 * NANO_USD // 30) <= 1
+    (line,) = report.deployments
+    assert line.nano_usd is not None and abs(line.nano_usd - 3 * NANO_USD // 30) < 300
+    assert report.power_w == 300
+    prices = {device.kind: device.nano_usd_per_hour for device in report.devices if device.held_by}
+    assert prices["gpu"] == 7 * NANO_USD and prices["mig"] in (2_999_997_000, 999_999_000)
+    assert {device.part_of for device in report.devices if device.kind == "mig"} == {f"{PARENT.name} #0"}
+    assert report.unpriced_devices == ("AMD EPYC",)
+    assert report.nano_usd_per_hour == 7 * NANO_USD  # its slices are paid for with the GPU, not once more

@@ -1,0 +1,187 @@
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pertoken.agent.energy import energy_step
+from pertoken.agent.readings import ProbeReading
+from pertoken.agent.sampler.client import Sampler, SamplerDied, SamplerStalled
+from pertoken.agent.sampler.wire import decode
+from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
+
+PATIENCE_S = 60.0
+HEAVY = {"sqlalchemy", "textual", "alembic", "http.client", "apscheduler", "click", "numpy", "amdsmi", "platformdirs"}
+NOTHING = Machine(absent=True)
+
+
+@contextmanager
+def sampler(machine: Machine, **extra: str) -> Iterator[Sampler]:
+    child = Sampler(environment(machine) | extra)
+    try:
+        yield child
+    finally:
+        child.close(PATIENCE_S)
+
+
+def gpus_of(reading: ProbeReading) -> list[str]:
+    return [device.uuid for device in reading.devices if device.kind == "gpu" and device.lost is None]
+
+
+def process_of(child: Sampler) -> psutil.Process:
+    assert child.pid is not None
+    return psutil.Process(child.pid)
+
+
+def test_the_sampler_imports_nothing_heavy() -> None:
+    program = f"import sys, pertoken.agent.sampler; print(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_whole_sampler_reads_host_gpus_and_cpu() -> None:
+    with sampler(Machine(gpus=eight(processes=((os.getpid(), 5),)))) as child:
+        first = child.read(processes=True, deadline_s=PATIENCE_S)
+        second = child.read(processes=False, deadline_s=PATIENCE_S)
+    assert gpus_of(first) == [gpu.uuid for gpu in eight()]
+    assert [device.kind for device in first.devices] == ["gpu"] * 8 + ["cpu"]
+    assert all(held and held[0].pid == os.getpid() for held in (gpu.processes for gpu in first.devices[:8]))
+    assert all(device.processes is None for device in second.devices)
+    assert {gap.metric for gap in first.gaps} <= {"amd"}
+    assert first.host.cpu_util_1e4 is None and first.host.memory_bytes == psutil.virtual_memory().total
+    assert first.cpu_ms > second.cpu_ms >= 0 and second.rss_bytes > 2**20
+    assert 8 * 20 < first.driver_calls < 8 * 30 and 8 * 5 <= second.driver_calls <= 8 * 7 + 2
+
+
+def test_energy_through_the_whole_sampler_is_the_truth() -> None:
+    gpu = Gpu("GPU-1", power_mw=Wave(400_000), energy_start_mj=0)
+    with sampler(Machine(gpus=(gpu,))) as child:
+        first = child.read(processes=False, deadline_s=PATIENCE_S).devices[0]
+        started_s = time.monotonic()
+        while time.monotonic() - started_s < 0.2:
+            second = child.read(processes=False, deadline_s=PATIENCE_S).devices[0]
+    assert first.energy_mj is not None and second.energy_mj is not None
+    elapsed_ms = (second.energy_mj - first.energy_mj) // 400
+    assert elapsed_ms >= 100
+    assert energy_step(first, second, elapsed_ms).counter_mj == pytest.approx(400 * elapsed_ms, rel=0.01)
+
+
+def test_a_host_without_gpus_is_read_with_the_reasons_why_there_are_none() -> None:
+    with sampler(NOTHING) as child:
+        reading = child.read(processes=True, deadline_s=PATIENCE_S)
+    assert [device.kind for device in reading.devices] == ["cpu"]
+    assert "nvidia" in {gap.metric for gap in reading.gaps if gap.status == "missing"}
+
+
+def test_what_libraries_print_does_not_reach_the_protocol() -> None:
+    requests = '{"processes": false}\n{"processes": true}\n'
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken.agent.sampler"],
+        env=environment(Machine(gpus=eight(), noisy=True)),
+        input=requests,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0
+    assert [len(decode(line).devices) for line in done.stdout.splitlines()] == [9, 9]
+    assert "hello from C" in done.stderr and "hello from Python" in done.stderr
+
+
+def test_end_of_file_ends_it_and_a_polite_kill_does_not() -> None:
+    child = Sampler(environment(NOTHING))
+    child.read(processes=False, deadline_s=PATIENCE_S)
+    process = process_of(child)
+    process.terminate()
+    told = child.read(processes=False, deadline_s=PATIENCE_S).gaps
+    assert "sampler" not in {gap.metric for gap in told}
+    assert process.is_running()
+    child.close(PATIENCE_S)
+    assert child.pid is None and not process.is_running()
+
+
+def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
+    with sampler(Machine(gpus=eight())) as child:
+        child.read(processes=False, deadline_s=PATIENCE_S)
+        process = process_of(child)
+        process.kill()
+        reading = child.read(processes=False, deadline_s=PATIENCE_S)
+        assert child.pid != process.pid and len(gpus_of(reading)) == 8
+        (told,) = (gap for gap in reading.gaps if gap.metric == "sampler")
+        assert "SIGKILL" in told.reason and "started again" in told.reason
+        again = child.read(processes=False, deadline_s=PATIENCE_S)
+        assert "sampler" not in {gap.metric for gap in again.gaps}
+
+
+def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it() -> None:
+    with sampler(Machine(gpus=eight(), reload_after=190, reload_mismatch=True)) as child:
+        assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
+        first = child.pid
+        stale = child.read(processes=False, deadline_s=PATIENCE_S)
+        assert gpus_of(stale) == [] and "nvidia" in {gap.metric for gap in stale.gaps}
+        reading = child.read(processes=False, deadline_s=PATIENCE_S)
+        assert child.pid != first and len(gpus_of(reading)) == 8
+        assert "sampler" in {gap.metric for gap in reading.gaps}
+
+
+def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp_path: Path) -> None:
+    fifo = tmp_path / "hang"
+    os.mkfifo(fifo)
+    with sampler(Machine(gpus=eight(), hang=("nvmlDeviceGetUtilizationRates", 9, str(fifo)))) as child:
+        assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
+        before = child.pid
+        for _ in range(2):
+            reading = child.read(processes=False, deadline_s=PATIENCE_S)
+            assert len(gpus_of(reading)) == 7 and reading.host.memory_bytes
+        fifo.open("wb").close()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(gpus_of(reading)) < 8 and time.monotonic() < deadline:
+            reading = child.read(processes=True, deadline_s=PATIENCE_S)
+        assert child.pid == before and len(gpus_of(reading)) == 8
+
+
+def test_a_sampler_that_hangs_at_the_end_is_not_killed_but_left_to_end(tmp_path: Path) -> None:
+    fifo = tmp_path / "hang"
+    os.mkfifo(fifo)
+    child = Sampler(environment(Machine(gpus=eight(), hang=("nvmlDeviceGetCount_v2", 1, str(fifo)))))
+    with pytest.raises(SamplerStalled, match="a driver call hangs"):
+        child.read(processes=False, deadline_s=0.1)
+    assert {gap.metric for gap in child.read(processes=False, deadline_s=PATIENCE_S).gaps} >= {"nvidia"}
+    process = process_of(child)
+    child.close(wait_s=0.1)
+    assert process.is_running()
+    fifo.open("wb").close()
+    process.wait(PATIENCE_S)
+
+
+def test_slow_calls_are_waited_for() -> None:
+    with sampler(Machine(gpus=eight()[:2], slow_s=0.01)) as child:
+        assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 2
+
+
+def test_a_sampler_that_cannot_live_is_told_and_not_started_over_and_over(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.write(2, b'.')\nos._exit(7)\n")
+    clock = ManualClock()
+    child = Sampler({**os.environ, "PYTHONPATH": str(tmp_path)}, clock)
+    with pytest.raises(SamplerDied, match="ends whenever it is asked"):
+        child.read(processes=False, deadline_s=PATIENCE_S)
+    assert child.pid is None
+    (tmp_path / "sitecustomize.py").unlink()
+    with pytest.raises(SamplerDied):
+        child.read(processes=False, deadline_s=PATIENCE_S)
+    clock.now_s += 6
+    assert child.read(processes=False, deadline_s=PATIENCE_S).devices
+    child.close(PATIENCE_S)
+
+
+def test_an_answer_that_is_no_reading_replaces_the_sampler(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.write(1, b'hello\\n')\n")
+    child = Sampler({**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(SamplerDied):
+        child.read(processes=False, deadline_s=PATIENCE_S)
+    child.close(PATIENCE_S)

@@ -1,0 +1,158 @@
+"""HTTPS, bearer tokens and client certificates: what is shown to whom, and that no secret is told to anybody else."""
+
+import json
+import ssl
+import traceback
+from pathlib import Path
+
+import pytest
+
+from pertoken import config
+from pertoken.access import Access
+from pertoken.agent.engines.reader import EngineReader
+from pertoken.agent.host.processes import HostProcesses
+from pertoken.agent.readings import Endpoint
+from pertoken.agent.scrape.http import Limits, ScrapeError, get
+from pertoken.errors import BadInput
+from tests.agent.engine_pages import read_one
+from tests.agent.servers import answering, http, pages
+
+HERE = Path(__file__).parent / "certificates"
+CA, CLIENT = str(HERE / "ca.pem"), str(HERE / "client.pem")
+PAGE = pages({"/metrics": b"a 1\n"})
+SECRET = "s3cret-of-the-tests"
+
+
+def server_tls(*, asks: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(HERE / "server.pem")
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(CA)
+    return context
+
+
+def limits(url: str, **access: str) -> Limits:
+    return Limits(5.0, access=(Access(url, **access),))
+
+
+def refused(url: str, asked: Limits) -> str:
+    with pytest.raises(ScrapeError) as caught:
+        get(f"{url}/metrics", asked)
+    assert caught.value.kind == "access"
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    return caught.value.message
+
+
+def test_a_private_authority_is_believed_where_it_is_named() -> None:
+    with answering(PAGE, server_tls()) as url:
+        assert get(f"{url}/metrics", limits(url, ca_file=CA)).body == b"a 1\n"
+        assert "no trusted connection" in refused(url, Limits(5.0))
+        assert "no trusted connection" in refused(url, limits("https://other:8000", ca_file=CA))
+
+
+def test_a_certificate_made_out_to_another_name_is_believed_only_under_that_name() -> None:
+    with answering(PAGE, server_tls()) as url:
+        assert get(f"{url}/metrics", limits(url, ca_file=CA, server_name="gpu-1")).body == b"a 1\n"
+        assert "no trusted connection" in refused(url, limits(url, ca_file=CA, server_name="gpu-2"))
+
+
+def test_a_client_certificate_is_shown_to_a_server_that_asks() -> None:
+    with answering(PAGE, server_tls(asks=True)) as url:
+        assert get(f"{url}/metrics", limits(url, ca_file=CA, cert_file=CLIENT)).body == b"a 1\n"
+        with pytest.raises(ScrapeError):
+            get(f"{url}/metrics", limits(url, ca_file=CA))
+
+
+def test_a_token_is_read_when_it_is_sent_and_sent_only_where_it_belongs(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    asked: list[str] = []
+    with answering(PAGE, asked=asked) as url:
+        for token in (SECRET, "another"):
+            file.write_text(f"{token}\n")
+            get(f"{url}/metrics", limits(url, token_file=str(file)))
+        get(f"{url}/metrics", limits(f"{url}0", token_file=str(file)))
+        get(f"{url}/metrics", Limits(5.0))
+    assert [f"Authorization: Bearer {token}" in asked[n] for n, token in enumerate((SECRET, "another"))] == [True, True]
+    assert not any("Authorization" in request for request in asked[2:])
+
+
+def test_a_token_from_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_TOKEN", SECRET)
+    asked: list[str] = []
+    with answering(PAGE, asked=asked) as url:
+        get(f"{url}/metrics", limits(url, token_env="ENGINE_TOKEN"))
+    assert f"Authorization: Bearer {SECRET}" in asked[0]
+
+
+@pytest.mark.parametrize("text", ["", f"{SECRET} and more", f"{SECRET}\nX-Header: 1", f"{SECRET}\x00", "tökén"])
+def test_what_is_no_token_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    assert "holds no token" in refused("http://127.0.0.1:9", limits("http://127.0.0.1:9", token_file=str(file)))
+
+
+def test_files_that_cannot_be_read_are_named() -> None:
+    url = "https://127.0.0.1:9"
+    assert "/nowhere/token: No such file" in refused(url, limits(url, token_file="/nowhere/token"))
+    assert "/nowhere/ca.pem: No such file" in refused(url, limits(url, ca_file="/nowhere/ca.pem"))
+    assert "/etc/hostname" in refused(url, limits(url, cert_file="/etc/hostname"))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_refuses_is_a_fault_that_says_where_to_set_its_key(tmp_path: Path, status: int) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    echo = http(f"you sent {SECRET}".encode(), status=status)
+    with answering(lambda connection, path: connection.sendall(echo)) as url:
+        endpoint = Endpoint("vllm", url, "setting")
+        reader = EngineReader(endpoint, limits(url, token_file=str(file)), processes=lambda: HostProcesses({}))
+        reading = read_one(reader)
+    assert reading.fault_kind == "access"
+    assert "agent.access" in (reading.remedy or "")
+    assert SECRET not in repr(reading)
+
+
+def test_settings_name_files_and_never_hold_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "pertoken.toml"
+    file.write_text('[[agent.access]]\nurl = "https://gpu-1:8000/"\ntoken_file = "/run/token"\n')
+    (found,) = config.load(file, {}).agent_access
+    assert found == Access("https://gpu-1:8000", token_file="/run/token")
+    written = '[{url = "https://gpu-1:8000", cert_file = "c.pem"}]'
+    (found,) = config.load(None, {"PERTOKEN_AGENT_ACCESS": written}).agent_access
+    assert found.cert_file == "c.pem"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f'[{{url = "https://a", token = "{SECRET}"}}]',
+        f'[{{url = "https://u:{SECRET}@a", token_env = "T"}}]',
+        f'[{{token_env = "{SECRET}"}}]',
+        f'[{{url = "https://a", token_env = "{SECRET}", token_file = "t"}}]',
+        f'[{{url = "https://a", key_file = "{SECRET}"}}]',
+        f'["{SECRET}"]',
+        f'[{{url = "{SECRET}',
+    ],
+)
+def test_a_mistake_in_them_is_told_without_their_values(written: str) -> None:
+    with pytest.raises(BadInput, match="PERTOKEN_AGENT_ACCESS: ") as caught:
+        config.load(None, {"PERTOKEN_AGENT_ACCESS": written})
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_password_in_a_base_url_is_refused_without_repeating_it() -> None:
+    with pytest.raises(BadInput, match=r"use agent\.access") as caught:
+        config.load(None, {"PERTOKEN_AGENT_ENGINES": f"http://me:{SECRET}@gpu-1:8000"})
+    assert SECRET not in str(caught.value)
+
+
+def test_settings_can_be_shown(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from pertoken.cli import main
+
+    file = tmp_path / "pertoken.toml"
+    file.write_text('[[agent.access]]\nurl = "https://gpu-1:8000"\ntoken_env = "T"\n')
+    shown = CliRunner().invoke(main, ["config", "show", "--config", str(file), "--json"])
+    assert json.loads(shown.stdout)["agent.access"] == [{"url": "https://gpu-1:8000", "token_env": "T"}]

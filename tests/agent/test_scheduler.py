@@ -1,0 +1,144 @@
+"""The scheduler by a clock that a test sets: no step of the wall clock moves a job."""
+
+import threading
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
+
+import apscheduler.schedulers.base
+import pytest
+
+from pertoken.agent.jobs import Job
+from pertoken.errors import CorruptStore, StoreError
+from tests.agent.schedules import scheduled
+from tests.recorded import DEADLINE_S, until
+
+
+class Clock:
+    """Monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def counted(name: str, every_s: float, **options: Any) -> tuple[Job, list[int]]:
+    runs: list[int] = []
+    return Job(name, lambda: runs.append(1), every_s, **options), runs
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1), timedelta(seconds=-20)])
+def test_a_step_of_the_wall_clock_neither_stalls_jobs_nor_floods_them(
+    monkeypatch: pytest.MonkeyPatch, step: timedelta
+) -> None:
+    off = timedelta()
+
+    class Stepped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            assert tz is not None
+            return tz.fromutc((datetime.now(tz) + off).replace(tzinfo=tz))
+
+    monkeypatch.setattr(apscheduler.schedulers.base, "datetime", Stepped)
+    clock = Clock()
+    (often, often_runs), (seldom, seldom_runs) = counted("often", 10, first_s=10), counted("seldom", 3600, first_s=3600)
+    with scheduled([often, seldom], clock.monotonic) as pending:
+        for second in range(1, 101):
+            if second == 50:
+                off = step
+            clock.now_s += 1
+            pending.run()
+            assert len(often_runs) == second // 10
+        assert not seldom_runs
+
+
+def test_runs_that_were_missed_are_one_run() -> None:
+    clock = Clock()
+    job, runs = counted("often", 10)
+    with scheduled([job], clock.monotonic) as pending:
+        pending.run()
+        clock.now_s += 3600
+        pending.run()
+        assert len(runs) == 2
+
+
+def test_a_job_that_waits_for_the_tick_thread_is_not_handed_over_again() -> None:
+    clock = Clock()
+    job, runs = counted("often", 10)
+    with scheduled([job], clock.monotonic) as pending:
+        for _ in range(5):
+            clock.now_s += 10
+            pending.settle()
+        pending.run()
+        assert len(runs) == 1
+
+
+def test_what_takes_long_runs_beside_the_thread_that_ticks() -> None:
+    job, runs = counted("long", 10, beside=True)
+    with scheduled([job], Clock().monotonic):
+        until(lambda: len(runs) == 1, "the job")
+
+
+def test_a_changed_period_counts_from_now_and_a_job_that_is_left_out_runs_no_more() -> None:
+    clock = Clock()
+    (kept, kept_runs), (gone, gone_runs) = counted("kept", 10, first_s=10), counted("gone", 10, first_s=10)
+    with scheduled([kept, gone], clock.monotonic) as pending:
+        clock.now_s += 5
+        pending.scheduler.set([Job("kept", kept.work, 30, 30)])
+        for expected in (0, 1):
+            clock.now_s += 29
+            pending.run()
+            assert (len(kept_runs), len(gone_runs)) == (expected, 0)
+
+
+def test_the_state_of_a_job_names_its_last_run_the_next_and_why_it_failed(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    faults: list[Exception] = [StoreError("no room"), StoreError("no room")]
+
+    def work() -> None:
+        clock.now_s += 2
+        if faults:
+            raise faults.pop()
+
+    with scheduled([Job("work", work, 10, 5)], clock.monotonic) as pending:
+        (state,) = pending.scheduler.states()
+        assert state.last_ts is None
+        assert state.next_ts == pytest.approx(1_000_105)
+        for n in range(2):
+            clock.now_s = 105 + 10 * n
+            pending.run()
+            (state,) = pending.scheduler.states()
+            assert state.last_ts == pytest.approx(1_000_105 + 10 * n)
+            assert (state.took_s, state.error) == (2, "no room")
+        assert caplog.messages == ["work: no room"]
+        clock.now_s = 125
+        pending.run()
+        assert pending.scheduler.states()[0].error is None
+
+
+def test_damage_found_by_a_job_is_raised_in_the_thread_that_ticks() -> None:
+    def damaged() -> None:
+        raise CorruptStore("a page is damaged")
+
+    with (
+        scheduled([Job("check", damaged, 10)], Clock().monotonic) as pending,
+        pytest.raises(CorruptStore, match="a page is damaged"),
+    ):
+        pending.run()
+
+
+def test_a_job_that_ends_while_the_scheduler_stops_holds_up_nothing() -> None:
+    clock = Clock()
+    began = threading.Event()
+
+    def work() -> None:
+        began.set()
+        until(lambda: not pending.scheduler._scheduler.running, "the end")
+
+    with scheduled([Job("check", work, 10, beside=True)], clock.monotonic) as pending:
+        assert began.wait(DEADLINE_S)
+        stopping = threading.Thread(target=pending.scheduler.stop, daemon=True)
+        stopping.start()
+        stopping.join(5)
+        assert not stopping.is_alive()

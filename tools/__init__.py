@@ -1,0 +1,1 @@
+"""Programs for whoever works on pertoken. They are not installed with it."""

@@ -1,0 +1,187 @@
+"""The text of each reference page, made from the code. A test compares the committed pages with it."""
+
+import inspect
+from pathlib import Path
+
+import click
+
+from pertoken.advisor.rules import load_rules
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
+from pertoken.agent.engines.reader import MODEL_S
+from pertoken.cli import main as cli
+from pertoken.config import Settings
+from pertoken.config_file import meanings
+from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
+from pertoken.rule import SECTIONS, Rule
+from pertoken.state.knobs import knobs
+from pertoken.store import advice, fleet, telemetry
+from pertoken.tui.keys import KEYS
+from tools.docs import accuracy, queueing
+
+FOLDER = Path(__file__).parents[2] / "docs"
+_NOTE = "<!-- Written by `python -m tools.docs`; change the code instead. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {
+        "cli.md": _cli(),
+        "settings.md": _settings(),
+        "rules.md": _rules(),
+        "keys.md": _keys(),
+        "schema.md": _schema(),
+        "engines.md": _engines(),
+        "forecast.md": f"{accuracy.page(_NOTE)}\n{queueing.section()}",
+    }
+
+
+def _cli() -> str:
+    parts = [f"# Command line\n\n{_NOTE}"]
+
+    def add(command: click.Command, path: str, parent: click.Context | None) -> None:
+        # A width of its own, so that the page does not depend on the terminal that wrote it.
+        context = click.Context(
+            command, info_name=path.split()[-1], parent=parent, terminal_width=96, help_option_names=["-h", "--help"]
+        )
+        parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
+        for name, each in getattr(command, "commands", {}).items():
+            add(each, f"{path} {name}", context)
+
+    add(cli, "pertoken", None)
+    return "\n".join(parts)
+
+
+def _settings() -> str:
+    explained = meanings()
+    lines = [f"# Settings\n\n{_NOTE}", "| key | environment | default | example | meaning |", "|---|---|---|---|---|"]
+    for key in Settings.table():
+        default = "" if key.default is None else f"`{key.default}`"
+        lines.append(
+            f"| `{key.name}` | `{key.environment}` | {default} | `{key.example}` | {explained[key.attribute]} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _rules() -> str:
+    lines = [f"# Built-in rules\n\n{_NOTE}"]
+    rules = [rule for loaded in load_rules() for rule in loaded.rules if loaded.origin.startswith("pertoken ")]
+    for rule in sorted(rules, key=lambda each: each.rule_id):
+        lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}".rstrip() + "\n"]
+        lines += [f"### {name}\n\n{rule.sections[name]}\n" for name in SECTIONS]
+    lines += ["## What a rule may change\n", "With `but(...)` on a deployment, or on all of a service.\n"]
+    lines += ["| knob | what it is | values | restart | risk |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{each.name}` | {each.label} | {each.domain} | {'yes' if each.restart else 'no'} | {each.risk} |"
+        for each in knobs().values()
+    ]
+    lines += ["\n## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
+    lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _body(rule: Rule) -> str:
+    text = inspect.getdoc(rule.function) or ""
+    between = text.partition("\n")[2].partition("## ")[0].strip()
+    return f"{between}\n" if between else ""
+
+
+def _keys() -> str:
+    lines = [f"# Keys\n\n{_NOTE}", "| key | does |", "|---|---|"]
+    lines += [f"| `{each.shown}` | {each.help} |" for each in KEYS]
+    return "\n".join(lines) + "\n"
+
+
+def _schema() -> str:
+    lines = [f"# Tables\n\n{_NOTE}"]
+    for group, tables in (("telemetry", telemetry), ("advice", advice), ("fleet", fleet)):
+        lines.append(f"## {group}\n\n{inspect.getdoc(tables)}\n")
+        for table in tables.metadata.sorted_tables:
+            keys = ", ".join(f"**{column.name}**" for column in table.primary_key)
+            rest = ", ".join(column.name for column in table.columns if not column.primary_key)
+            lines.append(f"- `{table.name}`: {keys}{', ' + rest if rest else ''}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _engines() -> str:
+    lines = [f"# Engines\n\n{_NOTE}", "| engine | metrics page | tested on |", "|---|---|---|"]
+    for each in ADAPTERS.values():
+        page = f"`{each.metrics_path}`" if each.metrics_path else "none"
+        lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.seen} |")
+    lines += ["\n## Words\n", "| word | unit | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {each.unit} | {each.meaning} |" for table in ENGINE for name, each in table.items()]
+    lines += [
+        "\n## Busy time\n",
+        "How long an engine worked is computed from its own time counters, never from a driver's utilization. Requests "
+        "that run together overlap, so their time is an upper bound (`≤`): decode time is divided by the tokens per "
+        "step where steps are counted, and the sum is capped by the observed time. Time that is counted late, when a "
+        "request ends, is reported after it: the sum over time is right, and lags by at most one request. Rows from "
+        "before busy time was read like this hold the whole tick if anything ran in it; they are shown as upper "
+        "bounds, too.\n",
+        "| engine | busy time from | exact |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {each.kind} | {_busy_source(each)} |" for each in ADAPTERS.values()]
+    for each in ADAPTERS.values():
+        lines.append(f"\n## {each.kind}\n\nTested on {each.seen}. Names: {each.source}.\n")
+        if each.no_tokens:
+            lines.append(f"Tokens are unknown: {each.no_tokens.reason}. To have them: {each.no_tokens.remedy}.\n")
+        if each.metrics_path and not each.no_tokens:
+            lines.append(f"Without counters: {each.metrics_off}.\n")
+        if each.never_read:
+            lines.append(f"`{each.never_read}` is never read: that would take it from whoever reads it.\n")
+        lines.append(f"A model that is swapped in a living server is {_swap(each)}.\n")
+        if each.at_finish:
+            listed = ", ".join(f"`{word}`" for word in sorted(each.at_finish))
+            lines.append(f"Counted when a request finishes, so short windows lag: {listed}.\n")
+        if each.copies:
+            listed = ", ".join(f"`{label}`" for label in sorted(each.copies))
+            lines.append(f"Series that differ only in {listed} tell one count; others add up.\n")
+        if each.limits:
+            lines.append(f"{each.limits}\n")
+        if each.several:
+            lines.append(
+                f"Its page may count for several models (`{each.model_label}`): each is an engine of its own.\n"
+            )
+        for label, value in sorted({pair for counter in each.counters for pair in counter.elsewhere}):
+            words_of = [counter.word for counter in each.counters if (label, value) in counter.elsewhere]
+            listed = ", ".join(f"`{word}`" for word in words_of)
+            lines.append(f"Series with `{label}={value}` count nothing of {listed}: the other half counts it.\n")
+        if metrics := (*each.counters, *each.gauges, *each.histograms):
+            lines += ["| word | names, newest first |", "|---|---|"]
+            lines += [f"| `{metric.word}` | {_names(metric)} |" for metric in metrics]
+    return "\n".join(lines) + "\n"
+
+
+def _swap(adapter: Adapter) -> str:
+    if adapter.metrics_path is None:
+        return "seen at each reading"
+    if adapter.model_label is None:
+        return (
+            f"seen within {MODEL_S} s, at once where its counters begin again; until then it counts as the one before"
+        )
+    return f"seen at the next page (`{adapter.model_label}`)"
+
+
+def _busy_source(adapter: Adapter) -> str:
+    """What the busy time of an engine is computed from, and when it is exact."""
+    names = {metric.word: f"`{metric.names[0]}`" for metric in adapter.counters if metric.word in ENGINE_TIMES}
+    if not names:
+        return "nothing: unknown; its devices' dollars are at most busy | no"
+    requests = " + ".join(names[word] for word in ("prefill_ms", "decode_ms") if word in names)
+    if "steps" in names:
+        requests += f", by {names['steps']}"
+    source = ", else ".join(filter(None, (names.get("engine_ms"), requests)))
+    exact = [
+        "engine time, with one data-parallel rank" if "engine_ms" in names else "",
+        "if no two requests ever ran together" if "requests_per_step" in {each.word for each in adapter.gauges} else "",
+    ]
+    return f"{source} | {'; '.join(filter(None, exact)) or 'no'}"
+
+
+def _names(metric: Metric) -> str:
+    where = f" with {', '.join(f'{name}={value}' for name, value in metric.where)}" if metric.where else ""
+    reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
+    whole = f" without {metric.parts}" if metric.parts else ""
+    return ", ".join(f"`{name}`" for name in metric.names) + where + whole + reason

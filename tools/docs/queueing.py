@@ -1,0 +1,79 @@
+"""The part of the forecast's page on what requests see under a load, from the committed result of its benchmark."""
+
+import json
+from pathlib import Path
+
+RESULT = Path(__file__).parents[2] / "benchmarks/results/queueing-2026-11-21-epyc-2core-loaded.json"
+_INTRODUCTION = """\
+## Under a load
+
+Objectives for latency are judged by quantiles over requests at the p95 demand. Arrivals and lengths come from what was
+measured; a deployment is a queue whose rate of finished requests depends on how many run, with a queue of prompts in
+front of it (`forecast/queueing.py`). A load above what a full batch finishes is refused, with both rates. The ranges on
+advice hold what the calibration leaves open and what the queueing model itself misses:
+
+`python -m benchmarks.queueing` asks a real llama.cpp server in a closed loop for its steps and prefills
+({saturation} of a full batch), and then at random times, {requests} at a load in {rounds}; just
+before and after it looks at how fast the server is at that time, since 7 % of speed are half of a wait near saturation.
+*Model* is the forecast from the former, *played* the same engine step by step without a formula: {played}
+at length, and the very requests that the server got. Between the last two lies the luck of few arrivals, which a
+95th percentile of TTFT shows most, and beside the server what its speed did within a run. Other programs shared the
+machine; the clients' clock stood still while they had the server's core.
+"""
+
+
+def section() -> str:
+    """The section, with its heading."""
+    found = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row for row in found["rows"]}
+    measured = [row for row in found["rows"] if row["subject"] == "llama.cpp" and " of saturation" in row["what"]]
+    first = measured[0]["what"]
+    rate = rows["llama.cpp", "saturation"]
+    asked = [int(row["method"].partition(" ")[0]) for row in measured]
+    lines = [
+        _INTRODUCTION.format(
+            saturation=f"{rate['value']:.3g} requests/s",
+            requests=f"{min(asked)} to {max(asked)} requests",
+            rounds=measured[0]["method"].partition(", ")[2].partition(";")[0],
+            played=rows["played step by step", first]["method"],
+        ),
+        "| quantile, load | measured, ms | 80 % of blocks resampled | model | played at length | same requests |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in measured:
+        ours, long, same = (
+            rows[subject, f"{row['what']}{suffix}"]["value"]
+            for subject, suffix in (
+                ("queueing model", ""),
+                ("played step by step", ""),
+                ("played step by step", ", same requests"),
+            )
+        )
+        blocks = row["method"].partition("blocks ")[2]
+        lines.append(
+            f"| {_name(row['what'])} | {_ms(row['value'])} | {blocks} | {_ms(ours)} | {_ms(long)} | {_ms(same)} |"
+        )
+    lines += ["", "| largest error at any load | TTFT p50 | TTFT p95 | TPOT p50 | TPOT p95 |", "|---|---|---|---|---|"]
+    errors = {target["id"].removeprefix("queueing."): target for target in found["targets"]}
+    for name, prefix in (
+        ("model beside the server", ""),
+        ("played beside the server, same requests", "engine."),
+        ("model beside the played engine", "formula."),
+    ):
+        cells = (errors[f"{prefix}{figure}"] for figure in ("ttft.p50", "ttft.p95", "tpot.p50", "tpot.p95"))
+        lines.append(
+            f"| {name} | "
+            + " | ".join(f"{100 * each['value']:.0f} % (limit {100 * each['limit']:.0f})" for each in cells)
+            + " |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _name(what: str) -> str:
+    """`ttft.p50 at 30% of saturation` -> `TTFT p50, 30 %`."""
+    figure, _, load = what.partition(" at ")
+    return f"{figure.upper().replace('.P', ' p')}, {load.partition('%')[0]} %"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
