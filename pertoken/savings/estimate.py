@@ -119,8 +119,7 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
     if bankable[LIKELY] <= 0:
         bankable = [0, 0, 0]
     # A device is either given back or free: what leaves the bill serves nothing more.
-    # Nor is a bill that rises by more than becomes free a saving.
-    gone = (bankable[LIKELY] > 0 and found.released and not found.capacity) or rises > capacity[LIKELY]
+    gone = bankable[LIKELY] > 0 and found.released and not found.capacity
     free = NOTHING if gone else (capacity[0], capacity[1], capacity[2])
     return _Totals(
         bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),

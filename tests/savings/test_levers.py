@@ -53,7 +53,7 @@ EXPECTED: dict[str, str] = {
     "shorter prompts": "is a proposal, not a measurement",
     "smaller model": BANKABLE,
     "route": "the share of requests Qwen/Qwen3-1.7B could answer is not measured",
-    "accelerator": "instances are rented whole",
+    "accelerator": CAPACITY,
     "provider and region": "no offer of H100 SXM5 on-demand at lambda in us-west-1 is listed",
     "parallelism": "the bill would rise by",
     "replicas": BANKABLE,
