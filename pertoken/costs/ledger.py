@@ -4,10 +4,11 @@ For every device and all its time at one price:
 paid = sum over deployments of (busy + idle-while-reserved) + other + unallocated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pertoken.apportion import apportion
 from pertoken.store.telemetry import OTHER
 from pertoken.units import HOUR_MS
 
@@ -64,20 +65,3 @@ def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
 def divide(numerator: int, denominator: int) -> int:
     """Integer quotient rounded to nearest, halves up."""
     return (2 * numerator + denominator) // (2 * denominator)
-
-
-def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Integers in proportion to `weights` that sum exactly to `total` (largest remainders get the rest).
-
-    All weights 0 puts everything on the last one. Raises ValueError for a negative weight or no weight at all.
-    """
-    if not weights or min(weights) < 0:
-        raise ValueError("weights must be there and not negative")
-    whole = sum(weights)
-    if whole == 0:
-        return [*[0] * (len(weights) - 1), total]
-    parts = [total * weight // whole for weight in weights]
-    by_remainder = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
-    for i in by_remainder[: total - sum(parts)]:
-        parts[i] += 1
-    return parts

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.ledger import DeviceTime, Share, allocate, apportion, divide
+from pertoken.apportion import apportion
+from pertoken.costs.ledger import DeviceTime, Share, allocate, divide
 from pertoken.store.telemetry import OTHER
 
 
