@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pertoken.errors import FullStore
 from pertoken.store.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
-from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
+from pertoken.store.rollup import ROLLUPS
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.write import Writer
 
 BALLAST_BYTES = 8 * 2**20

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, exists, func, select
 from pertoken.store import telemetry as t
 from pertoken.store.fleet import kept
 from pertoken.store.postgres import catalog, commands, set_local, tried_lock
-from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
+from pertoken.store.rollup import ROLLUPS
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.rows import MAX_EVENTS
 
 DAY = 86_400

@@ -24,9 +24,9 @@ from sqlalchemy import (
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer, named_tuples
-from pertoken.store.rollup import HOUR, MINUTE, ROLL_UP_S
+from pertoken.store.held import shares
+from pertoken.store.rollup_tables import HOUR, MINUTE, ROLL_UP_S
 from pertoken.store.segments import Segment, between, column, segments
-from pertoken.store.shares import shares
 
 LAG_S = 2 * MINUTE
 """How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first

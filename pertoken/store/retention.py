@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pertoken.store.checksums import CHECKSUMMED, DAY, SAMPLES, ChecksummedTable
-from pertoken.store.rollup import HOUR, MINUTE, ROLLUPS
+from pertoken.store.rollup import ROLLUPS
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.write import Writer
 
 

@@ -15,18 +15,16 @@ from sqlalchemy import BigInteger, Connection, Table, and_, bindparam, case, cas
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.provenance import Provenance
 from pertoken.store import quarantine
 from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
+from pertoken.store.busy_columns import busy_ms, busy_provenance, busy_sum
 from pertoken.store.dirty import Mark, mark, marked, unmark
 from pertoken.store.open import savepoint, upsert
 from pertoken.store.quarantine import Bucket
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.sqlite import UNREADABLE_VALUE
 
-MINUTE, HOUR = 60, 3600
-ROLL_UP_S = 10
-"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays
 below it; thirty buckets add up without leaving 64 bits, so that a window over them can be read."""
@@ -47,22 +45,6 @@ class _Rollup:
     owner: str
     special: Mapping[str, ColumnElement[Any]]
     """Minute columns that are not the plain sum (or count) of a sample's column."""
-
-
-def busy_ms(columns: Any) -> Any:
-    """The most that a row can have been busy: all of its observed time where the engine worked but exposes no time."""
-    return func.coalesce(columns.busy_ms, case((columns.busy_provenance.is_not(None), columns.observed_ms)))
-
-
-def busy_sum(columns: Any) -> Any:
-    """The sum of `busy_ms` over rows; NULL where it is known of none of them."""
-    return case((func.count(columns.busy_ms) > literal_column("0"), func.sum(busy_ms(columns))))
-
-
-def busy_provenance(columns: Any) -> Any:
-    """How the `busy_ms` of a row is known. Rows from before that column was there hold upper bounds."""
-    bound: Any = literal_column(str(int(Provenance.BOUND)))
-    return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))
 
 
 _ONE: Any = literal_column("1")

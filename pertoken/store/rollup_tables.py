@@ -5,6 +5,11 @@ from sqlalchemy import Table
 from pertoken.metrics import DEVICE, RollUp, rolled
 from pertoken.store.table_parts import integer, telemetry_table, text
 
+MINUTE, HOUR = 60, 3600
+"""Lengths of the buckets of roll-ups."""
+ROLL_UP_S = 10
+"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
+
 
 def _rollup(
     name: str,
@@ -27,7 +32,7 @@ def _rollup(
             integer("revision", required=True),
             *(integer(column) for column in nullable),
         )
-        for seconds, suffix in ((60, "1m"), (3600, "1h"))
+        for seconds, suffix in ((MINUTE, "1m"), (HOUR, "1h"))
     }
 
 

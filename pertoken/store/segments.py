@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Table, and_, func, select
 
 from pertoken.store import telemetry as t
-from pertoken.store.rollup import HOUR, MINUTE, busy_provenance
+from pertoken.store.busy_columns import busy_provenance
+from pertoken.store.rollup_tables import HOUR, MINUTE
 
 
 @dataclass(frozen=True, slots=True)

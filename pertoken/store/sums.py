@@ -23,7 +23,8 @@ from sqlalchemy import (
 
 from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
-from pertoken.store.rollup import HOUR, MINUTE, busy_sum
+from pertoken.store.busy_columns import busy_sum
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.segments import Segment, Segments, between, column, scaled
 
 ROLLUPS = {

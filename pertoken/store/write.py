@@ -21,7 +21,8 @@ from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.quarantine import Bucket
 from pertoken.store.restored_state import RestoredState
-from pertoken.store.rollup import HOUR, MINUTE, ROLLED_FROM, roll_up
+from pertoken.store.rollup import ROLLED_FROM, roll_up
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema_check import check_header, check_schema
 from pertoken.store.tick import TickWriter
 

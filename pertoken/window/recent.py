@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.held import held
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.segments import Segment
-from pertoken.store.shares import held
 from pertoken.window.inventory import Inventory
 from pertoken.window.totals import Sums, of_deployment, summed
 

@@ -16,7 +16,7 @@ from pertoken.config import load
 from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.rollup import MINUTE
+from pertoken.store.rollup_tables import MINUTE
 from tests.agent.schedules import scheduled
 from tests.agent.values import probe
 from tests.values import laid

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, TickState
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
 
 DAY = 24 * HOUR

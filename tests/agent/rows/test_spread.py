@@ -19,7 +19,7 @@ from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rollup import HOUR, MINUTE
+from pertoken.store.rollup_tables import HOUR, MINUTE
 from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
 from pertoken.store.verify import verify
 from pertoken.units import NANO_USD, SHARE
