@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.report import Row, Target, report
 from pertoken.migrations import upgrade
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
+from pertoken.store.schema import telemetry as t
 
 END = 1_790_006_400 // 3600 * 3600
 GPUS, OF_A_DEPLOYMENT = 8, 4

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
+from pertoken.store.schema import telemetry as t
 
 DEADLINE_S = 40.0
 TOKENS = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")

@@ -9,10 +9,10 @@ from pathlib import Path
 from pertoken.agent.rows.engines import bucket_set_id
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.ids import stable_id
 from pertoken.store.location import StoreLocation
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rows import (
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
     DeviceRow,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pertoken.migrations import upgrade
 from pertoken.store import repository
-from pertoken.store.ids import stable_id
 from pertoken.store.location import GROUPS, StoreLocation, locate
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rows import HostRow, HostSample, Tick
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import HostRow, HostSample, Tick
 
 HOST = stable_id("host", "machine-1")
 

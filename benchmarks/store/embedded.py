@@ -31,7 +31,7 @@ from pertoken.store import repository
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.samples import SAMPLES
+from pertoken.store.schema.samples import SAMPLES
 from pertoken.store.write import Writer
 
 US, THEM, BARE = "pertoken", "prometheus", "bare sqlite3"

@@ -30,7 +30,7 @@ from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store, reading, writing
 from pertoken.store.partitions import DAY
 from pertoken.store.read import device_history
-from pertoken.store.rollup_tables import HOUR
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.server import Server, server_url
 from pertoken.store.ship_read import Batch, Local
 from pertoken.store.ship_write import put

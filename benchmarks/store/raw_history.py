@@ -11,10 +11,10 @@ from benchmarks.report import Row
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
 from pertoken.migrations import upgrade
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
 from pertoken.store.rollup import ROLLUPS
+from pertoken.store.schema import telemetry as t
 
 DAY = 86_400
 TICKS = (*(each.samples.name for each in ROLLUPS), t.agent_sample.name)

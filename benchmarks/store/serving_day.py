@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.provenance import Provenance
-from pertoken.store.ids import stable_id
-from pertoken.store.rows import (
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
     DeviceRow,

@@ -19,8 +19,8 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
 from pertoken.rule import subject_key
-from pertoken.store.ids import stable_id
 from pertoken.store.open import Store
+from pertoken.store.schema.ids import stable_id
 
 
 @dataclass(frozen=True, slots=True)

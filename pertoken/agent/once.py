@@ -16,7 +16,7 @@ from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
 from pertoken.config import Settings
-from pertoken.store.rows import DeploymentSample, DeviceSample, HostSample, Tick
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, HostSample, Tick
 from pertoken.units import RATIO, format_bytes
 
 APART_S = 1.0

@@ -27,8 +27,8 @@ from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
 from pertoken.store.location import StoreLocation
-from pertoken.store.rollup_tables import MINUTE, ROLL_UP_S
-from pertoken.store.rows import Event
+from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S
+from pertoken.store.schema.rows import Event
 from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 

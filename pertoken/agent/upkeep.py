@@ -18,8 +18,8 @@ from pertoken.store.disk_full import Ballast, free_space
 from pertoken.store.high_water_mark import MISSING
 from pertoken.store.location import StoreLocation
 from pertoken.store.retention import MAX_STEPS, Ages, purging
-from pertoken.store.rollup_tables import HOUR
-from pertoken.store.rows import Event, Tick
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.rows import Event, Tick
 from pertoken.store.verify import Fault, steps, verify
 from pertoken.store.write import Writer
 

@@ -5,7 +5,7 @@ from typing import Any
 from pertoken.costs.lines import DeviceLine, HostLine
 from pertoken.costs.priced import PricedWindow
 from pertoken.metrics import RollUp, rolled
-from pertoken.store.telemetry import OTHER
+from pertoken.store.schema.telemetry import OTHER
 from pertoken.units import SHARE
 from pertoken.window.figures import mean, rate, whole
 

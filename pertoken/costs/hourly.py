@@ -6,7 +6,7 @@ from pertoken.costs.priced import book_of
 from pertoken.costs.prices import PriceBook
 from pertoken.costs.report import prices_beside
 from pertoken.store.open import Store
-from pertoken.store.rollup_tables import HOUR
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import Window
 
 

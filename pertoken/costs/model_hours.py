@@ -10,7 +10,7 @@ from pertoken.costs.hour import Key, ModelHour
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices import PriceBook
 from pertoken.store.buckets import NULL
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Columns, Ints
 from pertoken.window.inventory import STALE_TICKS, Inventory

@@ -9,7 +9,7 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.detected import detected_prices
 from pertoken.costs.money import Money, allocations
 from pertoken.costs.prices import Price, PriceBook
-from pertoken.store.rollup_tables import MINUTE
+from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window.inventory import Inventory
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window

@@ -11,7 +11,7 @@ from pertoken.costs.selectors import accelerators, formerly, identity, rank
 from pertoken.store import read, sums
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_advice, open_store, reading
-from pertoken.store.rollup_tables import HOUR
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.segments import divided_hours, stretches
 from pertoken.units import HOUR_MS
 

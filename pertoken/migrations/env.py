@@ -6,7 +6,7 @@ from typing import Any
 from alembic import context
 from sqlalchemy import MetaData
 
-from pertoken.store import advice, fleet, telemetry
+from pertoken.store.schema import advice, fleet, telemetry
 
 _METADATA = {"telemetry": telemetry.metadata, "advice": advice.metadata, "fleet": fleet.metadata}
 _FLEETS_OWN = re.compile(r"_p\d{8}$|_rest$|^fleet_")

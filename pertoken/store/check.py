@@ -8,10 +8,11 @@ from typing import Any
 from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
-from pertoken.store import advice, quarantine, telemetry
+from pertoken.store import quarantine
 from pertoken.store.location import GROUPS, StoreLocation
 from pertoken.store.open import Store, check_revision, explained, reading, revision
 from pertoken.store.read import first_and_last
+from pertoken.store.schema import advice, telemetry
 from pertoken.store.sqlite import check_pages
 from pertoken.store.verify import verify
 

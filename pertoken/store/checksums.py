@@ -21,10 +21,10 @@ from zlib import crc32
 from sqlalchemy import Connection, Insert, Select, Table, and_, bindparam, delete, event, func, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store import telemetry as t
 from pertoken.store.answers import answer
 from pertoken.store.bulk import run_many
 from pertoken.store.open import upsert
+from pertoken.store.schema import telemetry as t
 from pertoken.store.sqlite import add_triggers
 
 HOUR, DAY = 3600, 86_400

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from sqlalchemy import Connection
 
 from pertoken.errors import StoreError
-from pertoken.store import fleet
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation
 from pertoken.store.partitions import TIMED
 from pertoken.store.postgres import catalog
 from pertoken.store.rollup import ROLLUPS
+from pertoken.store.schema import fleet
+from pertoken.store.schema import telemetry as t
 
 REFERENCE = (
     t.host,

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Boolean, Text, and_, func, select, tuple_
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.store import telemetry as t
 from pertoken.store.checksums import CHECKSUMMED
 from pertoken.store.open import Store
+from pertoken.store.schema import telemetry as t
 from pertoken.store.write import Writer
 
 SLICE_ROWS = 5000

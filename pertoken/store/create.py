@@ -5,9 +5,9 @@ The file is what all migrations together would have made, and stamped so, that t
 
 from sqlalchemy import insert
 
-from pertoken.store import telemetry
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, explained, version_table, writing
+from pertoken.store.schema import telemetry
 
 
 def create(place: StoreLocation) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable
 
 from sqlalchemy import Connection, delete, select
 
-from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
+from pertoken.store.schema import telemetry as t
 from pertoken.store.upserts import adding
 
 Mark = tuple[str, int, int]

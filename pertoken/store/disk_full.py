@@ -11,7 +11,7 @@ from pathlib import Path
 from pertoken.errors import FullStore
 from pertoken.store.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
 from pertoken.store.rollup import ROLLUPS
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.write import Writer
 
 BALLAST_BYTES = 8 * 2**20

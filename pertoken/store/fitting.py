@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Table
 
-from pertoken.store import rows
-from pertoken.store import telemetry as t
-from pertoken.store.samples import SAMPLES
+from pertoken.store.schema import rows
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.samples import SAMPLES
 
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 """What SQLite's INTEGER and PostgreSQL's BIGINT hold."""

@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select
 
 from pertoken.errors import BadInput
-from pertoken.store import telemetry as t
-from pertoken.store.fleet import AGENT, agent, enrolment, raw_request
-from pertoken.store.ids import stable_id
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import explained, upsert, writing
 from pertoken.store.postgres import catalog, commands
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.fleet import AGENT, agent, enrolment, raw_request
+from pertoken.store.schema.ids import stable_id
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 

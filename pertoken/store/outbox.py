@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
-from pertoken.store import telemetry as t
 from pertoken.store.bulk import run_many
 from pertoken.store.rollup import ROLLUPS
-from pertoken.store.rollup_tables import MINUTE
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.store.upserts import replacing
 
 _COLUMNS = tuple(column.name for column in t.outbox.columns)

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, exists, func, select
 
-from pertoken.store import telemetry as t
-from pertoken.store.fleet import kept
 from pertoken.store.postgres import catalog, commands, set_local, tried_lock
 from pertoken.store.rollup import ROLLUPS
-from pertoken.store.rollup_tables import HOUR, MINUTE
-from pertoken.store.rows import MAX_EVENTS
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.fleet import kept
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rows import MAX_EVENTS
 
 DAY = 86_400
 AHEAD_S = 7 * DAY

@@ -22,10 +22,10 @@ from sqlalchemy import (
     select,
 )
 
-from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer, named_tuples
 from pertoken.store.held import shares
-from pertoken.store.rollup_tables import HOUR, MINUTE, ROLL_UP_S
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
 from pertoken.store.segments import Segment, between, column, segments
 
 LAG_S = 2 * MINUTE

@@ -8,11 +8,11 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
-from pertoken.store import advice as a
 from pertoken.store.answers import Rows, answer
-from pertoken.store.ids import stable_id
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import check_revision, explained, revision, writing
+from pertoken.store.schema import advice as a
+from pertoken.store.schema.ids import stable_id
 
 
 class AdviceRepository:

@@ -5,10 +5,10 @@ from dataclasses import fields
 
 from sqlalchemy import Connection, func, select
 
-from pertoken.store import rows
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import explained
+from pertoken.store.schema import rows
+from pertoken.store.schema import telemetry as t
 
 
 class RestoredState:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pertoken.store.checksums import CHECKSUMMED, DAY, SAMPLES, ChecksummedTable
 from pertoken.store.rollup import ROLLUPS
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.write import Writer
 
 

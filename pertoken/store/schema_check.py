@@ -9,8 +9,8 @@ import re
 from sqlalchemy import Connection
 
 from pertoken.errors import CorruptStore
-from pertoken.store import telemetry
 from pertoken.store.location import StoreLocation
+from pertoken.store.schema import telemetry
 from pertoken.store.sqlite import columns
 
 _MAGIC = b"SQLite format 3\0"

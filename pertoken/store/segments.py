@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Table, and_, func, select
 
-from pertoken.store import telemetry as t
-from pertoken.store.busy_columns import busy_provenance
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.busy_columns import busy_provenance
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 
 
 @dataclass(frozen=True, slots=True)

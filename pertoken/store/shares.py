@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from pertoken.store import telemetry as t
-from pertoken.store.rows import DeploymentSample, DeviceShare
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeploymentSample, DeviceShare
 from pertoken.units import SHARE
 
 

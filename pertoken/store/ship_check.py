@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Table
 
 from pertoken.store.outbox import ROLLED
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.ship_read import Here, Local, Row
 
 if TYPE_CHECKING:

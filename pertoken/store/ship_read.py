@@ -14,9 +14,9 @@ from sqlalchemy import Table
 
 from pertoken.errors import StoreError
 from pertoken.store import sqlite
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation
 from pertoken.store.outbox import RAW, SOURCES, Source
+from pertoken.store.schema import telemetry as t
 
 Row = tuple[int | str | None, ...]
 

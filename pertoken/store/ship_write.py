@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 
 from pertoken.errors import StoreError
-from pertoken.store import telemetry as t
+from pertoken.store.schema import telemetry as t
 from pertoken.store.ship_read import Batch, Here, Row
 
 if TYPE_CHECKING:

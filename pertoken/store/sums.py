@@ -21,10 +21,10 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
-from pertoken.store.busy_columns import busy_sum
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.busy_columns import busy_sum
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.segments import Segment, Segments, between, column, scaled
 
 ROLLUPS = {

@@ -11,14 +11,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, update
 
-from pertoken.store import outbox, rows
-from pertoken.store import telemetry as t
+from pertoken.store import outbox
 from pertoken.store.bulk import run_many
 from pertoken.store.checksums import insert_rows
 from pertoken.store.dirty import Mark, mark
-from pertoken.store.ids import stable_id
 from pertoken.store.open import upsert
-from pertoken.store.samples import SAMPLES
+from pertoken.store.schema import rows
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.samples import SAMPLES
 from pertoken.store.shares import devices_of, folded
 from pertoken.store.upserts import adding, columns_of, replacing
 

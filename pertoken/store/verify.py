@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Select, Table, bindparam, func, or_, select, 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store import telemetry as t
 from pertoken.store.answers import Rows, answer
 from pertoken.store.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
 from pertoken.store.high_water_mark import MISSING, Acknowledged, acknowledged
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import REVISIONS, reading, version_table
+from pertoken.store.schema import telemetry as t
 from pertoken.store.sqlite import check_pages
 
 STEP_ROWS = 500

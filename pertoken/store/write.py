@@ -9,8 +9,7 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, quarantine, rows, sqlite
-from pertoken.store import telemetry as t
+from pertoken.store import outbox, quarantine, sqlite
 from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
 from pertoken.store.checksums import SAMPLES, ChecksummedTable, insert_rows
@@ -22,7 +21,9 @@ from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.quarantine import Bucket
 from pertoken.store.restored_state import RestoredState
 from pertoken.store.rollup import ROLLED_FROM, roll_up
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema import rows
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema_check import check_header, check_schema
 from pertoken.store.tick import TickWriter
 

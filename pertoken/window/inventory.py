@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from pertoken.store import read
 from pertoken.store.answers import asking
-from pertoken.store.rollup_tables import MINUTE
+from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window import ranks
 
 STALE_TICKS = 3

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from pertoken.metrics import ENGINE_COUNTERS, RollUp, rolled
 from pertoken.store import read
 from pertoken.store.buckets import NULL, buckets, counter_buckets
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.segments import Segment, Segments, segments
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, by_owner, columns

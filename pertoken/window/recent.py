@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from pertoken.store import read, sums
 from pertoken.store.answers import Rows
 from pertoken.store.held import held
-from pertoken.store.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.segments import Segment
 from pertoken.window.inventory import Inventory
 from pertoken.window.totals import Sums, of_deployment, summed

@@ -18,7 +18,7 @@ from pertoken.store import repository
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rows import Tick
+from pertoken.store.schema.rows import Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
 from tests.agent.rows.test_mig import ticks

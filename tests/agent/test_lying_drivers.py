@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from pertoken.store import telemetry as t
+from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.whole_agent import agent, until
 from tests.standin_nvml import ALL_ONES, Gpu, Machine, Slice, Wave

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.agent.rows.devices import device_id_of
-from pertoken.store import telemetry as t
+from pertoken.store.schema import telemetry as t
 from tests.agent.whole_agent import MEASURED, agent, until
 from tests.standin_nvml import Gpu, Machine, Slice, Wave
 from tests.standin_nvml.shared import COMPILER

@@ -13,9 +13,9 @@ from sqlalchemy import func, select
 
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.errors import StoreError
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
+from pertoken.store.schema import telemetry as t
 from tests.standin_nvml import Gpu, Machine, tell
 from tests.standin_nvml.shared import compiled
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.provenance import Provenance
-from pertoken.store.ids import stable_id
 from pertoken.store.location import locate
-from pertoken.store.rows import (
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
     DeviceRow,

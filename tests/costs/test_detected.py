@@ -9,7 +9,7 @@ from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.store import read
 from pertoken.store.open import Store, open_store
-from pertoken.store.rows import DeviceRow, HostRow
+from pertoken.store.schema.rows import DeviceRow, HostRow
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD
 from pertoken.window.reading import Window

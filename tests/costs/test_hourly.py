@@ -15,7 +15,7 @@ from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.provenance import Provenance
 from pertoken.store.open import open_store
-from pertoken.store.rows import (
+from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
     DeviceRow,
@@ -24,8 +24,8 @@ from pertoken.store.rows import (
     EngineRow,
     EpochRow,
 )
+from pertoken.store.schema.telemetry import OTHER
 from pertoken.store.segments import segments
-from pertoken.store.telemetry import OTHER
 from pertoken.store.write import Writer
 from pertoken.units import SHARE
 from pertoken.window.reading import Window

@@ -13,7 +13,7 @@ from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rows import (
+from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
     DeviceRow,

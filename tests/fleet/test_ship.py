@@ -8,9 +8,9 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.store.fleet_logins import enroll, request_raw
-from pertoken.store.ids import stable_id
 from pertoken.store.location import StoreLocation
-from pertoken.store.rows import EngineCounterSample
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import EngineCounterSample
 from pertoken.store.ship_read import Local
 from pertoken.store.ship_write import Overtaken, send, stand
 from pertoken.store.write import Writer
@@ -232,7 +232,7 @@ def test_history_from_before_shipping_was_switched_on_is_shipped_too(
 
 
 def _ts(table: str, row: tuple[Any, ...]) -> int:
-    from pertoken.store import telemetry as t
+    from pertoken.store.schema import telemetry as t
 
     names = [column.name for column in t.metadata.tables[f"telemetry.{table}"].columns]
     return int(row[names.index("ts")])

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.provenance import Provenance
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation
-from pertoken.store.rows import (
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import (
     AgentSample,
     Capability,
     CounterState,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
+from pertoken.store.schema import telemetry as t
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, fill

@@ -10,12 +10,12 @@ from sqlalchemy import select
 from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.migrations.fleet import init_fleet, maintain
-from pertoken.store import telemetry as t
 from pertoken.store.checksums import DAY, HOUR
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
 from pertoken.store.retention import Ages, purge
-from pertoken.store.rows import MAX_EVENTS, Event
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import MAX_EVENTS, Event
 from pertoken.store.tick import MAX_MESSAGE
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer

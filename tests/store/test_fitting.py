@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.provenance import Provenance
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.rows import (
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import (
     Capability,
     CounterState,
     DeploymentSample,

@@ -16,7 +16,7 @@ from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_store
 from pertoken.store.read import device_history, first_and_last
 from pertoken.store.rollup import ROLLUPS
-from pertoken.store.telemetry import agent_sample
+from pertoken.store.schema.telemetry import agent_sample
 from tests.scenario import LOW_BATCH_70B, seed
 
 END = 1_790_000_400

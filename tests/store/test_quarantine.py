@@ -15,12 +15,12 @@ from sqlalchemy import select
 from pertoken.cli import main
 from pertoken.provenance import Provenance
 from pertoken.store import quarantine
-from pertoken.store import telemetry as t
 from pertoken.store.checksums import HOUR
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store
 from pertoken.store.retention import Ages, purge
-from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.postgres import server_url

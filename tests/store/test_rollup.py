@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.provenance import Provenance
-from pertoken.store import telemetry as t
 from pertoken.store.location import StoreLocation
-from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
 from pertoken.store.tick import bucket
 from pertoken.store.write import Writer
 from tests.values import HOST, laid, tick

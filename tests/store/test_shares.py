@@ -9,12 +9,12 @@ from sqlalchemy import Connection, func, select
 
 from pertoken.provenance import Provenance
 from pertoken.store import read, sums
-from pertoken.store import telemetry as t
 from pertoken.store.buckets import buckets
 from pertoken.store.held import held
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.segments import Segment
 from pertoken.store.write import Writer
 from pertoken.units import SHARE

@@ -11,7 +11,7 @@ from pertoken.catalog.market import load_market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.store.open import open_store
-from pertoken.store.rows import (
+from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
     DeviceRow,

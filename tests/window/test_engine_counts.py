@@ -15,7 +15,7 @@ from pertoken.provenance import Provenance
 from pertoken.store import read
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import open_store
-from pertoken.store.rows import Capability, EngineCounterSample
+from pertoken.store.schema.rows import Capability, EngineCounterSample
 from pertoken.store.write import Writer
 from pertoken.window.engine_counts import EngineCounts, engine_counts
 from tests.scenario import H100, HEALTHY_70B, LOW_BATCH_70B, seed

@@ -15,7 +15,7 @@ from pertoken.config_file import meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.rule import SECTIONS, Rule
 from pertoken.state.knobs import knobs
-from pertoken.store import advice, fleet, telemetry
+from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
 from tools.docs import accuracy, queueing
 

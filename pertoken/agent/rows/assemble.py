@@ -29,7 +29,7 @@ from pertoken.agent.rows.owners import find_holders
 from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
-from pertoken.store.rows import (
+from pertoken.store.schema.rows import (
     AgentSample,
     Capability,
     CounterState,
@@ -39,7 +39,7 @@ from pertoken.store.rows import (
     Event,
     Tick,
 )
-from pertoken.store.telemetry import OTHER
+from pertoken.store.schema.telemetry import OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from pertoken.store.rows import Event
+from pertoken.store.schema.rows import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pertoken.agent.readings import HistogramReading
 from pertoken.agent.rows.life_ids import comparable
-from pertoken.store.rows import CounterState
+from pertoken.store.schema.rows import CounterState
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
 _REMEMBERED = 4096

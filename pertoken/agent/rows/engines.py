@@ -14,8 +14,8 @@ from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS
 from pertoken.provenance import Provenance
-from pertoken.store.ids import stable_id
-from pertoken.store.rows import (
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import (
     CounterState,
     DeploymentRow,
     DeploymentSample,

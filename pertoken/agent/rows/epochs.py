@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pertoken.store.ids import stable_id
-from pertoken.store.rows import EpochRow
+from pertoken.store.schema.ids import stable_id
+from pertoken.store.schema.rows import EpochRow
 
 
 def follow(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pertoken.agent.rows.life_ids import boot_life
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.store.rows import CounterState
+from pertoken.store.schema.rows import CounterState
 
 WATCHED = "watched_ms"
 """Time since boot up to which this host's rows reach."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pertoken.agent.readings import DeviceReading
-from pertoken.store.rows import Event
+from pertoken.store.schema.rows import Event
 
 WAIT = "wait"
 """Remedy of a gap that passes by itself, as at the begin of a mean: no event."""

@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, TickState
-from pertoken.store.rollup_tables import HOUR, MINUTE
-from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EpochRow, HostSample
 
 DAY = 24 * HOUR
 MAX_SPLIT_S = 31 * DAY

@@ -8,7 +8,7 @@ from pertoken.agent.rows.allocation import Holding
 from pertoken.agent.rows.busy import Stretch
 from pertoken.agent.rows.conditions import Conditions
 from pertoken.agent.rows.counters import Peak
-from pertoken.store.rows import Capability, CounterState, EpochRow
+from pertoken.store.schema.rows import Capability, CounterState, EpochRow
 
 OBSERVED_TICKS = 2
 """Ticks one row may span and still count as observed throughout."""

@@ -10,7 +10,7 @@ from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.readings import DeviceReading, Gap, ProbeReading, unread
 from pertoken.agent.sampler.client import Sampler, SamplerError, SamplerStalled
 from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace
-from pertoken.store.rows import Event
+from pertoken.store.schema.rows import Event
 
 LATE_S = 0.05
 """How long a tick waits for a sampler that has hung since an earlier one."""

@@ -27,7 +27,7 @@ from pertoken.store.open import REVISIONS
 from pertoken.store.outbox import RAW
 from pertoken.store.partitions import keep_partitions
 from pertoken.store.postgres import catalog
-from pertoken.store.rollup_tables import HOUR
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.server import Server
 from pertoken.store.ship_check import DAY, Stretch, differing
 from pertoken.store.ship_read import Batch, Here, Local, Row

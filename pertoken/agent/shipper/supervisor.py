@@ -11,7 +11,7 @@ from typing import IO
 
 import pertoken
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.store.rows import Event
+from pertoken.store.schema.rows import Event
 from pertoken.store.server import Server
 from pertoken.store.write import Writer
 

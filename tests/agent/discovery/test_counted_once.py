@@ -15,7 +15,7 @@ from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
-from pertoken.store.rows import DeploymentSample
+from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.values import START_MS, memory, moment, probe
 
 WORDS = ("prompt_tokens", "cached_tokens", "generated_tokens")

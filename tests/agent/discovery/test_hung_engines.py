@@ -19,8 +19,8 @@ from pertoken.agent.recorder import Recorder
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.scrape.http import Limits
 from pertoken.config import load
-from pertoken.store import telemetry as t
-from pertoken.store.rows import DeploymentSample
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.servers import answering, pages
 from tests.agent.test_recorder import Drivers
 from tests.agent.values import engine, gpu, memory, moment, probe

@@ -10,10 +10,10 @@ from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.scrape.http import Limits
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
-from pertoken.store.rows import DeploymentSample
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, pages
 from tests.agent.values import memory, moment, probe

@@ -11,8 +11,15 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.scrape.http import Limits
 from pertoken.provenance import Provenance
-from pertoken.store.rows import CounterState, DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, Tick
-from pertoken.store.telemetry import OTHER
+from pertoken.store.schema.rows import (
+    CounterState,
+    DeploymentSample,
+    DeviceSample,
+    DeviceShare,
+    EngineCounterSample,
+    Tick,
+)
+from pertoken.store.schema.telemetry import OTHER
 from pertoken.units import SHARE
 from tests.agent.engine_pages import read_one
 from tests.agent.values import CPU, ENDPOINT, START_MS, engine, gpu, memory, moment, probe
@@ -301,7 +308,7 @@ def test_a_known_change_begins_an_epoch_and_a_mere_restart_or_a_knob_learnt_late
 
 
 def test_the_agent_tells_what_it_cost_itself() -> None:
-    from pertoken.store.rows import AgentSample
+    from pertoken.store.schema.rows import AgentSample
 
     _, tick = run(Readings(probe()), Readings(probe()))
     (row,) = [s for s in tick.samples if isinstance(s, AgentSample)]

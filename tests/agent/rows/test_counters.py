@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pertoken.agent.readings import HistogramReading
 from pertoken.agent.rows.counters import Advance, Peak, advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.rows.life_ids import process_life
-from pertoken.store.rows import CounterState
+from pertoken.store.schema.rows import CounterState
 
 OWNER = 7
 WATCHING_MS = 1_000_000

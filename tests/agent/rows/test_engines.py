@@ -10,9 +10,9 @@ from sqlalchemy import func, select
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.engines import engine_id_of
-from pertoken.store import telemetry as t
-from pertoken.store.ids import stable_id
 from pertoken.store.open import open_store
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.ids import stable_id
 from pertoken.store.write import Writer
 from tests.agent.values import engine, gpu, memory, moment, probe
 from tests.llama import LlamaServer, write_model

@@ -11,7 +11,7 @@ from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import Xid, XidWatch
 from pertoken.agent.readings import EngineReading, Gap, Happened
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.store.rows import Tick
+from pertoken.store.schema.rows import Tick
 from tests.agent.recorded_devices import recording
 from tests.agent.rows.test_assemble import elsewhere
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe

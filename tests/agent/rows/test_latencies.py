@@ -16,7 +16,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies
-from pertoken.store.rows import DeploymentSample, HistogramSample, Tick
+from pertoken.store.schema.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, memory, probe
 

@@ -9,7 +9,7 @@ from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rows import DeviceShare, Tick
+from pertoken.store.schema.rows import DeviceShare, Tick
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.values import START_MS, engine, gpu, memory, moment, probe

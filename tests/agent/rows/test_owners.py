@@ -18,9 +18,9 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
-from pertoken.store import telemetry as t
 from pertoken.store.open import open_store
-from pertoken.store.rows import DeviceShare, Tick
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording
 from tests.agent.rows.test_mig import mig
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe

@@ -15,12 +15,12 @@ from pertoken.agent.rows.tick_state import OBSERVED_TICKS
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.rollup_tables import HOUR, MINUTE
-from pertoken.store.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
 from pertoken.store.verify import verify
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.values import memory, moment

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.rows.devices import ENERGY
-from pertoken.store import telemetry as t
+from pertoken.store.schema import telemetry as t
 from tests.agent.values import gpu
 from tests.agent.world import World
 from tests.values import laid

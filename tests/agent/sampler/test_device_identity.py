@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from pertoken.agent.readings import HostReading, ProbeReading
 from pertoken.agent.sampler.drivers import Drivers
-from pertoken.store import telemetry as t
+from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.values import CPU, HOST, gpu, probe
 from tests.standin_nvml import Gpu, Machine, Wave

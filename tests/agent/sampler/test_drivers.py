@@ -13,9 +13,9 @@ from sqlalchemy import func, select
 from pertoken.agent.sampler.drivers import LET_GO_S, Drivers
 from pertoken.agent.systemd.service import samplers
 from pertoken.errors import StoreError
-from pertoken.store import telemetry as t
 from pertoken.store.location import locate
 from pertoken.store.open import open_store
+from pertoken.store.schema import telemetry as t
 from tests.standin_nvml import Machine, ManualClock, eight, environment, tell
 
 PATIENCE_S = 60.0

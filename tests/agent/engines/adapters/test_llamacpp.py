@@ -17,7 +17,7 @@ from pertoken.agent.rows.assemble import Readings, assemble
 from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.rows.life_ids import process_life
 from pertoken.agent.scrape.http import Limits
-from pertoken.store.rows import CounterState
+from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import read_one
 from tests.agent.values import memory, moment, probe
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model

@@ -10,7 +10,7 @@ from pertoken.provenance import Provenance
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """Identity of a host; see `store.telemetry.host`."""
+    """Identity of a host; see `store.schema.telemetry.host`."""
 
     host_id: int
     name: str

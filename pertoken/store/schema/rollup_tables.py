@@ -3,7 +3,7 @@
 from sqlalchemy import Table
 
 from pertoken.metrics import DEVICE, RollUp, rolled
-from pertoken.store.table_parts import integer, telemetry_table, text
+from pertoken.store.schema.table_parts import integer, telemetry_table, text
 
 MINUTE, HOUR = 60, 3600
 """Lengths of the buckets of roll-ups."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from pertoken.store import rows
-from pertoken.store import telemetry as t
+from pertoken.store.schema import rows
+from pertoken.store.schema import telemetry as t
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Telemetry tables: the agent writes them, everyone else only reads.
 
 Keys begin with `(device_id, ts)` or `(epoch_id, ts)`, so that an owner's last minute is found at once; `ts` is integer
-epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natural keys (`store.ids`). Ratios and shares
+epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natural keys (`store.schema.ids`). Ratios and shares
 are scaled integers. A value that was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never
 averages.
 
@@ -14,28 +14,28 @@ really watched (less after the agent was away). Counters are stored as what they
 from sqlalchemy import Boolean, Column, Index, Integer, SmallInteger
 
 from pertoken.metrics import DEVICE_COLUMNS
-from pertoken.store.rollup_tables import (
+from pertoken.store.schema.rollup_tables import (
     deployment_rollup as deployment_rollup,
 )
-from pertoken.store.rollup_tables import (
+from pertoken.store.schema.rollup_tables import (
     device_rollup as device_rollup,
 )
-from pertoken.store.rollup_tables import (
+from pertoken.store.schema.rollup_tables import (
     engine_counter_rollup as engine_counter_rollup,
 )
-from pertoken.store.rollup_tables import (
+from pertoken.store.schema.rollup_tables import (
     histogram_rollup as histogram_rollup,
 )
-from pertoken.store.rollup_tables import (
+from pertoken.store.schema.rollup_tables import (
     host_rollup as host_rollup,
 )
-from pertoken.store.rollup_tables import (
+from pertoken.store.schema.rollup_tables import (
     share_rollup as share_rollup,
 )
-from pertoken.store.table_parts import TELEMETRY, integer, telemetry_table, text
+from pertoken.store.schema.table_parts import TELEMETRY, integer, telemetry_table, text
 
 metadata = TELEMETRY
-"""All tables of the group; the roll-up tables stand in `store.rollup_tables`."""
+"""All tables of the group; the roll-up tables stand in `store.schema.rollup_tables`."""
 
 # -- what there is ---------------------------------------------------------------------------------------------
 
