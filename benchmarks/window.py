@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import Row, Target, report
 from pertoken.migrations import upgrade
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 from pertoken.store.schema import telemetry as t
 
 END = 1_790_006_400 // 3600 * 3600
@@ -128,7 +128,7 @@ def read(folder: Path, days: int) -> dict[str, float]:
     from pertoken.catalog.market import load_market
     from pertoken.costs.hourly import hourly
     from pertoken.costs.report import fleet_report
-    from pertoken.store.open import open_store
+    from pertoken.store.connect.open import open_store
 
     market, store = load_market(), open_store(locate(str(folder)))
     found: dict[str, float] = {}

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 
 DEADLINE_S = 40.0

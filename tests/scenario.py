@@ -9,7 +9,7 @@ from pathlib import Path
 from pertoken.agent.rows.engines import bucket_set_id
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (

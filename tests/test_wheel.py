@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from pertoken.store.open import REVISIONS
+from pertoken.store.connect.open import REVISIONS
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from sqlalchemy import func, select
 
 from pertoken.cli import main
-from pertoken.store.location import AgentLock, locate
+from pertoken.store.connect.location import AgentLock, locate
 from pertoken.store.schema import telemetry as t
 from tests.llama import LlamaServer, write_model
 from tests.load import Load

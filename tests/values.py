@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pertoken.migrations import upgrade
 from pertoken.store import repository
-from pertoken.store.location import GROUPS, StoreLocation, locate
+from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import HostRow, HostSample, Tick

@@ -22,7 +22,7 @@ from pertoken.agent import recorder
 from pertoken.agent.daemon import migrate
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.config import load
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 
 LOOK_TICKS = 300
 """Ticks between two looks at its memory; the first look is the baseline, with all loaded that ticks need."""

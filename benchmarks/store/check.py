@@ -18,8 +18,8 @@ from benchmarks.store.embedded import ingest, laid
 from benchmarks.store.serving_day import Day
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store.checksums import HOUR, ROLLED, SAMPLES
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.high_water_mark import high_water_mark_file
-from pertoken.store.location import StoreLocation
 from pertoken.store.schema import telemetry as t
 from pertoken.store.verify import steps, verify
 from pertoken.store.write import Writer

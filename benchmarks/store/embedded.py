@@ -28,8 +28,8 @@ from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store import repository
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import Store, open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.samples import SAMPLES
 from pertoken.store.write import Writer

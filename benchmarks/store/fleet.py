@@ -25,13 +25,13 @@ from pertoken.costs.hourly import hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.migrations.fleet import init_fleet
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import Store, open_store, reading, writing
+from pertoken.store.connect.server import Server, server_url
 from pertoken.store.fleet_logins import enroll
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import Store, open_store, reading, writing
 from pertoken.store.partitions import DAY
 from pertoken.store.read import device_history
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.server import Server, server_url
 from pertoken.store.ship_read import Batch, Local
 from pertoken.store.ship_write import put
 from tests.fleet.generated import Fleet, fill

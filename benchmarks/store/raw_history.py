@@ -11,8 +11,8 @@ from benchmarks.report import Row
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
 from pertoken.migrations import upgrade
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 

@@ -19,7 +19,7 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
 from pertoken.rule import subject_key
-from pertoken.store.open import Store
+from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
 
 

@@ -19,7 +19,7 @@ from pertoken.advisor.recommendation import (
     Variant,
 )
 from pertoken.store import repository
-from pertoken.store.open import Store
+from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
 
 

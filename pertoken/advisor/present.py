@@ -16,7 +16,7 @@ from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
-from pertoken.store.open import Store
+from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window

@@ -21,12 +21,12 @@ from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
-from pertoken.store.create import create
-from pertoken.store.location import AgentLock, StoreLocation, locate
-from pertoken.store.open import REVISIONS, explained, revision, writing
+from pertoken.store.connect.create import create
+from pertoken.store.connect.location import AgentLock, StoreLocation, locate
+from pertoken.store.connect.open import REVISIONS, explained, revision, writing
+from pertoken.store.connect.server import shipping_server
 from pertoken.store.schema.rows import Event
 from pertoken.store.schema_check import check_header, check_revision_readable, has_schema
-from pertoken.store.server import shipping_server
 from pertoken.store.set_aside import set_aside
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
-from pertoken.store.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.server import shipping_server
 from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S
 from pertoken.store.schema.rows import Event
-from pertoken.store.server import shipping_server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")

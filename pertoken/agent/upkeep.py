@@ -14,9 +14,9 @@ from typing import TypeVar
 from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.disk_full import Ballast, free_space
 from pertoken.store.high_water_mark import MISSING
-from pertoken.store.location import StoreLocation
 from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import Event, Tick

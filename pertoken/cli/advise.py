@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pertoken.advisor.recommendation import Recommendation
     from pertoken.config import Settings
     from pertoken.costs.lines import FleetReport
-    from pertoken.store.location import StoreLocation
+    from pertoken.store.connect.location import StoreLocation
 
 
 @click.command(short_help="Run the rules and say what would save money, and why not.")
@@ -44,7 +44,7 @@ def advise(
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. What is found is kept for the screens.
     """
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
@@ -68,7 +68,7 @@ def _run(
     from pertoken.catalog.market import load_market
     from pertoken.costs.report import fleet_report
     from pertoken.migrations import upgrade
-    from pertoken.store.open import open_store
+    from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
 
     store = open_store(where)

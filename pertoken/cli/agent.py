@@ -114,7 +114,7 @@ def status(config_file: str | None, db: str | None) -> None:
     from pertoken.agent.jobs import read_states
     from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
-    from pertoken.store.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock, locate
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -168,7 +168,7 @@ def _tell(config_file: str | None, db: str | None, number: int) -> int:
     import os
 
     from pertoken.errors import PertokenError
-    from pertoken.store.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock, locate
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)

@@ -32,8 +32,8 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     import time
 
     from pertoken.costs.hourly import hourly
-    from pertoken.store.location import locate
-    from pertoken.store.open import open_store
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db)
     found = hourly(open_store(locate(settings.db, settings.advice)), n, int(time.time()))

@@ -18,7 +18,7 @@ def db() -> None:
 def upgrade(config_file: str | None, db: str | None) -> None:
     """Bring telemetry and advice to this pertoken's schema; whole or not at all."""
     from pertoken.migrations import upgrade as bring
-    from pertoken.store.location import GROUPS, AgentLock, locate
+    from pertoken.store.connect.location import GROUPS, AgentLock, locate
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -44,7 +44,7 @@ def check(config_file: str | None, db: str | None) -> None:
     """
     from pertoken.errors import StoreError
     from pertoken.store.check import faults
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -66,8 +66,8 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
     import json
 
     from pertoken.store.check import contents
-    from pertoken.store.location import locate
-    from pertoken.store.open import open_store
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db)
     found = contents(open_store(locate(settings.db, settings.advice)))
@@ -104,7 +104,7 @@ def purge(
     from datetime import UTC, datetime
 
     from pertoken.errors import BadInput
-    from pertoken.store.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.retention import Ages
     from pertoken.store.retention import purge as clean
     from pertoken.store.write import Writer

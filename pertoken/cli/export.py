@@ -30,9 +30,9 @@ def export(
 
     from pertoken.errors import BadInput, StoreError
     from pertoken.store import columns as c
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
     from pertoken.store.files import FORMATS, csv_out, parquet_out
-    from pertoken.store.location import locate
-    from pertoken.store.open import open_store
 
     if form not in FORMATS:
         raise BadInput(f"{form!r} is no format: write parquet or csv")
@@ -74,8 +74,8 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store.columns import columns, put
+    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.files import csv_in, parquet_in
-    from pertoken.store.location import AgentLock, locate
     from pertoken.store.write import Writer
 
     settings = settings_of(config_file, db=db)

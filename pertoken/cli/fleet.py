@@ -9,7 +9,7 @@ import click
 from pertoken.cli.options import db_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.store.location import StoreLocation
+    from pertoken.store.connect.location import StoreLocation
 
 
 @click.command("init-fleet", short_help="Make a PostgreSQL server ready for a fleet, or bring it up to date.")
@@ -152,7 +152,7 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
 
 def _server(config_file: str | None, db: str | None) -> StoreLocation:
     from pertoken.errors import BadInput
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)

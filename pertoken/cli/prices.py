@@ -12,7 +12,7 @@ from pertoken.cli.options import db_option, json_option, settings_of
 if TYPE_CHECKING:
     from pertoken.costs.prices import Price, Priced
     from pertoken.costs.repricing import Prices
-    from pertoken.store.location import StoreLocation
+    from pertoken.store.connect.location import StoreLocation
 
 _FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
 _yes_option = click.option("--yes", is_flag=True, help="Change the cost of past hours without being asked.")
@@ -86,7 +86,7 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from pertoken.costs.repricing import read_prices
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)
     now = int(time.time())
@@ -130,7 +130,7 @@ def _put(
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
     from pertoken.store.repository import AdviceRepository, PricesChanged
 
     selector = selector.strip()

@@ -9,7 +9,7 @@ import click
 from pertoken.cli.options import db_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.store.location import StoreLocation
+    from pertoken.store.connect.location import StoreLocation
 
 
 @click.command(short_help="Show the screens over any pertoken database.")
@@ -26,8 +26,8 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     import os
     import sys
 
-    from pertoken.store.location import locate
-    from pertoken.store.open import open_store
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
     from pertoken.tui.store_source import StoreSource
 
     settings = settings_of(config_file, db=db)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import Popen
 
-    from pertoken.store.location import StoreLocation
+    from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.source import Source
 
 FIRST_FIGURE_S = 30.0
@@ -34,7 +34,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     import sys
 
     from pertoken.errors import BadInput
-    from pertoken.store.location import AgentLock, locate
+    from pertoken.store.connect.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource
 
     settings = settings_of(config_file, db=db, agent_interval=agent_interval, agent_engines=list(agent_engines) or None)
@@ -100,7 +100,7 @@ def _await_database(where: StoreLocation, child: Popen[bytes], folder: Path) -> 
     import time
 
     from pertoken.errors import PertokenError, StoreError
-    from pertoken.store.open import open_store
+    from pertoken.store.connect.open import open_store
 
     click.echo(f"Starting the agent; it records in {where} (log: {folder / 'agent.log'}) ...", err=True)
     deadline = time.monotonic() + FIRST_FIGURE_S

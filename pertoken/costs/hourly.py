@@ -5,7 +5,7 @@ from pertoken.costs.model_hours import model_hours_of
 from pertoken.costs.priced import book_of
 from pertoken.costs.prices import PriceBook
 from pertoken.costs.report import prices_beside
-from pertoken.store.open import Store
+from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import Window
 

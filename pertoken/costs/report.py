@@ -23,7 +23,7 @@ from pertoken.costs.prices import Price
 from pertoken.costs.selectors import formerly
 from pertoken.store import repository
 from pertoken.store.answers import asking
-from pertoken.store.open import Store
+from pertoken.store.connect.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window

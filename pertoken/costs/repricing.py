@@ -9,8 +9,8 @@ from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import prices_beside, prices_set
 from pertoken.costs.selectors import accelerators, formerly, identity, rank
 from pertoken.store import read, sums
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import Store, open_advice, open_store, reading
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_advice, open_store, reading
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.segments import divided_hours, stretches
 from pertoken.units import HOUR_MS

@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 from sqlalchemy.schema import CreateSchema
 
 from pertoken.errors import StoreError
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import REVISIONS, altering, explained, revision, writing
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import REVISIONS, altering, explained, revision, writing
 
 _HERE = Path(__file__).parent
 

@@ -4,7 +4,7 @@ import sys
 
 from pertoken.errors import CORRUPT_STATUS, CorruptStore, PertokenError
 from pertoken.migrations import upgrade
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 
 if __name__ == "__main__":
     group, db = sys.argv[1:]

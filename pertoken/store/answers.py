@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, Executable
 from sqlalchemy.exc import DatabaseError
 
-from pertoken.store.sqlite import driver
+from pertoken.store.connect.sqlite import driver
 
 Rows = Sequence[Any]
 _NOTHING: Mapping[str, Any] = {}
@@ -102,7 +102,7 @@ class Answer(Sequence[Any]):
 
 @contextmanager
 def _explained(connection: Connection) -> Iterator[None]:
-    """The driver's own errors as SQLAlchemy has them, which `store.open.explained` knows."""
+    """The driver's own errors as SQLAlchemy has them, which `store.connect.open.explained` knows."""
     try:
         yield
     except connection.dialect.loaded_dbapi.Error as error:

@@ -9,11 +9,11 @@ from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
 from pertoken.store import quarantine
-from pertoken.store.location import GROUPS, StoreLocation
-from pertoken.store.open import Store, check_revision, explained, reading, revision
+from pertoken.store.connect.location import GROUPS, StoreLocation
+from pertoken.store.connect.open import Store, check_revision, explained, reading, revision
+from pertoken.store.connect.sqlite import check_pages
 from pertoken.store.read import first_and_last
 from pertoken.store.schema import advice, telemetry
-from pertoken.store.sqlite import check_pages
 from pertoken.store.verify import verify
 
 FIXED_WAL_RESET = (3, 51, 3)

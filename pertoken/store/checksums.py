@@ -22,10 +22,10 @@ from sqlalchemy import Connection, Insert, Select, Table, and_, bindparam, delet
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store.answers import answer
-from pertoken.store.bulk import run_many
-from pertoken.store.open import upsert
+from pertoken.store.connect.bulk import run_many
+from pertoken.store.connect.open import upsert
+from pertoken.store.connect.sqlite import add_triggers
 from pertoken.store.schema import telemetry as t
-from pertoken.store.sqlite import add_triggers
 
 HOUR, DAY = 3600, 86_400
 PRIME = 2**61 - 1

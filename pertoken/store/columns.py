@@ -8,7 +8,7 @@ from sqlalchemy import Boolean, Text, and_, func, select, tuple_
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.store.checksums import CHECKSUMMED
-from pertoken.store.open import Store
+from pertoken.store.connect.open import Store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write import Writer
 

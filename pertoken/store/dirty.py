@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from sqlalchemy import Connection, delete, select
 
-from pertoken.store.bulk import run_many
+from pertoken.store.connect.bulk import run_many
 from pertoken.store.schema import telemetry as t
 from pertoken.store.upserts import adding
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.store.columns import SLICE_ROWS, Column, columns
-from pertoken.store.open import REVISIONS
+from pertoken.store.connect.open import REVISIONS
 
 FORMATS = ("parquet", "csv")
 _NULL = "\\N"

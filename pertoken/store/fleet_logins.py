@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select
 
 from pertoken.errors import BadInput
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import explained, upsert, writing
-from pertoken.store.postgres import catalog, commands
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import explained, upsert, writing
+from pertoken.store.connect.postgres import catalog, commands
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import AGENT, agent, enrolment, raw_request
 from pertoken.store.schema.ids import stable_id

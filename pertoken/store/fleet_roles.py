@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection
 
-from pertoken.store.postgres import catalog
+from pertoken.store.connect.postgres import catalog
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema.fleet import ADVISOR, AGENT, READER
 

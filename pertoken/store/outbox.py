@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
-from pertoken.store.bulk import run_many
+from pertoken.store.connect.bulk import run_many
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import MINUTE

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, exists, func, select
 
-from pertoken.store.postgres import catalog, commands, set_local, tried_lock
+from pertoken.store.connect.postgres import catalog, commands, set_local, tried_lock
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import kept

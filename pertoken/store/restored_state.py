@@ -5,8 +5,8 @@ from dataclasses import fields
 
 from sqlalchemy import Connection, func, select
 
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import explained
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import explained
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 

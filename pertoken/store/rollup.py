@@ -16,14 +16,14 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store import quarantine
-from pertoken.store.bulk import run_many
+from pertoken.store.connect.bulk import run_many
+from pertoken.store.connect.open import savepoint, upsert
+from pertoken.store.connect.sqlite import UNREADABLE_VALUE
 from pertoken.store.dirty import Mark, mark, marked, unmark
-from pertoken.store.open import savepoint, upsert
 from pertoken.store.quarantine import Bucket
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_ms, busy_provenance, busy_sum
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.sqlite import UNREADABLE_VALUE
 
 MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays

@@ -9,9 +9,9 @@ import re
 from sqlalchemy import Connection
 
 from pertoken.errors import CorruptStore
-from pertoken.store.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.sqlite import columns
 from pertoken.store.schema import telemetry
-from pertoken.store.sqlite import columns
 
 _MAGIC = b"SQLite format 3\0"
 _REVISION = re.compile(r"[0-9]{4}")

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pertoken.errors import StoreError
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.high_water_mark import high_water_mark_file
-from pertoken.store.location import StoreLocation
 
 _MARK = "-damaged-"
 

@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Table
 
 from pertoken.errors import StoreError
-from pertoken.store import sqlite
-from pertoken.store.location import StoreLocation
+from pertoken.store.connect import sqlite
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.outbox import RAW, SOURCES, Source
 from pertoken.store.schema import telemetry as t
 

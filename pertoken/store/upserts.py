@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Table, func
 
 from pertoken.provenance import Provenance
-from pertoken.store.open import upsert
+from pertoken.store.connect.open import upsert
 
 _LEARNED = {"instance_type", "region", "purchase"}
 """Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""

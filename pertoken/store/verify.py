@@ -19,11 +19,11 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store.answers import Rows, answer
 from pertoken.store.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import REVISIONS, reading, version_table
+from pertoken.store.connect.sqlite import check_pages
 from pertoken.store.high_water_mark import MISSING, Acknowledged, acknowledged
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import REVISIONS, reading, version_table
 from pertoken.store.schema import telemetry as t
-from pertoken.store.sqlite import check_pages
 
 STEP_ROWS = 500
 """Rows read in one step: some milliseconds."""

@@ -9,15 +9,16 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, quarantine, sqlite
+from pertoken.store import outbox, quarantine
 from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
 from pertoken.store.checksums import SAMPLES, ChecksummedTable, insert_rows
+from pertoken.store.connect import sqlite
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import check_revision, explained, revision, writing
 from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.high_water_mark import Acknowledged
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import check_revision, explained, revision, writing
 from pertoken.store.quarantine import Bucket
 from pertoken.store.restored_state import RestoredState
 from pertoken.store.rollup import ROLLED_FROM, roll_up

@@ -8,8 +8,8 @@ from pertoken.costs.hour import ModelHours
 from pertoken.costs.hourly import hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import Store, open_store
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_store
 from pertoken.tui.hours import HOURS
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from pertoken.advisor.book import standing
 from pertoken.cli import main
-from pertoken.store.open import open_store
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import advice as tables
 from tests.advisor.rules import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed

@@ -15,8 +15,8 @@ from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.store import repository
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import Tick
 from pertoken.store.write import Writer

@@ -17,8 +17,8 @@ from pertoken.provenance import Provenance
 from pertoken.savings.context import EnergyPrice
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Slo
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
 from pertoken.store.write import Writer
 from pertoken.window.demand import hour_of_week
 from tests.agent.values import CPU, START_MS, engine, gpu, memory, moment, probe

@@ -17,8 +17,8 @@ from pertoken.agent.rows.devices import device_id_of
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.sampler.child import Probes
 from pertoken.agent.sampler.drivers import Drivers
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Event, Tick
 from pertoken.store.write import Writer

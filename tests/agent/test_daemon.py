@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.agent import daemon
 from pertoken.errors import CorruptStore
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 
 
 class Clock:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pertoken.agent.doctor import of_jobs
 from pertoken.agent.jobs import JobState, read_states, write_states
 from pertoken.cli import main
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 from tests.recorded import agent, until
 
 JOBS = ("engine look", "process lists", "roll-ups", "retention", "tidying", "integrity check")

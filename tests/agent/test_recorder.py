@@ -13,8 +13,8 @@ from pertoken.agent import recorder
 from pertoken.agent.host.recorded_clock import Clocks
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import MINUTE
 from tests.agent.schedules import scheduled

@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.errors import StoreError
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from tests.standin_nvml import Gpu, Machine, tell
 from tests.standin_nvml.shared import compiled

@@ -14,8 +14,8 @@ from pertoken.agent.host.recorded_clock import Clocks
 from pertoken.agent.readings import DeviceReading, Endpoint, EngineReading, ProbeReading
 from pertoken.agent.recorder import Recorder
 from pertoken.config import load
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from tests.agent.values import HOST, gpu
 

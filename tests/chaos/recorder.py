@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.provenance import Provenance
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.server import Server, server_url
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
     DeploymentRow,
@@ -25,7 +26,6 @@ from pertoken.store.schema.rows import (
     HistogramSample,
     Tick,
 )
-from pertoken.store.server import Server, server_url
 from pertoken.store.write import Writer
 from tests.values import HOST, host_row, host_sample
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
-from pertoken.store.open import REVISIONS
+from pertoken.store.connect.open import REVISIONS
 from tests.scenario import LOW_BATCH_70B, seed
 
 NOW = int(time.time()) // 60 * 60

@@ -21,8 +21,8 @@ from pertoken.cli import main
 from pertoken.costs.lines import Bill
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.store import repository
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, PricesChanged
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed

@@ -14,7 +14,7 @@ from pertoken.costs.priced import book_of
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.provenance import Provenance
-from pertoken.store.open import open_store
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,

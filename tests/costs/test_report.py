@@ -11,7 +11,7 @@ import pytest
 from pertoken.costs.report import fleet_report, per_mtok_together
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.open import open_store
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import (
     DeploymentRow,
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(folder: Path) -> None:
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
     (line,) = report.deployments
@@ -60,7 +60,7 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
 
 
 def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens_to_the_headline(folder: Path) -> None:
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
     (line,) = report.deployments
@@ -74,7 +74,7 @@ def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens
 
 
 def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     bill = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END).bill
     assert bill is not None
@@ -110,7 +110,7 @@ def test_without_a_price_there_are_no_dollars_and_a_hint_how_to_set_it(tmp_path:
 
 
 def test_a_host_that_stopped_reporting_has_no_now(folder: Path) -> None:
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     report = fleet_report(open_store(locate(str(folder))), 3600, END + 600)
     assert (report.generated_tok_s_now, report.power_w) == (None, None)
@@ -155,7 +155,7 @@ def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it
 
 
 def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(folder: Path) -> None:
-    from pertoken.store.location import locate
+    from pertoken.store.connect.location import locate
 
     report = fleet_report(open_store(locate(str(folder))), 24 * 3600, END)
     (line,) = report.deployments

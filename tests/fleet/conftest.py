@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pertoken.migrations.fleet import init_fleet
-from pertoken.store.location import StoreLocation, locate
+from pertoken.store.connect.location import StoreLocation, locate
 from tests.fleet.servers import NOW
 from tests.postgres import server_url
 

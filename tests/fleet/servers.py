@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import URL, Connection, make_url, select, text
 
 from pertoken.agent.shipper.child import Shipper
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import reading, writing
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import reading, writing
+from pertoken.store.connect.server import Server, server_url
 from pertoken.store.outbox import ROLLED
-from pertoken.store.server import Server, server_url
 from pertoken.store.ship_read import Local
 from pertoken.store.write import Writer
 from tests.scenario import LOW_BATCH_70B, seed

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from pertoken.errors import StoreError
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.fleet_logins import disown, enroll
-from pertoken.store.location import StoreLocation
 from pertoken.store.outbox import ROLLED
 from pertoken.store.ship_read import Local
 from tests.fleet.servers import NOW, ask, change, host, login, shipper, there

@@ -12,8 +12,8 @@ from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.cli import main
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.server import CREDENTIAL, Server, server_url, shipping_server
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.server import CREDENTIAL, Server, server_url, shipping_server
 from pertoken.store.write import Writer
 from tests.fleet.servers import host, shipper
 from tests.values import laid

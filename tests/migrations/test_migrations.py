@@ -13,8 +13,8 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
-from pertoken.store.location import GROUPS, StoreLocation, locate
-from pertoken.store.open import REVISIONS, open_store, revision, writing
+from pertoken.store.connect.location import GROUPS, StoreLocation, locate
+from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 from pertoken.store.write import Writer
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed

@@ -23,8 +23,8 @@ from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.store import repository
-from pertoken.store.location import GROUPS, StoreLocation, locate
-from pertoken.store.open import REVISIONS, open_store, revision, writing
+from pertoken.store.connect.location import GROUPS, StoreLocation, locate
+from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
@@ -179,7 +179,7 @@ def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finish
     before = rows(old)
     script = (
         "import os, signal, sys; from alembic import op; from pertoken.migrations import upgrade\n"
-        "from pertoken.store.location import locate\n"
+        "from pertoken.store.connect.location import locate\n"
         "real, n = op.rename_table, 0\n"
         "def rename(*a, **k):\n"
         "    global n; real(*a, **k); n += 1\n"

@@ -2,7 +2,7 @@
 
 import sys
 
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 from pertoken.store.write import Writer
 from tests.store.filled import filled_tick
 

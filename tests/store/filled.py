@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.provenance import Provenance
-from pertoken.store.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
     AgentSample,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pertoken.store.location import locate
+from pertoken.store.connect.location import locate
 from pertoken.store.verify import Fault, verify
 from pertoken.store.write import Writer
 from tests.store.filled import everything, fill, filled

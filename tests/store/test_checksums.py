@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, insert, update
 
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import savepoint
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import savepoint
 from pertoken.store.schema import telemetry as t
 from pertoken.store.upserts import replacing
 from pertoken.store.verify import verify

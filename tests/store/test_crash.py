@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer
@@ -100,7 +100,7 @@ def test_the_shim_sees_what_a_weaker_setting_would_lose(shim: Path, tmp_path: Pa
     shutil.copytree(folder, kept)
     script = (
         "import os, sys; from pertoken.store import write as w;"
-        "from pertoken.store.location import locate; from tests.store.filled import filled_tick\n"
+        "from pertoken.store.connect.location import locate; from tests.store.filled import filled_tick\n"
         "writer = w.Writer(locate(sys.argv[1]))\n"
         "writer._connection.connection.driver_connection.execute('PRAGMA telemetry.synchronous=OFF')\n"
         "for n in range(1, 40): writer.commit(filled_tick(n))\n"

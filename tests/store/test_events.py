@@ -11,8 +11,8 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.migrations.fleet import init_fleet, maintain
 from pertoken.store.checksums import DAY, HOUR
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.retention import Ages, purge
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import MAX_EVENTS, Event

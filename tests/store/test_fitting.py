@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.provenance import Provenance
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
     Capability,

@@ -16,8 +16,8 @@ from sqlalchemy import select
 
 from pertoken.provenance import Provenance
 from pertoken.store import read
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (

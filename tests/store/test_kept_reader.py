@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, text
 
 from pertoken.errors import StoreError
-from pertoken.store.open import Store, open_store
+from pertoken.store.connect.open import Store, open_store
 from tests.values import laid
 
 

@@ -8,8 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.store.location import AgentLock, locate
-from pertoken.store.open import open_store, reading
+from pertoken.store.connect.location import AgentLock, locate
+from pertoken.store.connect.open import open_store, reading
 from pertoken.store.write import Writer
 from tests.values import laid, tick
 

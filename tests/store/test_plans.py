@@ -11,9 +11,9 @@ from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
 from pertoken.costs.hourly import hourly
 from pertoken.costs.report import fleet_report
-from pertoken.store import sqlite
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import Store, open_store
+from pertoken.store.connect import sqlite
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_store
 from pertoken.store.read import device_history, first_and_last
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema.telemetry import agent_sample

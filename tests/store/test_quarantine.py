@@ -16,8 +16,8 @@ from pertoken.cli import main
 from pertoken.provenance import Provenance
 from pertoken.store import quarantine
 from pertoken.store.checksums import HOUR
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.retention import Ages, purge
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.provenance import Provenance
-from pertoken.store.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
 from pertoken.store.tick import bucket

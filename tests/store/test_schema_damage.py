@@ -9,8 +9,8 @@ import pytest
 
 from pertoken.agent.daemon import migrate
 from pertoken.errors import CorruptStore
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import REVISIONS
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import REVISIONS
 from pertoken.store.write import Writer
 from tests.store.filled import filled, filled_tick
 

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, func, select
 from pertoken.provenance import Provenance
 from pertoken.store import read, sums
 from pertoken.store.buckets import buckets
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
 from pertoken.store.held import held
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.segments import Segment

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from pertoken.store.checksums import CHECKSUMMED, row_crc
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.sqlite import driver
 from pertoken.store.high_water_mark import MISSING, acknowledged, high_water_mark_file
-from pertoken.store.location import StoreLocation
 from pertoken.store.retention import Ages, purging
-from pertoken.store.sqlite import driver
 from pertoken.store.verify import Fault, verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, everything, fill, filled

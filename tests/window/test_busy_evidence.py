@@ -10,7 +10,7 @@ from pertoken.advisor.present import Present, present
 from pertoken.catalog.market import load_market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance
-from pertoken.store.open import open_store
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,

@@ -15,8 +15,8 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.store import repository
-from pertoken.store.location import StoreLocation, locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD

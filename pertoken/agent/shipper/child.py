@@ -22,13 +22,13 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import PertokenError, StoreError
 from pertoken.parent import when_parent_ends
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import REVISIONS
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import REVISIONS
+from pertoken.store.connect.postgres import catalog
+from pertoken.store.connect.server import Server
 from pertoken.store.outbox import RAW
 from pertoken.store.partitions import keep_partitions
-from pertoken.store.postgres import catalog
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.server import Server
 from pertoken.store.ship_check import DAY, Stretch, differing
 from pertoken.store.ship_read import Batch, Here, Local, Row
 from pertoken.store.ship_write import Standing, note_checked, send, stand

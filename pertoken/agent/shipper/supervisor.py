@@ -11,8 +11,8 @@ from typing import IO
 
 import pertoken
 from pertoken.agent.backoff import Backoff, Clock
+from pertoken.store.connect.server import Server
 from pertoken.store.schema.rows import Event
-from pertoken.store.server import Server
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")

@@ -10,8 +10,8 @@ from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.scrape.http import Limits
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.engine_pages import read_one

@@ -14,8 +14,8 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.costs.report import fleet_report
 from pertoken.store.checksums import DAY, HOUR, ROLLED, SAMPLES
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
 from pertoken.store.retention import MAX_STEPS, Ages, purge
 from pertoken.store.schema import telemetry as t
 from pertoken.store.verify import verify

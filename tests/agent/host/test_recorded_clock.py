@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 
 from pertoken.agent.host.recorded_clock import LASTS_MS
 from pertoken.costs.report import fleet_report
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.verify import verify

@@ -24,8 +24,8 @@ from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import DeploymentSample, DeviceShare, Tick
 from pertoken.store.write import Writer

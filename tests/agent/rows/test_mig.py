@@ -7,7 +7,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.open import open_store
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import DeviceShare, Tick
 from pertoken.store.write import Writer

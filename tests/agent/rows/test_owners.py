@@ -18,7 +18,7 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
-from pertoken.store.open import open_store
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording

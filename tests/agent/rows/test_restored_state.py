@@ -23,8 +23,8 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, TickState
 from pertoken.agent.scrape.http import Limits, Reply
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write import Writer
 from tests.agent.engine_pages import read_one

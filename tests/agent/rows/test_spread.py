@@ -15,8 +15,8 @@ from pertoken.agent.rows.tick_state import OBSERVED_TICKS
 from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.location import locate
-from pertoken.store.open import open_store
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE

@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 
 from pertoken.agent.shipper.supervisor import Shipping
-from pertoken.store.server import Server, server_url
+from pertoken.store.connect.server import Server, server_url
 from tests.recorded import until
 from tests.store.filled import filled
 

@@ -40,7 +40,7 @@ def connect(file: Path, group: str, mode: str, *, attached: bool = True) -> sqli
         ":memory:" if attached else uri,
         uri=True,
         timeout=BUSY_S,
-        isolation_level=None,  # transactions are begun by `store.open`, so that a read is one snapshot
+        isolation_level=None,  # transactions are begun by `store.connect.open`, so that a read is one snapshot
         check_same_thread=False,
     )
     try:

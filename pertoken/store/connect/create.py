@@ -5,8 +5,8 @@ The file is what all migrations together would have made, and stamped so, that t
 
 from sqlalchemy import insert
 
-from pertoken.store.location import StoreLocation
-from pertoken.store.open import REVISIONS, explained, version_table, writing
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import REVISIONS, explained, version_table, writing
 from pertoken.store.schema import telemetry
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable
 from sqlalchemy.dialects import sqlite
 
-from pertoken.store.sqlite import driver
+from pertoken.store.connect.sqlite import driver
 
 Values = tuple[Any, ...]
 
@@ -20,7 +20,7 @@ def run_many(connection: Connection, statement: Executable, names: tuple[str, ..
     """Run a statement for each row, within the transaction; return how many rows were changed (-1: not known).
 
     `names` are the statement's parameters, in the order of a row's values. The statement has to be one that is kept,
-    as its text is. Raises the driver's own error, or SQLAlchemy's: `store.open.explained` knows both.
+    as its text is. Raises the driver's own error, or SQLAlchemy's: `store.connect.open.explained` knows both.
     """
     if not rows:
         return 0

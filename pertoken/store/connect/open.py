@@ -26,12 +26,12 @@ from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, 
 from sqlalchemy.pool import NullPool, QueuePool
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
-from pertoken.store import sqlite
-from pertoken.store.location import GROUPS, StoreLocation
-from pertoken.store.postgres import set_local
-from pertoken.store.server import not_allowed, without_secret
-from pertoken.store.sqlite import UNREADABLE_VALUE, driver
-from pertoken.store.trouble import trouble
+from pertoken.store.connect import sqlite
+from pertoken.store.connect.location import GROUPS, StoreLocation
+from pertoken.store.connect.postgres import set_local
+from pertoken.store.connect.server import not_allowed, without_secret
+from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
+from pertoken.store.connect.trouble import trouble
 
 REVISIONS = {
     "telemetry": ("0001", "0002", "0003", "0004", "0005", "0006", "0007"),

@@ -10,8 +10,8 @@ from sqlalchemy import URL
 
 from pertoken.config import APP, SERVICE_FOLDER
 from pertoken.errors import BadInput, StoreError, limit_reached
-from pertoken.store.server import server_url, shown
-from pertoken.store.trouble import trouble
+from pertoken.store.connect.server import server_url, shown
+from pertoken.store.connect.trouble import trouble
 
 GROUPS = ("telemetry", "advice")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.]*:")
