@@ -30,7 +30,7 @@ from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.connect.server import Server, server_url
 from pertoken.store.fleet_logins import enroll
 from pertoken.store.partitions import DAY
-from pertoken.store.read import device_history
+from pertoken.store.query.read import device_history
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.ship_read import Batch, Local
 from pertoken.store.ship_write import put

@@ -23,7 +23,7 @@ from pertoken.store import quarantine
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.read import first_and_last
+from pertoken.store.query.read import first_and_last
 from pertoken.store.set_aside import databases_set_aside
 from pertoken.units import format_duration
 

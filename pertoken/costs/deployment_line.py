@@ -9,7 +9,7 @@ from pertoken.catalog.market import Market
 from pertoken.costs.lines import DeploymentLine
 from pertoken.costs.priced import PricedWindow
 from pertoken.provenance import Provenance
-from pertoken.store.sums import told
+from pertoken.store.query.sums import told
 from pertoken.window.engine_counts import engine_counts
 from pertoken.window.figures import mean, per_mtok, rate, ratio
 from pertoken.window.observed import observed_share

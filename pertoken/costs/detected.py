@@ -12,7 +12,7 @@ def detected_prices(devices: Iterable[Any], market: Market, today: date) -> dict
     """Prices of a device-hour by device UUID, for devices of an instance that the catalog lists.
 
     Each is in force from the day it was listed on, so that a newer one in a later catalog changes no past costs.
-    `devices` are rows of `store.read.devices`. An instance's price is for its accelerators together, so that its
+    `devices` are rows of `store.query.read.devices`. An instance's price is for its accelerators together, so that its
     CPUs have none of their own. An unknown region or purchase is not guessed.
     """
     found = {}

@@ -9,7 +9,7 @@ import numpy as np
 from pertoken.costs.hour import Key, ModelHour
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices import PriceBook
-from pertoken.store.buckets import NULL
+from pertoken.store.query.buckets import NULL
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Columns, Ints

@@ -8,7 +8,7 @@ from typing import Any
 from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
 from pertoken.costs.lines import Bill
 from pertoken.costs.prices import PriceBook, Priced
-from pertoken.store.held import held
+from pertoken.store.query.held import held
 from pertoken.window.totals import Stretch
 
 _NOBODY: Mapping[int, tuple[int, int]] = {}

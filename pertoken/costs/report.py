@@ -22,8 +22,8 @@ from pertoken.costs.priced import PricedWindow, book_of
 from pertoken.costs.prices import Price
 from pertoken.costs.selectors import formerly
 from pertoken.store import repository
-from pertoken.store.answers import asking
 from pertoken.store.connect.open import Store
+from pertoken.store.query.answers import asking
 from pertoken.window.figures import mean, per_mtok, rate, total
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window

@@ -8,11 +8,11 @@ from pertoken.costs.priced import book_of
 from pertoken.costs.prices import Price, PriceBook, Priced
 from pertoken.costs.report import prices_beside, prices_set
 from pertoken.costs.selectors import accelerators, formerly, identity, rank
-from pertoken.store import read, sums
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
+from pertoken.store.query import read, sums
+from pertoken.store.query.segments import divided_hours, stretches
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.segments import divided_hours, stretches
 from pertoken.units import HOUR_MS
 
 

@@ -12,7 +12,7 @@ from pertoken.store import quarantine
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import Store, check_revision, explained, reading, revision
 from pertoken.store.connect.sqlite import check_pages
-from pertoken.store.read import first_and_last
+from pertoken.store.query.read import first_and_last
 from pertoken.store.schema import advice, telemetry
 from pertoken.store.verify import verify
 

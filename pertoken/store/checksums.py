@@ -21,10 +21,10 @@ from zlib import crc32
 from sqlalchemy import Connection, Insert, Select, Table, and_, bindparam, delete, event, func, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store.answers import answer
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import upsert
 from pertoken.store.connect.sqlite import add_triggers
+from pertoken.store.query.answers import answer
 from pertoken.store.schema import telemetry as t
 
 HOUR, DAY = 3600, 86_400

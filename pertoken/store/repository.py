@@ -8,9 +8,9 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
-from pertoken.store.answers import Rows, answer
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, writing
+from pertoken.store.query.answers import Rows, answer
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.ids import stable_id
 

@@ -10,7 +10,6 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
 from pertoken.store import outbox, quarantine
-from pertoken.store.answers import answer
 from pertoken.store.batches import Batches
 from pertoken.store.checksums import SAMPLES, ChecksummedTable, insert_rows
 from pertoken.store.connect import sqlite
@@ -20,6 +19,7 @@ from pertoken.store.dirty import mark
 from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.high_water_mark import Acknowledged
 from pertoken.store.quarantine import Bucket
+from pertoken.store.query.answers import answer
 from pertoken.store.restored_state import RestoredState
 from pertoken.store.rollup import ROLLED_FROM, roll_up
 from pertoken.store.schema import rows

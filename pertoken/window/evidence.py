@@ -46,7 +46,7 @@ class EvidenceReader:
     inventory: Inventory
     measured: Measured
     histograms: Mapping[tuple[int, str], Sequence[tuple[str, str]]]
-    """(upper bounds, counts) by epoch and metric, of `store.sums.histograms`."""
+    """(upper bounds, counts) by epoch and metric, of `store.query.sums.histograms`."""
     missing: Mapping[int, Sequence[Any]]
     """Rows of metrics that cannot be read, by owner."""
     holders_known_since: Mapping[int, int]

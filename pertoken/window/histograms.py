@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pertoken.store.sums import told
+from pertoken.store.query.sums import told
 
 
 def histogram(parts: Iterable[tuple[str, str]]) -> dict[tuple[float, ...], list[int]]:
-    """Bucket counts by their upper bounds, added up from the (upper_bounds, counts) of `store.sums.histograms`."""
+    """Bucket counts by their upper bounds, added up from the (upper_bounds, counts) of `store.query.sums.histograms`."""
     found: dict[tuple[float, ...], list[int]] = {}
     for text, counts in parts:
         bounds = tuple(map(float, filter(None, text.split(","))))

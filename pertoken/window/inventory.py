@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from pertoken.store import read
-from pertoken.store.answers import asking
+from pertoken.store.query import read
+from pertoken.store.query.answers import asking
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window import ranks
 
@@ -21,7 +21,7 @@ STOPPED_S = 900
 
 @dataclass(frozen=True)
 class Inventory:
-    """Rows of `store.read`, joined. Ranks that follow a head rank of another host belong to its deployment."""
+    """Rows of `store.query.read`, joined. Ranks that follow a head rank of another host belong to its deployment."""
 
     now_ts: int
     hosts: Sequence[Any]

@@ -8,10 +8,10 @@ import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.metrics import ENGINE_COUNTERS, RollUp, rolled
-from pertoken.store import read
-from pertoken.store.buckets import NULL, buckets, counter_buckets
+from pertoken.store.query import read
+from pertoken.store.query.buckets import NULL, buckets, counter_buckets
+from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.segments import Segment, Segments, segments
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, by_owner, columns
 

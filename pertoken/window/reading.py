@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
-from pertoken.store import read, sums
-from pertoken.store.buckets import buckets
-from pertoken.store.segments import Segments, divided_hours, stretches
+from pertoken.store.query import read, sums
+from pertoken.store.query.buckets import buckets
+from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.window.columns import Columns, columns
 from pertoken.window.evidence import EvidenceReader
 from pertoken.window.inventory import Inventory, by, read_inventory
@@ -70,7 +70,7 @@ class Window:
         return tuple((each, following(self._connection, each, self.inventory)) for each in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
-        """Ask for the sums of each piece; within `store.answers.asking` a server works while Python does."""
+        """Ask for the sums of each piece; within `store.query.answers.asking` a server works while Python does."""
         connection = self._connection
         paid = [stretch(connection, *each) for each in pieces]
         hours = self._hours()

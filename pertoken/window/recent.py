@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from pertoken.store import read, sums
-from pertoken.store.answers import Rows
-from pertoken.store.held import held
+from pertoken.store.query import read, sums
+from pertoken.store.query.answers import Rows
+from pertoken.store.query.held import held
+from pertoken.store.query.segments import Segment
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.segments import Segment
 from pertoken.window.inventory import Inventory
 from pertoken.window.totals import Sums, of_deployment, summed
 

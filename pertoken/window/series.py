@@ -14,7 +14,7 @@ import numpy as np
 from pertoken.evidence import Series
 from pertoken.metrics import Quotient
 from pertoken.provenance import Provenance
-from pertoken.store.buckets import NULL
+from pertoken.store.query.buckets import NULL
 from pertoken.window.columns import Columns, Floats, Ints, Mask, starts
 from pertoken.window.columns import together as by_time
 from pertoken.window.histograms import quantile

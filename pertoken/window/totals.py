@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.provenance import Provenance
-from pertoken.store import read, sums
-from pertoken.store.answers import Rows
-from pertoken.store.segments import Segments, scaled
+from pertoken.store.query import read, sums
+from pertoken.store.query.answers import Rows
+from pertoken.store.query.segments import Segments, scaled
 from pertoken.window import ranks
 from pertoken.window.engine_counts import Counts, by_epoch
 from pertoken.window.histograms import histogram, quantile

@@ -7,8 +7,8 @@ from pertoken.costs.detected import detected_prices
 from pertoken.costs.priced import book_of
 from pertoken.costs.prices import PriceBook, Priced
 from pertoken.costs.report import fleet_report, prices_set
-from pertoken.store import read
 from pertoken.store.connect.open import Store, open_store
+from pertoken.store.query import read
 from pertoken.store.schema.rows import DeviceRow, HostRow
 from pertoken.store.write import Writer
 from pertoken.units import NANO_USD

@@ -15,9 +15,9 @@ from pertoken.costs.money import Money
 from pertoken.costs.priced import PricedWindow, book_of
 from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report
-from pertoken.store.answers import asking
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, writing
+from pertoken.store.query.answers import asking
 from pertoken.store.retention import Ages, purge
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.write import Writer

@@ -15,6 +15,7 @@ from pertoken.costs.prices import Price, PriceBook
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
+from pertoken.store.query.segments import segments
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -25,7 +26,6 @@ from pertoken.store.schema.rows import (
     EpochRow,
 )
 from pertoken.store.schema.telemetry import OTHER
-from pertoken.store.segments import segments
 from pertoken.store.write import Writer
 from pertoken.units import SHARE
 from pertoken.window.reading import Window

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from pertoken.provenance import Provenance
-from pertoken.store import read
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
+from pertoken.store.query import read
+from pertoken.store.query.segments import Segment
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
@@ -30,7 +31,6 @@ from pertoken.store.schema.rows import (
     HistogramSample,
     Tick,
 )
-from pertoken.store.segments import Segment
 from pertoken.store.tick import bucket
 from pertoken.store.verify import verify
 from pertoken.store.write import Writer

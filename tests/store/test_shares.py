@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from pertoken.provenance import Provenance
-from pertoken.store import read, sums
-from pertoken.store.buckets import buckets
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.held import held
+from pertoken.store.query import read, sums
+from pertoken.store.query.buckets import buckets
+from pertoken.store.query.held import held
+from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
-from pertoken.store.segments import Segment
 from pertoken.store.write import Writer
 from pertoken.units import SHARE
 from tests.values import HOST, laid, tick

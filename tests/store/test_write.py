@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from pertoken.errors import StoreError
-from pertoken.store import read
 from pertoken.store.check import faults
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.query import read
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample
 from pertoken.store.write import Writer

@@ -12,9 +12,9 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
-from pertoken.store import read
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.query import read
 from pertoken.store.schema.rows import Capability, EngineCounterSample
 from pertoken.store.write import Writer
 from pertoken.window.engine_counts import EngineCounts, engine_counts

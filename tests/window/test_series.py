@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.provenance import Provenance
-from pertoken.store.buckets import NULL
+from pertoken.store.query.buckets import NULL
 from pertoken.window import series
 from pertoken.window.columns import Columns, columns
 

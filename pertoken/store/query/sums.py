@@ -21,11 +21,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.answers import Rows, answer
+from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.segments import Segment, Segments, between, column, scaled
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_sum
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.segments import Segment, Segments, between, column, scaled
 
 ROLLUPS = {
     "device": t.device_rollup,

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, case, cast, func, literal_column, or_, select, union_all
 
-from pertoken.store.answers import chunks
-from pertoken.store.segments import Segments
-from pertoken.store.sums import Shape, bounds, parts, shape_of
+from pertoken.store.query.answers import chunks
+from pertoken.store.query.segments import Segments
+from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 
 NULL = -(2**62)
 """What stands for a value that is not known: no sum comes near it (`rollup.MAX_SUM`)."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, CompoundSelect, cast, literal, select, union_all
 
-from pertoken.store.answers import Rows
+from pertoken.store.query.answers import Rows
 from pertoken.store.schema import telemetry as t
 from pertoken.units import SHARE
 

@@ -22,11 +22,11 @@ from sqlalchemy import (
     select,
 )
 
-from pertoken.store.answers import Rows, answer, named_tuples
-from pertoken.store.held import shares
+from pertoken.store.query.answers import Rows, answer, named_tuples
+from pertoken.store.query.held import shares
+from pertoken.store.query.segments import Segment, between, column, segments
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
-from pertoken.store.segments import Segment, between, column, segments
 
 LAG_S = 2 * MINUTE
 """How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first
