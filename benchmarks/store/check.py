@@ -17,11 +17,11 @@ from benchmarks.report import Row, Target, report
 from benchmarks.store.embedded import ingest, laid
 from benchmarks.store.serving_day import Day
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
-from pertoken.store.checksums import HOUR, ROLLED, SAMPLES
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.checksums import HOUR, ROLLED, SAMPLES
+from pertoken.store.integrity.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.verify import steps, verify
 from pertoken.store.write import Writer
 
 RAW_HOURS = 48

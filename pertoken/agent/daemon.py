@@ -25,9 +25,9 @@ from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, explained, revision, writing
 from pertoken.store.connect.server import shipping_server
+from pertoken.store.integrity.schema_check import check_header, check_revision_readable, has_schema
+from pertoken.store.integrity.set_aside import set_aside
 from pertoken.store.schema.rows import Event
-from pertoken.store.schema_check import check_header, check_revision_readable, has_schema
-from pertoken.store.set_aside import set_aside
 
 if TYPE_CHECKING:
     from pertoken.agent.scheduler import Scheduler

@@ -16,11 +16,11 @@ from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.disk_full import Ballast, free_space
-from pertoken.store.high_water_mark import MISSING
+from pertoken.store.integrity.high_water_mark import MISSING
+from pertoken.store.integrity.verify import Fault, steps, verify
 from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import Event, Tick
-from pertoken.store.verify import Fault, steps, verify
 from pertoken.store.write import Writer
 
 log = logging.getLogger("pertoken.agent")

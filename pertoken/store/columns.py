@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Boolean, Text, and_, func, select, tuple_
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.store.checksums import CHECKSUMMED
 from pertoken.store.connect.open import Store
+from pertoken.store.integrity.checksums import CHECKSUMMED
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write import Writer
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pertoken.errors import FullStore
-from pertoken.store.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
+from pertoken.store.integrity.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
 from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.write import Writer

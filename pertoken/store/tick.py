@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, insert, update
 
 from pertoken.store import outbox
-from pertoken.store.checksums import insert_rows
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import upsert
 from pertoken.store.dirty import Mark, mark
+from pertoken.store.integrity.checksums import insert_rows
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.ids import stable_id

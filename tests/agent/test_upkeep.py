@@ -12,14 +12,14 @@ from sqlalchemy import select
 from pertoken.agent.upkeep import PASS_S, Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
-from pertoken.store.checksums import HOUR
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.high_water_mark import acknowledged, high_water_mark_file
+from pertoken.store.integrity.checksums import HOUR
+from pertoken.store.integrity.high_water_mark import acknowledged, high_water_mark_file
+from pertoken.store.integrity.set_aside import databases_set_aside, set_aside
+from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.set_aside import databases_set_aside, set_aside
 from pertoken.store.ship_read import Local
-from pertoken.store.verify import steps, verify
 from pertoken.store.write import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick

@@ -15,7 +15,7 @@ from pertoken.cli import main
 from pertoken.store.columns import TABLES, columns
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.files import csv_in, csv_out, parquet_in, parquet_out
-from pertoken.store.verify import verify
+from pertoken.store.integrity.verify import verify
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.store.filled import START, everything, filled

@@ -25,8 +25,8 @@ from pertoken.migrations import _config, drift, upgrade
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
+from pertoken.store.integrity.verify import verify
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.postgres import server_url
 from tests.store.filled import fill

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pertoken.store.connect.location import locate
-from pertoken.store.verify import Fault, verify
+from pertoken.store.integrity.verify import Fault, verify
 from pertoken.store.write import Writer
 from tests.store.filled import everything, fill, filled
 

@@ -7,9 +7,9 @@ from sqlalchemy import delete, insert, update
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import savepoint
+from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.upserts import replacing
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.store.filled import filled
 

@@ -16,13 +16,13 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.errors import FullStore
-from pertoken.store.checksums import HOUR
 from pertoken.store.connect.location import AgentLock, StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.sqlite import driver
 from pertoken.store.disk_full import BALLAST_BYTES, Ballast, free_space
+from pertoken.store.integrity.checksums import HOUR
+from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, filled_tick
 from tests.values import laid

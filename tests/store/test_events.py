@@ -10,14 +10,14 @@ from sqlalchemy import select
 from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.migrations.fleet import init_fleet, maintain
-from pertoken.store.checksums import DAY, HOUR
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
+from pertoken.store.integrity.checksums import DAY, HOUR
+from pertoken.store.integrity.verify import verify
 from pertoken.store.retention import Ages, purge
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import MAX_EVENTS, Event
 from pertoken.store.tick import MAX_MESSAGE
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.fleet.servers import ask, change
 from tests.postgres import server_url

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
     Capability,
@@ -21,7 +22,6 @@ from pertoken.store.schema.rows import (
     Event,
     HistogramSample,
 )
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.values import HOST, host_sample, laid, tick
 

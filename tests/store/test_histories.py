@@ -17,6 +17,7 @@ from sqlalchemy import select
 from pertoken.provenance import Provenance
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
+from pertoken.store.integrity.verify import verify
 from pertoken.store.query import read
 from pertoken.store.query.segments import Segment
 from pertoken.store.rollup import ROLLUPS
@@ -32,7 +33,6 @@ from pertoken.store.schema.rows import (
     Tick,
 )
 from pertoken.store.tick import bucket
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from pertoken.units import SHARE
 from tests.values import HOST, laid, tick

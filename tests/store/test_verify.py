@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
-from pertoken.store.checksums import CHECKSUMMED, row_crc
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.sqlite import driver
-from pertoken.store.high_water_mark import MISSING, acknowledged, high_water_mark_file
+from pertoken.store.integrity.checksums import CHECKSUMMED, row_crc
+from pertoken.store.integrity.high_water_mark import MISSING, acknowledged, high_water_mark_file
+from pertoken.store.integrity.verify import Fault, verify
 from pertoken.store.retention import Ages, purging
-from pertoken.store.verify import Fault, verify
 from pertoken.store.write import Writer
 from tests.store.filled import START, everything, fill, filled
 from tests.store.flips import flips

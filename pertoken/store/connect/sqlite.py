@@ -23,7 +23,7 @@ BUSY_S = 5
 LOG_BYTES = 16 * 2**20
 """Size to which the write-ahead log is cut after it was written back."""
 UNREADABLE_VALUE = "user-defined function raised exception"
-"""SQLite's message where a trigger of `store.checksums` cannot be given a value: text that is not UTF-8."""
+"""SQLite's message where a trigger of `store.integrity.checksums` cannot be given a value: text that is not UTF-8."""
 MAX_PAGES = 2**32 - 2
 """As many as SQLite knows."""
 
@@ -100,7 +100,7 @@ def leave_wal(connection: Connection) -> None:
 def check_pages(connection: Connection, group: str, table: str | None = None) -> Iterator[str]:
     """Yield what SQLite finds wrong with the pages of a table (of all without one).
 
-    A table that has indexes is checked with them: what SQLite reads by an index is not read by `store.verify`.
+    A table that has indexes is checked with them: what SQLite reads by an index is not read by `store.integrity.verify`.
     """
     raw, command, what = driver(connection), "integrity_check", "20"
     if table is not None:

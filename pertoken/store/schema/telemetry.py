@@ -5,7 +5,7 @@ epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natura
 are scaled integers. A value that was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never
 averages.
 
-A new column comes last and may be NULL: the checksums of the rows before it then still hold (`store.checksums`).
+A new column comes last and may be NULL: the checksums of the rows before it then still hold (`store.integrity.checksums`).
 
 One row covers the `duration_ms` that end at its `ts`, back to the row before; `observed_ms` is the part of that
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
@@ -288,5 +288,7 @@ seal = telemetry_table(
     integer("ts", key=True),  # start of the hour or day whose rows are counted; 0 where rows have no time
     integer("row_count", required=True),
     integer("crc_sum", required=True),
-    integer("owner_sum", required=True),  # of each CRC32 times whose row it is, modulo a prime (`store.checksums`)
+    integer(
+        "owner_sum", required=True
+    ),  # of each CRC32 times whose row it is, modulo a prime (`store.integrity.checksums`)
 )

@@ -13,12 +13,12 @@ from pertoken.agent.host.purge_clock import CONFIRM_S, PurgeClock
 from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
 from pertoken.costs.report import fleet_report
-from pertoken.store.checksums import DAY, HOUR, ROLLED, SAMPLES
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.integrity.checksums import DAY, HOUR, ROLLED, SAMPLES
+from pertoken.store.integrity.verify import verify
 from pertoken.store.retention import MAX_STEPS, Ages, purge
 from pertoken.store.schema import telemetry as t
-from pertoken.store.verify import verify
 from pertoken.store.write import Writer
 from tests.recorded import agent, until
 from tests.store.filled import START, everything, filled, filled_tick

@@ -16,9 +16,9 @@ from pertoken.agent.host.recorded_clock import LASTS_MS
 from pertoken.costs.report import fleet_report
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
+from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.verify import verify
 from tests.agent.world import BEGIN_S, WORDS, World
 from tests.values import laid
 

@@ -2,7 +2,7 @@
 
 SQLite keeps no checksum of what it stores: a flipped bit is read as if it had been written. Therefore every row of
 telemetry is counted in a checksum, which is changed in the transaction that changes the row. A row that is later read
-with another content, is missing, or was never stored, no longer adds up; `store.verify` looks for that.
+with another content, is missing, or was never stored, no longer adds up; `store.integrity.verify` looks for that.
 
 A checksum is a sum over rows, so that it does not depend on their order and changes without reading the others. A row
 that goes is subtracted as it is read: if it was damaged meanwhile, the difference stays. The second sum weighs each

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.high_water_mark import high_water_mark_file
+from pertoken.store.integrity.high_water_mark import high_water_mark_file
 
 _MARK = "-damaged-"
 

@@ -17,11 +17,11 @@ from sqlalchemy import Connection, Select, Table, bindparam, func, or_, select, 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS, reading, version_table
 from pertoken.store.connect.sqlite import check_pages
-from pertoken.store.high_water_mark import MISSING, Acknowledged, acknowledged
+from pertoken.store.integrity.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
+from pertoken.store.integrity.high_water_mark import MISSING, Acknowledged, acknowledged
 from pertoken.store.query.answers import Rows, answer
 from pertoken.store.schema import telemetry as t
 

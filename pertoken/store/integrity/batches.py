@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, insert, select
 
 from pertoken.errors import StoreError
-from pertoken.store.checksums import HOUR, Checksums, chained
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import begun, explained
-from pertoken.store.high_water_mark import Acknowledged, HighWaterMark, acknowledged
+from pertoken.store.integrity.checksums import HOUR, Checksums, chained
+from pertoken.store.integrity.high_water_mark import Acknowledged, HighWaterMark, acknowledged
 from pertoken.store.schema import telemetry as t
 
 _COLUMNS = tuple(column.name for column in t.batch.columns)
