@@ -24,7 +24,7 @@ from pertoken.store.schema.rows import (
     HostRow,
     Tick,
 )
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
 from tests.values import host_row, host_sample, laid
 

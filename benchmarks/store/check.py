@@ -22,7 +22,7 @@ from pertoken.store.integrity.checksums import HOUR, ROLLED, SAMPLES
 from pertoken.store.integrity.high_water_mark import high_water_mark_file
 from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 
 RAW_HOURS = 48
 LIMIT_S = 600.0

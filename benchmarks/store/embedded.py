@@ -32,7 +32,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.samples import SAMPLES
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 
 US, THEM, BARE = "pertoken", "prometheus", "bare sqlite3"
 NANO_USD_PER_HOUR = 2_500_000_000

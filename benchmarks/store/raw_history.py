@@ -13,8 +13,8 @@ from pertoken.costs.report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
+from pertoken.store.write.rollup import ROLLUPS
 
 DAY = 86_400
 TICKS = (*(each.samples.name for each in ROLLUPS), t.agent_sample.name)

@@ -19,12 +19,12 @@ from pertoken.agent.rows.engines import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
 from pertoken.metrics import DEVICE
-from pertoken.store import quarantine
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.set_aside import databases_set_aside
 from pertoken.store.query.read import first_and_last
+from pertoken.store.write import quarantine
 from pertoken.units import format_duration
 
 _QUARANTINED = "all others are computed; it is tried again when its rows change and after an upgrade of pertoken"

@@ -30,7 +30,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import shipping_server
 from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S
 from pertoken.store.schema.rows import Event
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")
 LOOK_S = 30.0

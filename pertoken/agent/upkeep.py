@@ -15,13 +15,13 @@ from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.disk_full import Ballast, free_space
 from pertoken.store.integrity.high_water_mark import MISSING
 from pertoken.store.integrity.verify import Fault, steps, verify
-from pertoken.store.retention import MAX_STEPS, Ages, purging
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import Event, Tick
-from pertoken.store.write import Writer
+from pertoken.store.write.disk_full import Ballast, free_space
+from pertoken.store.write.retention import MAX_STEPS, Ages, purging
+from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")
 PASS_S = 480.0

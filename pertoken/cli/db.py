@@ -105,9 +105,9 @@ def purge(
 
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
-    from pertoken.store.retention import Ages
-    from pertoken.store.retention import purge as clean
-    from pertoken.store.write import Writer
+    from pertoken.store.write.retention import Ages
+    from pertoken.store.write.retention import purge as clean
+    from pertoken.store.write.writer import Writer
     from pertoken.units import parse_duration_s
 
     settings = settings_of(config_file, db=db)

@@ -76,7 +76,7 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     from pertoken.store.columns import columns, put
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.files import csv_in, parquet_in
-    from pertoken.store.write import Writer
+    from pertoken.store.write.writer import Writer
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)

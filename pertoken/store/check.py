@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import func, select
 
 from pertoken.errors import StoreError
-from pertoken.store import quarantine
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import Store, check_revision, explained, reading, revision
 from pertoken.store.connect.sqlite import check_pages
 from pertoken.store.integrity.verify import verify
 from pertoken.store.query.read import first_and_last
 from pertoken.store.schema import advice, telemetry
+from pertoken.store.write import quarantine
 
 FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""

@@ -12,9 +12,9 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.postgres import catalog
 from pertoken.store.partitions import TIMED
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import fleet
 from pertoken.store.schema import telemetry as t
+from pertoken.store.write.rollup import ROLLUPS
 
 REFERENCE = (
     t.host,

@@ -10,7 +10,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.store.connect.open import Store
 from pertoken.store.integrity.checksums import CHECKSUMMED
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 
 SLICE_ROWS = 5000
 TABLES = tuple(sorted(CHECKSUMMED.keys() - {t.outbox.name, t.spool.name}))

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from sqlalchemy import Connection
 
 from pertoken.store.connect.postgres import catalog
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema.fleet import ADVISOR, AGENT, READER
+from pertoken.store.write.rollup import ROLLUPS
 
 _HOST = "host_id IN (SELECT host_id FROM fleet.own_host)"
 _DEVICE = "device_id IN (SELECT device_id FROM fleet.own_device)"

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, exists, func, select
 
 from pertoken.store.connect.postgres import catalog, commands, set_local, tried_lock
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import kept
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema.rows import MAX_EVENTS
+from pertoken.store.write.rollup import ROLLUPS
 
 DAY = 86_400
 AHEAD_S = 7 * DAY

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table
 
-from pertoken.store.outbox import ROLLED
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.ship_read import Here, Local, Row
+from pertoken.store.write.outbox import ROLLED
 
 if TYPE_CHECKING:
     import psycopg

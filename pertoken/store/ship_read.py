@@ -15,8 +15,8 @@ from sqlalchemy import Table
 from pertoken.errors import StoreError
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.outbox import RAW, SOURCES, Source
 from pertoken.store.schema import telemetry as t
+from pertoken.store.write.outbox import RAW, SOURCES, Source
 
 Row = tuple[int | str | None, ...]
 

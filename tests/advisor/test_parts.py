@@ -19,7 +19,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import Tick
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from tests.agent.rows.test_mig import ticks
 from tests.agent.values import START_MS, gpu, memory, moment, probe

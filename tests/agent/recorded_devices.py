@@ -21,7 +21,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Event, Tick
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.agent.values import memory, moment
 from tests.standin_nvml import Library, Machine, ManualClock, installed
 

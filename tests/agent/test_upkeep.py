@@ -20,7 +20,7 @@ from pertoken.store.integrity.set_aside import databases_set_aside, set_aside
 from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.ship_read import Local
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick
 from tests.values import laid

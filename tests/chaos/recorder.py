@@ -26,7 +26,7 @@ from pertoken.store.schema.rows import (
     HistogramSample,
     Tick,
 )
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.values import HOST, host_row, host_sample
 
 BEGIN = 1_790_000_000

@@ -10,7 +10,7 @@ from pertoken.costs.report import fleet_report, prices_set
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.query import read
 from pertoken.store.schema.rows import DeviceRow, HostRow
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from pertoken.window.reading import Window
 from tests.values import host_row, laid, tick

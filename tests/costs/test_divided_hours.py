@@ -18,9 +18,9 @@ from pertoken.costs.report import fleet_report
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, writing
 from pertoken.store.query.answers import asking
-from pertoken.store.retention import Ages, purge
-from pertoken.store.rollup import ROLLUPS
-from pertoken.store.write import Writer
+from pertoken.store.write.retention import Ages, purge
+from pertoken.store.write.rollup import ROLLUPS
+from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed

@@ -26,7 +26,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
 )
 from pertoken.store.schema.telemetry import OTHER
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
 from pertoken.window.reading import Window
 from pertoken.window.totals import stretch

@@ -22,7 +22,7 @@ from pertoken.store.schema.rows import (
     EngineRow,
     EpochRow,
 )
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.tui.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed

@@ -11,9 +11,9 @@ from pertoken.agent.shipper.child import Shipper
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import reading, writing
 from pertoken.store.connect.server import Server, server_url
-from pertoken.store.outbox import ROLLED
 from pertoken.store.ship_read import Local
-from pertoken.store.write import Writer
+from pertoken.store.write.outbox import ROLLED
+from pertoken.store.write.writer import Writer
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid
 

@@ -14,7 +14,7 @@ from pertoken.config import load
 from pertoken.errors import PertokenError
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.server import CREDENTIAL, Server, server_url, shipping_server
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.fleet.servers import host, shipper
 from tests.values import laid
 

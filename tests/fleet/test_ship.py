@@ -13,7 +13,7 @@ from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EngineCounterSample
 from pertoken.store.ship_read import Local
 from pertoken.store.ship_write import Overtaken, send, stand
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
 from tests.values import host_row, tick
 

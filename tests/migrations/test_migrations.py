@@ -15,7 +15,7 @@ from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid, tick

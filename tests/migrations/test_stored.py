@@ -27,7 +27,7 @@ from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 from pertoken.store.integrity.verify import verify
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
 from tests.store.filled import fill
 from tests.values import tick

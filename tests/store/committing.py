@@ -3,7 +3,7 @@
 import sys
 
 from pertoken.store.connect.location import locate
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.store.filled import filled_tick
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pertoken.store.schema.rows import (
     HistogramSample,
     Tick,
 )
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.values import HOST, laid, tick
 
 START = 1_790_000_000 // 3600 * 3600

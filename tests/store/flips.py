@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pertoken.store.connect.location import locate
 from pertoken.store.integrity.verify import Fault, verify
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.store.filled import everything, fill, filled
 
 WAL_TICKS = 60

@@ -14,7 +14,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.store.filled import START, fill
 from tests.values import laid
 

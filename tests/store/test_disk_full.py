@@ -19,11 +19,11 @@ from pertoken.errors import FullStore
 from pertoken.store.connect.location import AgentLock, StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.sqlite import driver
-from pertoken.store.disk_full import BALLAST_BYTES, Ballast, free_space
 from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write import Writer
+from pertoken.store.write.disk_full import BALLAST_BYTES, Ballast, free_space
+from pertoken.store.write.writer import Writer
 from tests.store.filled import START, filled_tick
 from tests.values import laid
 

@@ -14,11 +14,11 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.checksums import DAY, HOUR
 from pertoken.store.integrity.verify import verify
-from pertoken.store.retention import Ages, purge
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import MAX_EVENTS, Event
-from pertoken.store.tick import MAX_MESSAGE
-from pertoken.store.write import Writer
+from pertoken.store.write.retention import Ages, purge
+from pertoken.store.write.tick import MAX_MESSAGE
+from pertoken.store.write.writer import Writer
 from tests.fleet.servers import ask, change
 from tests.postgres import server_url
 from tests.values import HOST, laid, tick

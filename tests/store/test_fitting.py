@@ -22,7 +22,7 @@ from pertoken.store.schema.rows import (
     Event,
     HistogramSample,
 )
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.values import HOST, host_sample, laid, tick
 
 GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, power_limit_mw=700_000)

@@ -20,7 +20,6 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
 from pertoken.store.query import read
 from pertoken.store.query.segments import Segment
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
     DeploymentSample,
@@ -32,8 +31,9 @@ from pertoken.store.schema.rows import (
     HistogramSample,
     Tick,
 )
-from pertoken.store.tick import bucket
-from pertoken.store.write import Writer
+from pertoken.store.write.rollup import ROLLUPS
+from pertoken.store.write.tick import bucket
+from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
 from tests.values import HOST, laid, tick
 

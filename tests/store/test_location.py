@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from pertoken.errors import BadInput, StoreError
 from pertoken.store.connect.location import AgentLock, locate
 from pertoken.store.connect.open import open_store, reading
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.values import laid, tick
 
 

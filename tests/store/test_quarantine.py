@@ -14,15 +14,15 @@ from sqlalchemy import select
 
 from pertoken.cli import main
 from pertoken.provenance import Provenance
-from pertoken.store import quarantine
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.verify import verify
-from pertoken.store.retention import Ages, purge
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare
-from pertoken.store.write import Writer
+from pertoken.store.write import quarantine
+from pertoken.store.write.retention import Ages, purge
+from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
 from tests.recorded import agent, until
 from tests.values import laid, tick

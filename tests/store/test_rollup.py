@@ -11,8 +11,8 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
-from pertoken.store.tick import bucket
-from pertoken.store.write import Writer
+from pertoken.store.write.tick import bucket
+from pertoken.store.write.writer import Writer
 from tests.values import HOST, laid, tick
 
 

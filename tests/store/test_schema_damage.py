@@ -11,7 +11,7 @@ from pertoken.agent.daemon import migrate
 from pertoken.errors import CorruptStore
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.store.filled import filled, filled_tick
 
 FLIPS = 60

@@ -16,7 +16,7 @@ from pertoken.store.query.held import held
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
 from tests.values import HOST, laid, tick
 

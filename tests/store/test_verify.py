@@ -13,8 +13,8 @@ from pertoken.store.connect.sqlite import driver
 from pertoken.store.integrity.checksums import CHECKSUMMED, row_crc
 from pertoken.store.integrity.high_water_mark import MISSING, acknowledged, high_water_mark_file
 from pertoken.store.integrity.verify import Fault, verify
-from pertoken.store.retention import Ages, purging
-from pertoken.store.write import Writer
+from pertoken.store.write.retention import Ages, purging
+from pertoken.store.write.writer import Writer
 from tests.store.filled import START, everything, fill, filled
 from tests.store.flips import flips
 from tests.values import laid

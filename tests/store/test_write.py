@@ -14,7 +14,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.query import read
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.values import HOST, laid, tick
 
 GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, power_limit_mw=700_000)

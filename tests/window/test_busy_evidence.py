@@ -20,7 +20,7 @@ from pertoken.store.schema.rows import (
     EngineRow,
     EpochRow,
 )
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.agent.values import START_MS
 from tests.values import HOST, laid, tick
 

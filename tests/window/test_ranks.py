@@ -18,7 +18,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from tests.agent.values import CPU, HOST, START_MS, gpu, moment
 from tests.postgres import server_url

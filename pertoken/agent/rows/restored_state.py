@@ -11,8 +11,8 @@ from pertoken.agent.rows.counters import is_bucket
 from pertoken.agent.rows.devices import ENERGY, host_id_of
 from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
 from pertoken.agent.rows.tick_state import TickState
-from pertoken.store.restored_state import RestoredState
 from pertoken.store.schema.rows import CounterState
+from pertoken.store.write.restored_state import RestoredState
 
 _SAME_START_MS = 20
 """Starts by the wall clock (before schema 0005) were rounded twice from clock ticks of 10 ms."""

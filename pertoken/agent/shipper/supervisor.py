@@ -13,7 +13,7 @@ import pertoken
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.store.connect.server import Server
 from pertoken.store.schema.rows import Event
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")
 

@@ -158,7 +158,7 @@ class AgentSample:
 class DeploymentSample:
     """What one epoch served since its row before. `complete` is False if it counted what nobody saw.
 
-    `whole_provenance` is set by the store (`store.shares`). `busy_provenance` is a `Provenance`: `BOUND` where
+    `whole_provenance` is set by the store (`store.write.shares`). `busy_provenance` is a `Provenance`: `BOUND` where
     `busy_ms` is an upper bound, and where the engine worked but exposes no time (`busy_ms` is None then).
     """
 

@@ -175,7 +175,7 @@ deployment_sample = telemetry_table(
     # row in `device_share`. NULL: its shares are there.
     Column("whole_provenance", SmallInteger),
     # BOUND: busy_ms is an upper bound, or NULL since the engine exposes no time (at most observed_ms). NULL beside a
-    # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.rollup.busy_provenance`).
+    # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.write.rollup.busy_provenance`).
     Column("busy_provenance", SmallInteger),
 )
 OTHER = 0
@@ -190,7 +190,7 @@ device_share = telemetry_table(
     integer("busy_ms", required=True),  # of the duration, while this epoch was busy
     Column("provenance", SmallInteger, nullable=False),
 )
-"""Who has what part of a device; `store.shares` adds what a deployment holds whole."""
+"""Who has what part of a device; `store.write.shares` adds what a deployment holds whole."""
 histogram_set = telemetry_table(
     "histogram_set", integer("bucket_set_id", key=True), text("upper_bounds", required=True)
 )
@@ -265,7 +265,7 @@ spool = telemetry_table(
 """One row where this host ships; none where it does not, and then nothing is marked."""
 outbox = telemetry_table(
     "outbox",
-    text("source", key=True),  # see `store.outbox`
+    text("source", key=True),  # see `store.write.outbox`
     integer("owner_id", key=True),
     integer("ts", key=True),  # start of the bucket; 0 for what has no time
     integer("seq", required=True),  # a changed row gets a new one: what is shipped is what lies behind the cursor

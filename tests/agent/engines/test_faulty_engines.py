@@ -16,7 +16,7 @@ from pertoken.agent.scrape.http import Limits
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import read_one
 from tests.agent.engines.test_reader import PAGE, VLLM, huge
 from tests.agent.servers import Answer, answering, dripping, pages

@@ -17,9 +17,9 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.checksums import DAY, HOUR, ROLLED, SAMPLES
 from pertoken.store.integrity.verify import verify
-from pertoken.store.retention import MAX_STEPS, Ages, purge
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write import Writer
+from pertoken.store.write.retention import MAX_STEPS, Ages, purge
+from pertoken.store.write.writer import Writer
 from tests.recorded import agent, until
 from tests.store.filled import START, everything, filled, filled_tick
 from tests.values import laid, tick

@@ -28,7 +28,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import DeploymentSample, DeviceShare, Tick
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from tests.agent.engine_pages import read_one, values
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, probe

@@ -13,7 +13,7 @@ from pertoken.agent.rows.engines import engine_id_of
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.agent.values import engine, gpu, memory, moment, probe
 from tests.llama import LlamaServer, write_model
 from tests.recorded import agent, agent_reading, kinds, newest, scalar, until

@@ -10,7 +10,7 @@ from pertoken.store import repository
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import DeviceShare, Tick
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.values import START_MS, engine, gpu, memory, moment, probe
 from tests.values import laid

@@ -26,7 +26,7 @@ from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write import Writer
+from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, memory, moment, probe
 from tests.values import laid

@@ -9,24 +9,24 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
-from pertoken.store import outbox, quarantine
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, writing
-from pertoken.store.dirty import mark
-from pertoken.store.fitting import UNFIT, fitted
 from pertoken.store.integrity.batches import Batches
 from pertoken.store.integrity.checksums import SAMPLES, ChecksummedTable, insert_rows
 from pertoken.store.integrity.high_water_mark import Acknowledged
 from pertoken.store.integrity.schema_check import check_header, check_schema
-from pertoken.store.quarantine import Bucket
 from pertoken.store.query.answers import answer
-from pertoken.store.restored_state import RestoredState
-from pertoken.store.rollup import ROLLED_FROM, roll_up
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.tick import TickWriter
+from pertoken.store.write import outbox, quarantine
+from pertoken.store.write.dirty import mark
+from pertoken.store.write.fitting import UNFIT, fitted
+from pertoken.store.write.quarantine import Bucket
+from pertoken.store.write.restored_state import RestoredState
+from pertoken.store.write.rollup import ROLLED_FROM, roll_up
+from pertoken.store.write.tick import TickWriter
 
 EVENTS_AT_ONCE = 2_000
 """Events deleted in one transaction: some milliseconds beside a tick."""

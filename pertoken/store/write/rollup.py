@@ -2,7 +2,7 @@
 
 A minute is computed from ticks, an hour from minutes. Recomputing a minute marks its hour dirty in the same
 transaction. A bucket that changed gets a higher revision. One that cannot be computed goes into quarantine
-(`store.quarantine`), and all others are computed without it.
+(`store.write.quarantine`), and all others are computed without it.
 """
 
 import sqlite3
@@ -15,15 +15,15 @@ from sqlalchemy import BigInteger, Connection, Table, and_, bindparam, case, cas
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
-from pertoken.store import quarantine
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import savepoint, upsert
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE
-from pertoken.store.dirty import Mark, mark, marked, unmark
-from pertoken.store.quarantine import Bucket
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_ms, busy_provenance, busy_sum
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.write import quarantine
+from pertoken.store.write.dirty import Mark, mark, marked, unmark
+from pertoken.store.write.quarantine import Bucket
 
 MAX_SUM = 2**58
 """A bucket with a larger sum goes into quarantine. An hour of a host with 20 TB of memory, sampled every second, stays

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, delete, func, insert, select
 
 from pertoken import __version__
-from pertoken.store.dirty import Mark
 from pertoken.store.schema import telemetry as t
+from pertoken.store.write.dirty import Mark
 
 _TABLE = t.quarantine
 MAX_SHOWN = 20

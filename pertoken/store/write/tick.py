@@ -11,17 +11,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, update
 
-from pertoken.store import outbox
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import upsert
-from pertoken.store.dirty import Mark, mark
 from pertoken.store.integrity.checksums import insert_rows
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.samples import SAMPLES
-from pertoken.store.shares import devices_of, folded
-from pertoken.store.upserts import adding, columns_of, replacing
+from pertoken.store.write import outbox
+from pertoken.store.write.dirty import Mark, mark
+from pertoken.store.write.shares import devices_of, folded
+from pertoken.store.write.upserts import adding, columns_of, replacing
 
 _STATE_COLUMNS = tuple(column.name for column in t.counter_state.columns)
 _STATE = attrgetter(*_STATE_COLUMNS)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pertoken.store.integrity.checksums import CHECKSUMMED, DAY, SAMPLES, ChecksummedTable
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.write import Writer
+from pertoken.store.write.rollup import ROLLUPS
+from pertoken.store.write.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, select
 
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.schema import telemetry as t
-from pertoken.store.upserts import adding
+from pertoken.store.write.upserts import adding
 
 Mark = tuple[str, int, int]
 """(roll-up table, owner_id, start of the bucket)"""

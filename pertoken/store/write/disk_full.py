@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pertoken.errors import FullStore
 from pertoken.store.integrity.checksums import CHECKSUMMED, DAY, ROLLED, SAMPLES, ChecksummedTable
-from pertoken.store.rollup import ROLLUPS
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.write import Writer
+from pertoken.store.write.rollup import ROLLUPS
+from pertoken.store.write.writer import Writer
 
 BALLAST_BYTES = 8 * 2**20
 """More than the log of deleting one hour of a large host and of writing it back."""
