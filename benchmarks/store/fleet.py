@@ -32,8 +32,8 @@ from pertoken.store.fleet_logins import enroll
 from pertoken.store.partitions import DAY
 from pertoken.store.query.read import device_history
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.ship_read import Batch, Local
-from pertoken.store.ship_write import put
+from pertoken.store.sync.read import Batch, Local
+from pertoken.store.sync.write import put
 from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host
 from tests.postgres import server_url as started

@@ -19,7 +19,7 @@ from pertoken.store.integrity.high_water_mark import acknowledged, high_water_ma
 from pertoken.store.integrity.set_aside import databases_set_aside, set_aside
 from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
-from pertoken.store.ship_read import Local
+from pertoken.store.sync.read import Local
 from pertoken.store.write.writer import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick

@@ -20,7 +20,7 @@ from pertoken.migrations.fleet import init_fleet
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
 from pertoken.store.fleet_logins import enroll
-from pertoken.store.ship_read import Local
+from pertoken.store.sync.read import Local
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN
 from tests.fleet.servers import ask, here, login, shipper, there

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.fleet_logins import enroll
 from pertoken.store.schema import telemetry as t
-from pertoken.store.ship_read import Local
+from pertoken.store.sync.read import Local
 from tests.fleet.servers import ask, login
 from tests.recorded import agent, kinds, scalar, until
 

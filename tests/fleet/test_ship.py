@@ -11,8 +11,8 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.fleet_logins import enroll, request_raw
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EngineCounterSample
-from pertoken.store.ship_read import Local
-from pertoken.store.ship_write import Overtaken, send, stand
+from pertoken.store.sync.read import Local
+from pertoken.store.sync.write import Overtaken, send, stand
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
 from tests.values import host_row, tick
@@ -100,7 +100,7 @@ def test_a_batch_that_does_not_follow_the_last_one_is_refused_whole(
 def test_few_rows_and_many_rows_go_different_ways_to_the_same_end(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
+    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", rows)
     where = host(tmp_path, host=f"ship-ways-{rows}", minutes=70, raw=True)
     shipper(where, login(owner_url, let_in)).round()
     assert there(server, where) == here(where)
@@ -110,7 +110,7 @@ def test_few_rows_and_many_rows_go_different_ways_to_the_same_end(
 def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
+    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", rows)
     where = host(tmp_path, host=f"ship-bent-{rows}", raw=True)
     one = shipper(where, login(owner_url, let_in))
     change(
@@ -137,7 +137,7 @@ def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
 def test_text_that_needs_escaping_arrives_as_it_was(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pertoken.store.ship_write.STAGED_FROM", rows)
+    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", rows)
     name = f"ship-text-{rows}"
     where = host(tmp_path, host=name, minutes=3)
     row = replace(host_row(), host_id=stable_id("host", name), name=name, os="a\tb\\n\nc\0d \N{SNOWMAN}")

@@ -28,9 +28,9 @@ from pertoken.store.connect.postgres import catalog
 from pertoken.store.connect.server import Server
 from pertoken.store.partitions import keep_partitions
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.ship_check import DAY, Stretch, differing
-from pertoken.store.ship_read import Batch, Here, Local, Row
-from pertoken.store.ship_write import Standing, note_checked, send, stand
+from pertoken.store.sync.check import DAY, Stretch, differing
+from pertoken.store.sync.read import Batch, Here, Local, Row
+from pertoken.store.sync.write import Standing, note_checked, send, stand
 from pertoken.store.write.outbox import RAW
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 
 from pertoken.errors import StoreError
 from pertoken.store.schema import telemetry as t
-from pertoken.store.ship_read import Batch, Here, Row
+from pertoken.store.sync.read import Batch, Here, Row
 
 if TYPE_CHECKING:
     import psycopg

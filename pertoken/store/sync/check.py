@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Table
 
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.ship_read import Here, Local, Row
+from pertoken.store.sync.read import Here, Local, Row
 from pertoken.store.write.outbox import ROLLED
 
 if TYPE_CHECKING:
