@@ -25,11 +25,11 @@ from pertoken.costs.hourly import hourly
 from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.migrations.fleet import init_fleet
+from pertoken.store.central.logins import enroll
+from pertoken.store.central.partitions import DAY
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.connect.server import Server, server_url
-from pertoken.store.fleet_logins import enroll
-from pertoken.store.partitions import DAY
 from pertoken.store.query.read import device_history
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.read import Batch, Local

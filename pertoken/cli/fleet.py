@@ -97,7 +97,7 @@ def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> N
 
     Prints the URL with the new password, once, for the host's credential file; a login that is there keeps its own.
     """
-    from pertoken.store.fleet_logins import enroll as let_in
+    from pertoken.store.central.logins import enroll as let_in
 
     where = _server(config_file, db)
     password = let_in(where, login, hosts)
@@ -118,7 +118,7 @@ def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> N
 @db_option
 def disown(config_file: str | None, db: str | None, host: str) -> None:
     """Take HOST from the login that ships it, so that another login can: after a host was set up anew."""
-    from pertoken.store.fleet_logins import disown as take
+    from pertoken.store.central.logins import disown as take
 
     where = _server(config_file, db)
     login = take(where, host)
@@ -135,7 +135,7 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
     import time
 
     from pertoken.errors import BadInput
-    from pertoken.store.fleet_logins import request_raw as ask
+    from pertoken.store.central.logins import request_raw as ask
     from pertoken.units import parse_duration_s
 
     where = _server(config_file, db)

@@ -8,12 +8,12 @@ from sqlalchemy import Connection, event
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import refuse_newer, upgrade_within
-from pertoken.store import citus
+from pertoken.store.central import citus
+from pertoken.store.central.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
+from pertoken.store.central.roles import rights, roles
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained, revision, upsert, writing
 from pertoken.store.connect.postgres import catalog, commands, set_local
-from pertoken.store.fleet_roles import rights, roles
-from pertoken.store.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
 from pertoken.store.schema.fleet import kept
 
 GROUPS = ("telemetry", "advice", "fleet")

@@ -17,9 +17,9 @@ from sqlalchemy import text
 
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
+from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
-from pertoken.store.fleet_logins import enroll
 from pertoken.store.sync.read import Local
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN

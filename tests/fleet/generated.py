@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
+from pertoken.store.central.partitions import DAY, TIMED, Told, partitions, untold
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing
-from pertoken.store.partitions import DAY, TIMED, Told, partitions, untold
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 

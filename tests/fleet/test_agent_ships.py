@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 from sqlalchemy import select
 
+from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.fleet_logins import enroll
 from pertoken.store.schema import telemetry as t
 from pertoken.store.sync.read import Local
 from tests.fleet.servers import ask, login

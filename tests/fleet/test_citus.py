@@ -8,9 +8,9 @@ from sqlalchemy import text
 
 from pertoken.cli import main
 from pertoken.migrations.fleet import init_fleet
+from pertoken.store.central.partitions import TIMED
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import reading
-from pertoken.store.partitions import TIMED
 from tests.fleet.servers import NOW, ask, change
 from tests.postgres import server_url
 

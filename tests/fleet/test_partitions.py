@@ -11,11 +11,11 @@ from pertoken.cli import main
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import drift, upgrade
 from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
+from pertoken.store.central.logins import enroll
+from pertoken.store.central.partitions import AHEAD_S, DAY, MAX_DROPPED, TIMED, partitions
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import reading
 from pertoken.store.connect.server import Server
-from pertoken.store.fleet_logins import enroll
-from pertoken.store.partitions import AHEAD_S, DAY, MAX_DROPPED, TIMED, partitions
 from tests.fleet.servers import NOW, ask, change, here, host, shipper, there
 from tests.postgres import server_url
 

@@ -9,10 +9,10 @@ import pytest
 
 from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
+from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.server import Server, server_url
-from pertoken.store.fleet_logins import enroll
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer
 from tests.fleet.servers import NOW, ask, here, host, shipper, there
 

@@ -13,9 +13,9 @@ from pertoken.costs.report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store import repository
+from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.fleet_logins import enroll
 from pertoken.store.query.answers import answer, asking
 from pertoken.store.repository import AdviceRepository
 from tests.fleet.servers import NOW, host, login, shipper

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from pertoken.errors import StoreError
+from pertoken.store.central.logins import disown, enroll
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.fleet_logins import disown, enroll
 from pertoken.store.sync.read import Local
 from pertoken.store.write.outbox import ROLLED
 from tests.fleet.servers import NOW, ask, change, host, login, shipper, there

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pertoken.errors import StoreError
+from pertoken.store.central.logins import enroll, request_raw
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.fleet_logins import enroll, request_raw
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EngineCounterSample
 from pertoken.store.sync.read import Local

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import make_url
 
 from pertoken.errors import StoreError
+from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import Server
-from pertoken.store.fleet_logins import enroll
 from tests.fleet.servers import here, host, login, shipper, there
 from tests.fleet.tls import behind_tls
 

@@ -7,8 +7,8 @@ from alembic import command
 from sqlalchemy import Connection
 
 from pertoken.migrations import _configured, drift, fleet
+from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import locate
-from pertoken.store.fleet_logins import enroll
 from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
 from tests.postgres import server_url
 

@@ -22,11 +22,11 @@ from sqlalchemy.pool import NullPool
 
 from pertoken.errors import PertokenError, StoreError
 from pertoken.parent import when_parent_ends
+from pertoken.store.central.partitions import keep_partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.connect.postgres import catalog
 from pertoken.store.connect.server import Server
-from pertoken.store.partitions import keep_partitions
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.check import DAY, Stretch, differing
 from pertoken.store.sync.read import Batch, Here, Local, Row

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from sqlalchemy import Connection
 
 from pertoken.errors import StoreError
+from pertoken.store.central.partitions import TIMED
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.postgres import catalog
-from pertoken.store.partitions import TIMED
 from pertoken.store.schema import fleet
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.rollup import ROLLUPS
