@@ -29,10 +29,10 @@ def export(
     import sys
 
     from pertoken.errors import BadInput, StoreError
-    from pertoken.store import columns as c
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
-    from pertoken.store.files import FORMATS, csv_out, parquet_out
+    from pertoken.store.export import columns as c
+    from pertoken.store.export.files import FORMATS, csv_out, parquet_out
 
     if form not in FORMATS:
         raise BadInput(f"{form!r} is no format: write parquet or csv")
@@ -73,9 +73,9 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     """
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
-    from pertoken.store.columns import columns, put
     from pertoken.store.connect.location import AgentLock, locate
-    from pertoken.store.files import csv_in, parquet_in
+    from pertoken.store.export.columns import columns, put
+    from pertoken.store.export.files import csv_in, parquet_in
     from pertoken.store.write.writer import Writer
 
     settings = settings_of(config_file, db=db)

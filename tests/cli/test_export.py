@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.cli import main
-from pertoken.store.columns import TABLES, columns
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.files import csv_in, csv_out, parquet_in, parquet_out
+from pertoken.store.export.columns import TABLES, columns
+from pertoken.store.export.files import csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.integrity.verify import verify
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed

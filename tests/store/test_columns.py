@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.store.columns import SLICE_ROWS, Window, put, slices
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.files import Rows, csv_in, csv_out, parquet_in, parquet_out
+from pertoken.store.export.columns import SLICE_ROWS, Window, put, slices
+from pertoken.store.export.files import Rows, csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START
 from tests.values import laid

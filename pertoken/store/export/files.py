@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.store.columns import SLICE_ROWS, Column, columns
 from pertoken.store.connect.open import REVISIONS
+from pertoken.store.export.columns import SLICE_ROWS, Column, columns
 
 FORMATS = ("parquet", "csv")
 _NULL = "\\N"
