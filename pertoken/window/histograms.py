@@ -6,7 +6,7 @@ from pertoken.store.query.sums import told
 
 
 def histogram(parts: Iterable[tuple[str, str]]) -> dict[tuple[float, ...], list[int]]:
-    """Bucket counts by their upper bounds, added up from the (upper_bounds, counts) of `store.query.sums.histograms`."""
+    """Bucket counts by their upper bounds, added up from the (upper_bounds, counts) of `sums.histograms`."""
     found: dict[tuple[float, ...], list[int]] = {}
     for text, counts in parts:
         bounds = tuple(map(float, filter(None, text.split(","))))

@@ -100,7 +100,8 @@ def leave_wal(connection: Connection) -> None:
 def check_pages(connection: Connection, group: str, table: str | None = None) -> Iterator[str]:
     """Yield what SQLite finds wrong with the pages of a table (of all without one).
 
-    A table that has indexes is checked with them: what SQLite reads by an index is not read by `store.integrity.verify`.
+    A table that has indexes is checked with them: what SQLite reads by an index is not read by
+    `store.integrity.verify`.
     """
     raw, command, what = driver(connection), "integrity_check", "20"
     if table is not None:

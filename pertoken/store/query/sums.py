@@ -140,7 +140,7 @@ def host_totals(connection: Connection, segments: Segments) -> Rows:
 
 
 def deployment_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`store.write.shares.held`)."""
+    """Sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`held.held`)."""
     return _summed(connection, "deployment", segments)
 
 

@@ -1,4 +1,4 @@
-"""Roll-up tables of telemetry: sums and counts by minute and by hour, never averages (`store.write.rollup` computes them)."""
+"""Roll-up tables of telemetry: sums and counts by minute and by hour, never averages."""
 
 from sqlalchemy import Table
 

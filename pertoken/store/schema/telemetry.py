@@ -1,11 +1,11 @@
 """Telemetry tables: the agent writes them, everyone else only reads.
 
 Keys begin with `(device_id, ts)` or `(epoch_id, ts)`, so that an owner's last minute is found at once; `ts` is integer
-epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natural keys (`store.schema.ids`). Ratios and shares
-are scaled integers. A value that was not measured is NULL; `capability` tells why. Roll-ups keep sums and counts, never
-averages.
+epoch seconds aligned to the tick; ids are deterministic 64-bit hashes of natural keys (`ids`). Ratios and shares are
+scaled integers. A value that was not measured is NULL; `capability` holds the reason. Roll-ups keep sums and counts,
+never averages.
 
-A new column comes last and may be NULL: the checksums of the rows before it then still hold (`store.integrity.checksums`).
+A new column comes last and may be NULL: checksums of the rows before it then still hold.
 
 One row covers the `duration_ms` that end at its `ts`, back to the row before; `observed_ms` is the part of that
 really watched (less after the agent was away). Counters are stored as what they grew by over the duration.
@@ -288,7 +288,5 @@ seal = telemetry_table(
     integer("ts", key=True),  # start of the hour or day whose rows are counted; 0 where rows have no time
     integer("row_count", required=True),
     integer("crc_sum", required=True),
-    integer(
-        "owner_sum", required=True
-    ),  # of each CRC32 times whose row it is, modulo a prime (`store.integrity.checksums`)
+    integer("owner_sum", required=True),  # of each CRC32 times whose row it is, modulo a prime
 )

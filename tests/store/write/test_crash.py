@@ -18,7 +18,7 @@ from pertoken.store.write.writer import Writer
 from tests.store.filled import START, fill
 from tests.values import laid
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
