@@ -116,12 +116,13 @@ def median_ms(work: Callable[[], object], times: int) -> float:
 
 def asked(store: Store, day: Day) -> dict[tuple[str, int], int | None]:
     """What the hours screen asks, prices included."""
-    found = hourly(store, day.hours, day.end_ts)
+    # The day ends with an hour of the clock, and the screen shows the hour that begins then, too.
+    found = hourly(store, day.hours + 1, day.end_ts)
     return {
         (each.model, each.start_ts + 3600 * n): hour.nano_usd_per_mtok
         for each in found
         for n, hour in enumerate(each.hours)
-        if hour is not None
+        if hour is not None and hour.tokens is not None
     }
 
 

@@ -14,7 +14,7 @@ from pertoken.store.connect.server import Server
 from tests.fleet.servers import here, host, login, shipper, there
 from tests.fleet.tls import behind_tls
 
-CERTIFICATES = Path(__file__).parents[1] / "agent" / "certificates"
+CERTIFICATES = Path(__file__).parents[1] / "agent" / "scrape" / "certificates"
 CA, CLIENT = str(CERTIFICATES / "ca.pem"), str(CERTIFICATES / "client.pem")
 
 

@@ -2,11 +2,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.readings import ProbeReading
+from pertoken.agent.readings import IDENTITY, DeviceProcess, DeviceReading, Gap, Happened, HostReading, ProbeReading
 from pertoken.agent.sampler.wire import decode, encode
 
+VALUES = [name for name in DeviceReading._fields[4:] if name not in ("processes", "gaps")]
+devices = st.builds(
+    DeviceReading,
+    *(st.text() for _ in range(4)),
+    processes=st.none() | st.lists(st.from_type(DeviceProcess)).map(tuple),
+    gaps=st.lists(st.from_type(Gap)).map(tuple),
+    **{name: st.none() | st.integers() | (st.text() if name in IDENTITY else st.nothing()) for name in VALUES},
+)
+readings = st.builds(
+    ProbeReading,
+    st.from_type(HostReading),
+    st.lists(devices).map(tuple),
+    st.lists(st.from_type(Gap)).map(tuple),
+    st.lists(st.from_type(Happened)).map(tuple),
+    st.integers(),
+    st.integers(),
+    st.integers(),
+)
 
-@given(st.from_type(ProbeReading))
+
+@given(readings)
 def test_a_reading_comes_back_as_it_went_in(reading: ProbeReading) -> None:
     line = encode(reading)
     assert "\n" not in line
