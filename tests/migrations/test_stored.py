@@ -211,7 +211,7 @@ def test_an_agent_of_an_older_pertoken_refuses_a_newer_database_in_one_line(old:
         upgrade(old, group)
     before = rows(old)
     script = (
-        "import sys; from pertoken.store import open as o\n"
+        "import sys; from pertoken.store.connect import open as o\n"
         "o.REVISIONS = {**o.REVISIONS, 'telemetry': ('0001',)}\n"
         "from pertoken.cli import main; main()"
     )

@@ -99,7 +99,7 @@ def test_the_shim_sees_what_a_weaker_setting_would_lose(shim: Path, tmp_path: Pa
     laid(folder)
     shutil.copytree(folder, kept)
     script = (
-        "import os, sys; from pertoken.store import write as w;"
+        "import os, sys; from pertoken.store.write import writer as w;"
         "from pertoken.store.connect.location import locate; from tests.store.filled import filled_tick\n"
         "writer = w.Writer(locate(sys.argv[1]))\n"
         "writer._connection.connection.driver_connection.execute('PRAGMA telemetry.synchronous=OFF')\n"
