@@ -162,3 +162,9 @@ def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purg
     assert part.bill is not None and part.bill.paid == 4 * (6 * 10**9 // 2 + 3 * 10**9 // 3)
     assert part.estimated and part.deployments[0].generated_tokens == 40 * 4800
     assert not fleet_report(store, 3600, END).estimated
+
+
+def test_a_window_that_begins_before_anything_was_recorded_is_no_estimate(stores: tuple[Store, Store]) -> None:
+    for store in stores:
+        report = fleet_report(store, 86_400 + 1800, END)
+        assert not report.estimated and report.deployments[0].generated_tokens == 40 * 3600 * HOURS

@@ -179,25 +179,33 @@ def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collectio
 
 
 def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[int]:
-    """Those of `hours` (their starts) of which no device has 1-min roll-ups: they were deleted, or never made.
+    """Return those of `hours` (their starts) of which only the sum is left: their 1-min roll-ups were deleted.
 
-    Devices stand for all owners: retention deletes their minutes first, and all of an hour together.
+    Devices stand for all owners: retention deletes their minutes first, and all of an hour together. An hour in which
+    nothing was recorded has neither.
     """
+    bounds = {hour: {"start": hour, "end": hour + HOUR} for hour in hours}
     return frozenset(
-        hour for hour in hours if not answer(connection, _HAS_MINUTES, {"start": hour, "end": hour + HOUR})
+        hour
+        for hour, each in bounds.items()
+        if not answer(connection, _HAS_MINUTES, each) and answer(connection, _HAS_HOUR, each)
     )
 
 
+def _any_bucket(seconds: int) -> Select[Any]:
+    """A device with a bucket in [start, end). Device by device, so that both databases look at one row of the first
+    device that has one."""
+    of = t.device_rollup[seconds].c
+    newest = select(func.max(of.ts)).where(
+        of.device_id == t.device.c.device_id,
+        of.ts >= bindparam("start", type_=BigInteger),
+        of.ts < bindparam("end", type_=BigInteger),
+    )
+    return select(t.device.c.device_id).where(newest.scalar_subquery().is_not(None)).limit(literal_column("1"))
+
+
+_HAS_MINUTES, _HAS_HOUR = _any_bucket(MINUTE), _any_bucket(HOUR)
 _MINUTES = t.device_rollup[MINUTE].c
-_NEWEST_MINUTE = select(func.max(_MINUTES.ts)).where(
-    _MINUTES.device_id == t.device.c.device_id,
-    _MINUTES.ts >= bindparam("start", type_=BigInteger),
-    _MINUTES.ts < bindparam("end", type_=BigInteger),
-)
-# Device by device, so that both databases look at one row of the first device that has one.
-_HAS_MINUTES = (
-    select(t.device.c.device_id).where(_NEWEST_MINUTE.scalar_subquery().is_not(None)).limit(literal_column("1"))
-)
 
 
 def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
