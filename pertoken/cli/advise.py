@@ -122,7 +122,7 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
 
 
 def _text(report: FleetReport, found: tuple[Recommendation, ...]) -> str:
-    from pertoken.tui.summary import summary
+    from pertoken.tui.text.summary import summary
 
     return summary(report, found)
 

@@ -44,7 +44,7 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
         writer.writeheader()
         writer.writerows(_lines(found))
     else:
-        from pertoken.tui.summary import hours_summary
+        from pertoken.tui.text.summary import hours_summary
 
         click.echo(hours_summary(found), nl=False)
 

@@ -10,7 +10,7 @@ from pertoken.costs.lines import FleetReport
 from pertoken.costs.report import fleet_report
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_store
-from pertoken.tui.hours import HOURS
+from pertoken.tui.text.hours import HOURS
 
 
 class StoreSource:

@@ -23,7 +23,7 @@ from pertoken.store.rows import (
     EpochRow,
 )
 from pertoken.store.write import Writer
-from pertoken.tui.summary import summary
+from pertoken.tui.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import HOST, laid, set_price, tick

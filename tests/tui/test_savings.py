@@ -5,8 +5,8 @@ import pytest
 
 from pertoken.advisor.recommendation import State
 from pertoken.plugins.use_spot import use_spot
-from pertoken.tui.advice_columns import bankable, best_of_each_target, not_evaluated, open_advice, total
-from pertoken.tui.notes import totals
+from pertoken.tui.text.advice_columns import bankable, best_of_each_target, not_evaluated, open_advice, total
+from pertoken.tui.text.notes import totals
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import replicas
 from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, UNPRICED, USD, FixedSource

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from pertoken.costs.lines import Bill, FleetReport
-from pertoken.tui.bill import PARTS, bar_cells, bill_sentence
+from pertoken.tui.text.bill import PARTS, bar_cells, bill_sentence
 
 _GLYPHS = "█▓▒░"
 

@@ -5,7 +5,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Digits, Static
 
 from pertoken.costs.lines import FleetReport
-from pertoken.tui.headline import figures
+from pertoken.tui.text.headline import figures
 
 _FIGURES = 4
 

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.costs.lines import Bill
-from pertoken.tui.bill import bar_cells
-from pertoken.tui.hours import hours_sheet
-from pertoken.tui.words import (
+from pertoken.tui.text.bill import bar_cells
+from pertoken.tui.text.hours import hours_sheet
+from pertoken.tui.text.words import (
     ago,
     at_least,
     at_most,

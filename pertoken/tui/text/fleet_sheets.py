@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, rolled
-from pertoken.tui.columns import Column, L
-from pertoken.tui.fleet_columns import (
+from pertoken.tui.text.columns import Column, L
+from pertoken.tui.text.fleet_columns import (
     busy_share,
     device_columns,
     host_columns,
@@ -13,9 +13,9 @@ from pertoken.tui.fleet_columns import (
     staleness,
     usd_per_mtok,
 )
-from pertoken.tui.notes import gap_reason
-from pertoken.tui.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.words import (
+from pertoken.tui.text.notes import gap_reason
+from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
+from pertoken.tui.text.words import (
     UNKNOWN,
     ago,
     at_least,

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pertoken.costs.hour import ModelHour, ModelHours
-from pertoken.tui.columns import Column
-from pertoken.tui.sheet import Section, Sheet, sheet
-from pertoken.tui.words import literal, observed, sparkline
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.sheet import Section, Sheet, sheet
+from pertoken.tui.text.words import literal, observed, sparkline
 from pertoken.units import NANO_USD, format_count, format_usd
 
 HOURS = 24

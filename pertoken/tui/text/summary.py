@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.hour import ModelHours
 from pertoken.costs.lines import FleetReport
-from pertoken.tui.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
-from pertoken.tui.bill import bill_sentence
-from pertoken.tui.columns import GAP, Column, L, cut, fit
-from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns
-from pertoken.tui.headline import figures
-from pertoken.tui.hours import hour_columns, notes
-from pertoken.tui.notes import advice_note, event_line, fleet_notes, totals
-from pertoken.tui.words import literal, literal_lines
+from pertoken.tui.text.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
+from pertoken.tui.text.bill import bill_sentence
+from pertoken.tui.text.columns import GAP, Column, L, cut, fit
+from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns
+from pertoken.tui.text.headline import figures
+from pertoken.tui.text.hours import hour_columns, notes
+from pertoken.tui.text.notes import advice_note, event_line, fleet_notes, totals
+from pertoken.tui.text.words import literal, literal_lines
 from pertoken.units import format_duration
 
 WIDTH = 118

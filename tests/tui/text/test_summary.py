@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from pertoken.tui.fleet_sheets import deployment_sheet
-from pertoken.tui.summary import summary
+from pertoken.tui.text.fleet_sheets import deployment_sheet
+from pertoken.tui.text.summary import summary
 from tests.tui.reports import ADVICE, BARE, NOW, RICH, SILENT_ADVICE, host
 from tests.tui.screens import GOLDEN
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.lines import EventLine, FleetReport, MissingMetric
-from pertoken.tui.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
-from pertoken.tui.sheet import Section, Sheet, sheet
-from pertoken.tui.words import ago, literal, usd_range
+from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
+from pertoken.tui.text.sheet import Section, Sheet, sheet
+from pertoken.tui.text.words import ago, literal, usd_range
 
 
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
-from pertoken.tui.advice_columns import alternative
-from pertoken.tui.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
+from pertoken.tui.text.advice_columns import alternative
+from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
+from pertoken.tui.text.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
 from pertoken.units import format_usd
 
 _WHY = {

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pertoken.tui.columns import GAP, Column, arranged, cut, fit, matching
+from pertoken.tui.text.columns import GAP, Column, arranged, cut, fit, matching
 from pertoken.tui.widgets.stack import shares
 
 Row = tuple[str, float | None]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from pertoken.advisor.recommendation import Recommendation, State, Variant
-from pertoken.tui.columns import Column
-from pertoken.tui.words import literal, literal_lines, ratio_range, slo_verdict, usd_range
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.words import literal, literal_lines, ratio_range, slo_verdict, usd_range
 
 Money = tuple[int, int, int]
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
