@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
+from pertoken.savings.changes.replicas import alike, busiest
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, freed, whole_devices
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.replicas import alike, busiest
 from pertoken.savings.sizing import Sizes, kept, sizes, total_arrivals
 from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.state.deployment import Deployment
