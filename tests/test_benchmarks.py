@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks.forecast import queueing
 from benchmarks.forecast.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
-from pertoken.forecast.load import Lengths, fixed
-from pertoken.forecast.queueing import under_load
+from pertoken.forecast.queue.load import Lengths, fixed
+from pertoken.forecast.queue.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, write_model
 from tests.standin_nvml.native import COMPILER

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.latency import latency
+from pertoken.forecast.queue.latency import latency
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad

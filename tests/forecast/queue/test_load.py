@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.forecast.load import POINTS, Arrivals, Lengths, fixed, from_buckets, from_quantiles, from_sample, typical
+from pertoken.forecast.queue.load import (
+    POINTS,
+    Arrivals,
+    Lengths,
+    fixed,
+    from_buckets,
+    from_quantiles,
+    from_sample,
+    typical,
+)
 
 
 def test_the_conversation_trace_keeps_its_published_quantiles() -> None:

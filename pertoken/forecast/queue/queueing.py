@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.forecast.load import Array, Lengths
+from pertoken.forecast.queue.load import Array, Lengths
 
 STATES = 48
 """Numbers of requests the chain is evaluated at: all of them where a batch is small."""

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.latency import Latency, fewest_replicas, latency
-from pertoken.forecast.load import Arrivals, typical
+from pertoken.forecast.queue.latency import Latency, fewest_replicas, latency
+from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
 from tests import deployments

@@ -4,9 +4,9 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.forecast.capacity import fitting_sequences
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.load import Arrivals, fixed, typical
+from pertoken.forecast.queue.load import Arrivals, fixed, typical
+from pertoken.forecast.queue.service import forecast_under, service
 from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.service import forecast_under, service
 from pertoken.forecast.steady import steady
 from tests.deployments import deployment
 

@@ -10,9 +10,9 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, with_unpacked
-from pertoken.forecast.load import Arrivals
+from pertoken.forecast.queue.load import Arrivals
+from pertoken.forecast.queue.service import forecast_under
 from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.service import forecast_under
 from pertoken.forecast.serving import Z_80, Calibration, Range, concurrency_limit, kinds_of
 from pertoken.state.deployment import Deployment
 

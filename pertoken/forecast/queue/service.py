@@ -6,8 +6,8 @@ import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Efficiency
-from pertoken.forecast.load import Arrivals, Lengths
-from pertoken.forecast.queueing import Service, UnderLoad, under_load
+from pertoken.forecast.queue.load import Arrivals, Lengths
+from pertoken.forecast.queue.queueing import Service, UnderLoad, under_load
 from pertoken.forecast.steady import PREFILL, first_token_s, steady
 
 POINTS = 12

@@ -123,4 +123,4 @@ _MIDDLES = (np.arange(POINTS) + 0.5) / POINTS
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.forecast").joinpath("lengths.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("pertoken.forecast.queue").joinpath("lengths.toml").read_text(encoding="utf-8"))
