@@ -241,7 +241,7 @@ def log_sd_of(kinds: Iterable[str]) -> float:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.forecast").joinpath("opinion.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("pertoken.forecast.second_opinion").joinpath("opinion.toml").read_text(encoding="utf-8"))
 
 
 def _model(name: str) -> dict[str, Any] | None:

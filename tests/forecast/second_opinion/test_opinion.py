@@ -9,7 +9,16 @@ import pytest
 from benchmarks.forecast.blend import Pair, blended, learn, left_out, macro, per_kind
 from benchmarks.forecast.second_opinion import log_ratio, point
 from pertoken.catalog.market import load_market
-from pertoken.forecast.opinion import KernelTables, OperatingPoint, Ratio, Said, ask, blend, log_sd_of, weight
+from pertoken.forecast.second_opinion.opinion import (
+    KernelTables,
+    OperatingPoint,
+    Ratio,
+    Said,
+    ask,
+    blend,
+    log_sd_of,
+    weight,
+)
 from pertoken.forecast.served import Load
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment
