@@ -10,7 +10,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.priced import book_of
-from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.costs.report import prices_beside
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice

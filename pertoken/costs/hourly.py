@@ -3,7 +3,7 @@
 from pertoken.costs.hour import Key, ModelHour, ModelHours
 from pertoken.costs.model_hours import model_hours_of
 from pertoken.costs.priced import book_of
-from pertoken.costs.prices import PriceBook
+from pertoken.costs.prices.book import PriceBook
 from pertoken.costs.report import prices_beside
 from pertoken.store.open import Store
 from pertoken.store.rollup import HOUR

@@ -8,7 +8,7 @@ import numpy as np
 
 from pertoken.costs.hour import Key, ModelHour
 from pertoken.costs.ledger import divide
-from pertoken.costs.prices import PriceBook
+from pertoken.costs.prices.book import PriceBook
 from pertoken.store.buckets import NULL
 from pertoken.store.rollup import HOUR, MINUTE
 from pertoken.units import HOUR_MS

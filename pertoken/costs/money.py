@@ -7,7 +7,7 @@ from typing import Any
 
 from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
 from pertoken.costs.lines import Bill
-from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.store.shares import held
 from pertoken.window.totals import Stretch
 

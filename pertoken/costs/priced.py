@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.detected import detected_prices
 from pertoken.costs.money import Money, allocations
-from pertoken.costs.prices import Price, PriceBook
+from pertoken.costs.prices.book import Price, PriceBook
+from pertoken.costs.prices.detected import detected_prices
 from pertoken.store.rollup import MINUTE
 from pertoken.window.inventory import Inventory
 from pertoken.window.observed import observed_share

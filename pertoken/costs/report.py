@@ -19,8 +19,8 @@ from pertoken.costs.lines import (
     MissingMetric,
 )
 from pertoken.costs.priced import PricedWindow, book_of
-from pertoken.costs.prices import Price
-from pertoken.costs.selectors import formerly
+from pertoken.costs.prices.book import Price
+from pertoken.costs.prices.selectors import formerly
 from pertoken.store import repository
 from pertoken.store.answers import asking
 from pertoken.store.open import Store

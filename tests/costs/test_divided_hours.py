@@ -13,7 +13,7 @@ from sqlalchemy import text
 from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import Money
 from pertoken.costs.priced import PricedWindow, book_of
-from pertoken.costs.prices import Price, PriceBook
+from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report import fleet_report
 from pertoken.store.answers import asking
 from pertoken.store.location import StoreLocation, locate

@@ -11,7 +11,7 @@ from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import allocations
 from pertoken.costs.priced import book_of
-from pertoken.costs.prices import Price, PriceBook
+from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.provenance import Provenance
 from pertoken.store.open import open_store

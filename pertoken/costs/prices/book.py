@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pertoken.costs.selectors import identity, rank
+from pertoken.costs.prices.selectors import identity, rank
 
 
 @dataclass(frozen=True, slots=True)

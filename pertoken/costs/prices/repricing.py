@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from pertoken.costs.ledger import divide
 from pertoken.costs.priced import book_of
-from pertoken.costs.prices import Price, PriceBook, Priced
+from pertoken.costs.prices.book import Price, PriceBook, Priced
+from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
 from pertoken.costs.report import prices_beside, prices_set
-from pertoken.costs.selectors import accelerators, formerly, identity, rank
 from pertoken.store import read, sums
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_advice, open_store, reading

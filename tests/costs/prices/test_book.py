@@ -1,7 +1,7 @@
 import pytest
 
-from pertoken.costs.prices import Price, PriceBook, Priced
-from pertoken.costs.selectors import formerly
+from pertoken.costs.prices.book import Price, PriceBook, Priced
+from pertoken.costs.prices.selectors import formerly
 
 H100 = Priced("gpu", "NVIDIA H100 80GB HBM3", "GPU-1")
 CPU = Priced("cpu", "AMD EPYC 9654", "cpu:1")

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from pertoken.catalog.market import Market, Offer
-from pertoken.costs.prices import Price
+from pertoken.costs.prices.book import Price
 
 
 def detected_prices(devices: Iterable[Any], market: Market, today: date) -> dict[str, tuple[Price, ...]]:

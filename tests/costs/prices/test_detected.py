@@ -3,9 +3,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.detected import detected_prices
 from pertoken.costs.priced import book_of
-from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.detected import detected_prices
 from pertoken.costs.report import fleet_report, prices_set
 from pertoken.store import read
 from pertoken.store.open import Store, open_store
