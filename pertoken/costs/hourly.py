@@ -2,9 +2,8 @@
 
 from pertoken.costs.hour import Key, ModelHour, ModelHours
 from pertoken.costs.model_hours import model_hours_of
-from pertoken.costs.priced import book_of
 from pertoken.costs.prices.book import PriceBook
-from pertoken.costs.report import prices_beside
+from pertoken.costs.prices.stored import price_book
 from pertoken.store.open import Store
 from pertoken.store.rollup import HOUR
 from pertoken.window.reading import Window
@@ -32,5 +31,5 @@ def model_hours(store: Store, start: int, end: int, prices: PriceBook | None = N
     with store.read() as connection:
         window = Window(connection, start, end)
         if prices is None:
-            prices = book_of(prices_beside(store, connection), window.inventory.devices.values(), end)
+            prices = price_book(store, connection, window.inventory.devices.values(), end)
         return model_hours_of(window, prices)

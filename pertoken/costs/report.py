@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection
-
 from pertoken.catalog.market import load_market
 from pertoken.costs.deployment_line import Served, deployment_line, fault, served
 from pertoken.costs.device_line import device_line, host_line
@@ -18,35 +16,15 @@ from pertoken.costs.lines import (
     Lines,
     MissingMetric,
 )
-from pertoken.costs.priced import PricedWindow, book_of
+from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.book import Price
 from pertoken.costs.prices.selectors import formerly
-from pertoken.store import repository
+from pertoken.costs.prices.stored import price_book
 from pertoken.store.answers import asking
 from pertoken.store.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
-
-
-def prices_set(store: Store) -> tuple[Price, ...]:
-    """All prices people set; none where there is no advice yet."""
-    if store.advice is None:
-        return ()
-    with store.read("advice") as connection:
-        return _prices(connection)
-
-
-def _prices(connection: Connection) -> tuple[Price, ...]:
-    return tuple(
-        Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
-        for row in repository.prices(connection)
-    )
-
-
-def prices_beside(store: Store, connection: Connection) -> tuple[Price, ...]:
-    """Prices for a reading of the telemetry, in its own transaction where a server has both."""
-    return _prices(connection) if store.advice is store.telemetry else prices_set(store)
 
 
 def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
@@ -56,7 +34,7 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     """
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts)
-        prices = book_of(prices_beside(store, connection), window.inventory.devices.values(), now_ts)
+        prices = price_book(store, connection, window.inventory.devices.values(), now_ts)
         pieces = window.pieces(prices.changes())
         with asking(connection):
             priced = PricedWindow(window, window.totals(pieces), window.recent(), prices)

@@ -19,7 +19,8 @@ from click.testing import CliRunner, Result
 
 from pertoken.cli import main
 from pertoken.costs.lines import Bill
-from pertoken.costs.report import fleet_report, prices_set
+from pertoken.costs.prices.stored import prices_set
+from pertoken.costs.report import fleet_report
 from pertoken.store import repository
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store

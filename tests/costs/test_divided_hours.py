@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import Money
-from pertoken.costs.priced import PricedWindow, book_of
+from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report import fleet_report
 from pertoken.store.answers import asking
@@ -64,7 +64,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Store]:
 def bill(store: Store, prices: list[Price], start: int = START, end: int = END) -> Money:
     with store.read() as connection:
         window = Window(connection, start, end)
-        book = book_of(prices, window.inventory.devices.values(), end)
+        book = PriceBook(prices)
         pieces = window.pieces(book.changes())
         with asking(connection):
             return PricedWindow(window, window.totals(pieces), window.recent(), book).money

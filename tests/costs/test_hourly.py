@@ -10,9 +10,9 @@ import pytest
 from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import allocations
-from pertoken.costs.priced import book_of
 from pertoken.costs.prices.book import Price, PriceBook
-from pertoken.costs.report import fleet_report, prices_set
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store.open import open_store
 from pertoken.store.rows import (
@@ -43,7 +43,7 @@ def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> No
     assert {model for model, _ in found} == {MODEL}
     with store.read() as connection:
         there = Window(connection, END - 9000, END).inventory
-        prices = book_of(prices_set(store), there.devices.values(), END)
+        prices = price_book(store, connection, there.devices.values(), END)
         whole_window = stretch(connection, segments(END - 9000, END), {})
         money = allocations([whole_window], there.devices, there.own_devices, prices)
     nano = sum(hour.nano_usd or 0 for hour in found.values())

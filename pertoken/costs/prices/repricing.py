@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pertoken.costs.ledger import divide
-from pertoken.costs.priced import book_of
 from pertoken.costs.prices.book import Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
-from pertoken.costs.report import prices_beside, prices_set
+from pertoken.costs.prices.stored import price_book, prices_set
 from pertoken.store import read, sums
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_advice, open_store, reading
@@ -59,9 +58,10 @@ def read_prices(place: StoreLocation, now_ts: int) -> Prices:
         return Prices(PriceBook(prices), (), _newest(prices))
     store = open_store(place)
     with store.read() as connection:
-        rows, prices = read.devices(connection, 0), prices_beside(store, connection)
+        rows = read.devices(connection, 0)
+        book = price_book(store, connection, rows, now_ts)
     payers = tuple(Priced(row.kind, row.name, row.uuid) for row in rows if row.parent_id is None)
-    return Prices(book_of(prices, rows, now_ts), payers, _newest(prices))
+    return Prices(book, payers, _newest(book.prices))
 
 
 def _newest(prices: Iterable[Price]) -> int:

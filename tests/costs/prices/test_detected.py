@@ -3,10 +3,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.priced import book_of
 from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.costs.prices.detected import detected_prices
-from pertoken.costs.report import fleet_report, prices_set
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report import fleet_report
 from pertoken.store import read
 from pertoken.store.open import Store, open_store
 from pertoken.store.rows import DeviceRow, HostRow
@@ -31,7 +31,7 @@ def recorded(folder: Path, *hosts: HostRow) -> Store:
 
 def book(store: Store, now_ts: int) -> PriceBook:
     with store.read() as connection:
-        return book_of(prices_set(store), Window(connection, 0, now_ts).inventory.devices.values(), now_ts)
+        return price_book(store, connection, Window(connection, 0, now_ts).inventory.devices.values(), now_ts)
 
 
 def price(store: Store, device: DeviceRow) -> int | None:
