@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
+from pertoken.costs.ledger import Bill
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import EngineCounts
 from pertoken.window.inventory import STALE_TICKS
@@ -37,23 +38,6 @@ class Lines(Sequence[T], Generic[T]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """Dollars of one window in nano-USD; `paid = busy + idle + other + unallocated`, exactly.
-
-    `idle` is reserved but idle time of deployments, `other` foreign work on priced devices, `unallocated` time in
-    which nothing held a priced device.
-    """
-
-    paid: int
-    busy: int
-    idle: int
-    other: int
-    unallocated: int
-    busy_is_bound: bool = False
-    """Whether `busy` is an upper bound, and so `idle` a lower one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
-from pertoken.costs.lines import Bill
+from pertoken.costs.ledger import Bill
 from pertoken.costs.prices.stored import prices_set
 from pertoken.costs.report import fleet_report
 from pertoken.store import repository

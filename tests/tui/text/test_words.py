@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.costs.hour import ModelHour, ModelHours
-from pertoken.costs.lines import Bill
+from pertoken.costs.ledger import Bill
 from pertoken.tui.text.bill import bar_cells
 from pertoken.tui.text.hours import hours_sheet
 from pertoken.tui.text.words import (
