@@ -127,7 +127,7 @@ def read(folder: Path, days: int) -> dict[str, float]:
     from pertoken.advisor.present import present
     from pertoken.catalog.market import load_market
     from pertoken.costs.hourly import hourly
-    from pertoken.costs.report import fleet_report
+    from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.store.open import open_store
 
     market, store = load_market(), open_store(locate(str(folder)))

@@ -22,8 +22,8 @@ from sqlalchemy import text
 from benchmarks.report import Row, Target
 from pertoken.agent.shipper.child import Shipper
 from pertoken.costs.hourly import hourly
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store.fleet_logins import enroll
 from pertoken.store.location import StoreLocation, locate

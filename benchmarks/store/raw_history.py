@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.report import Row
 from pertoken.costs.hourly import hourly
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store import telemetry as t
 from pertoken.store.location import locate

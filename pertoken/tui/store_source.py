@@ -6,8 +6,8 @@ from pertoken.advisor.book import standing
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.hour import ModelHours
 from pertoken.costs.hourly import hourly
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.store.location import StoreLocation
 from pertoken.store.open import Store, open_store
 from pertoken.tui.text.hours import HOURS

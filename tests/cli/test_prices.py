@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from pertoken.cli import main
 from pertoken.costs.ledger import Bill
 from pertoken.costs.prices.stored import prices_set
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store import repository
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import open_store

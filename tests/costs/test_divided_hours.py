@@ -14,7 +14,7 @@ from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import Money
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.book import Price, PriceBook
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.answers import asking
 from pertoken.store.location import StoreLocation, locate
 from pertoken.store.open import Store, open_store, writing

@@ -12,7 +12,7 @@ from pertoken.costs.hourly import hourly, model_hours
 from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.stored import price_book
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store.open import open_store
 from pertoken.store.rows import (

@@ -15,7 +15,7 @@ from pertoken.advisor.recommendation import (
 )
 from pertoken.costs.hour import ModelHour, ModelHours
 from pertoken.costs.ledger import Bill
-from pertoken.costs.lines import DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
 from pertoken.errors import StoreError
 from pertoken.window.engine_counts import EngineCounts
 

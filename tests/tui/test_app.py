@@ -7,7 +7,7 @@ from threading import Event
 
 from rich.text import Text
 
-from pertoken.costs.lines import DeviceLine, Lines
+from pertoken.costs.report.lines import DeviceLine, Lines
 from pertoken.tui.widgets.rows import PAGE, Rows
 from tests.tui.reports import CHAT, NOW, RICH, FixedSource, device, host, locked
 from tests.tui.screens import running, text_of, until, until_gone, until_shown

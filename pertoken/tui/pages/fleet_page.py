@@ -6,7 +6,7 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from pertoken.costs.lines import DeploymentLine, DeviceLine, HostLine
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, HostLine
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View

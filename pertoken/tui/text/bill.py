@@ -1,7 +1,7 @@
 """The bill of a window in words, and as a bar."""
 
 from pertoken.costs.ledger import Bill
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.words import observed, usd_parts
 from pertoken.units import format_duration
 

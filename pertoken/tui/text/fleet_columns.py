@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.words import UNKNOWN, ago, at_most, literal, number, observed, percent, seconds, sparkline, watts
 from pertoken.units import format_bytes, format_count, format_duration, format_usd

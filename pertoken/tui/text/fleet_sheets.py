@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pertoken.costs.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
 from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, rolled
 from pertoken.tui.text.columns import Column, L
 from pertoken.tui.text.fleet_columns import (

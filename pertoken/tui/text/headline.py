@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.words import UNKNOWN, observed
 from pertoken.units import format_count, format_duration, format_usd
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.lines import EventLine, FleetReport, MissingMetric
+from pertoken.costs.report.lines import EventLine, FleetReport, MissingMetric
 from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import ago, literal, usd_range

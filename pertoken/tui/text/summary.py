@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.hour import ModelHours
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
 from pertoken.tui.text.bill import bill_sentence
 from pertoken.tui.text.columns import GAP, Column, L, cut, fit

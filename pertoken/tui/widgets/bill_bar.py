@@ -9,7 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from pertoken.costs.ledger import Bill
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.bill import PARTS, bar_cells, bill_sentence
 
 _GLYPHS = "█▓▒░"

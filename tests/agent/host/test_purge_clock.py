@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from pertoken.agent.host.purge_clock import CONFIRM_S, PurgeClock
 from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store import telemetry as t
 from pertoken.store.checksums import DAY, HOUR, ROLLED, SAMPLES
 from pertoken.store.location import StoreLocation

@@ -6,7 +6,7 @@ from pertoken.catalog.market import load_market
 from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.costs.prices.detected import detected_prices
 from pertoken.costs.prices.stored import price_book
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store import read
 from pertoken.store.open import Store, open_store
 from pertoken.store.rows import DeviceRow, HostRow

@@ -5,10 +5,14 @@ from functools import partial
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.deployment_line import Served, deployment_line, fault, served
-from pertoken.costs.device_line import device_line, host_line
-from pertoken.costs.hints import hints, worth_a_hint
-from pertoken.costs.lines import (
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.prices.book import Price
+from pertoken.costs.prices.selectors import formerly
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report.deployment_line import Served, deployment_line, fault, served
+from pertoken.costs.report.device_line import device_line, host_line
+from pertoken.costs.report.hints import hints, worth_a_hint
+from pertoken.costs.report.lines import (
     DeploymentLine,
     DeviceLine,
     EventLine,
@@ -16,10 +20,6 @@ from pertoken.costs.lines import (
     Lines,
     MissingMetric,
 )
-from pertoken.costs.priced import PricedWindow
-from pertoken.costs.prices.book import Price
-from pertoken.costs.prices.selectors import formerly
-from pertoken.costs.prices.stored import price_book
 from pertoken.store.answers import asking
 from pertoken.store.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.costs.report import fleet_report, per_mtok_together
+from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.open import open_store

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pertoken.costs.lines import DeviceLine, HostLine
 from pertoken.costs.priced import PricedWindow
+from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
 from pertoken.store.telemetry import OTHER
 from pertoken.units import SHARE

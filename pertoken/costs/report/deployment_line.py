@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pertoken.catalog.market import Market
-from pertoken.costs.lines import DeploymentLine
 from pertoken.costs.priced import PricedWindow
+from pertoken.costs.report.lines import DeploymentLine
 from pertoken.provenance import Provenance
 from pertoken.store.sums import told
 from pertoken.window.engine_counts import engine_counts

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pertoken.costs.lines import DeviceLine, HostLine, MissingMetric
+from pertoken.costs.report.lines import DeviceLine, HostLine, MissingMetric
 from pertoken.metrics import label_of
 from pertoken.units import format_duration
 
