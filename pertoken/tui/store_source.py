@@ -4,8 +4,8 @@ import time
 
 from pertoken.advisor.book import standing
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.hour import ModelHours
-from pertoken.costs.hourly import hourly
+from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.store.location import StoreLocation

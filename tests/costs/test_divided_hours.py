@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from pertoken.costs.hourly import hourly, model_hours
+from pertoken.costs.hours.hourly import hourly, model_hours
 from pertoken.costs.money import Money
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.book import Price, PriceBook

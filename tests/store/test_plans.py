@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
-from pertoken.costs.hourly import hourly
+from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store import sqlite
 from pertoken.store.location import StoreLocation

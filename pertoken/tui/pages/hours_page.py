@@ -6,7 +6,7 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from pertoken.costs.hour import ModelHours
+from pertoken.costs.hours.hour import ModelHours
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.hours import hour_columns, hours_sheet, notes

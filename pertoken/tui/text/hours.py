@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from pertoken.costs.hour import ModelHour, ModelHours
+from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, observed, sparkline

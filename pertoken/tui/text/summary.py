@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.hour import ModelHours
+from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
 from pertoken.tui.text.bill import bill_sentence

@@ -3,7 +3,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.hour import ModelHour, ModelHours
+from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.ledger import Bill
 from pertoken.tui.text.bill import bar_cells
 from pertoken.tui.text.hours import hours_sheet

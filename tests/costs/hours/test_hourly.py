@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hour import ModelHour, ModelHours
-from pertoken.costs.hourly import hourly, model_hours
+from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.hours.hourly import hourly, model_hours
 from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.stored import price_book

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pertoken.costs.hour import Key, ModelHour
+from pertoken.costs.hours.hour import Key, ModelHour
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices.book import PriceBook
 from pertoken.store.buckets import NULL

@@ -1,7 +1,7 @@
 """What a million tokens cost, model by model and hour by hour."""
 
-from pertoken.costs.hour import Key, ModelHour, ModelHours
-from pertoken.costs.model_hours import model_hours_of
+from pertoken.costs.hours.hour import Key, ModelHour, ModelHours
+from pertoken.costs.hours.model_hours import model_hours_of
 from pertoken.costs.prices.book import PriceBook
 from pertoken.costs.prices.stored import price_book
 from pertoken.store.open import Store
