@@ -4,14 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.power import Device, busy_w, clock_bound, idle_w, log_sd, products_share, under_cap
-from pertoken.forecast.served import Abstained, resolve
+from pertoken.forecast.power import idle_w, log_sd
+from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Z_80
-from pertoken.forecast.steady import steady
+from pertoken.forecast.watts import DeviceWatts, capped, modelled_busy_w
 from pertoken.provenance import Provenance
 from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.load import MeasuredLoad, measured_load
@@ -120,8 +117,8 @@ class _Drawn:
     note: str
 
     @property
-    def device(self) -> Device:
-        return Device(np.array([self.idle_w]), np.array([self.limit_w]))
+    def of_device(self) -> DeviceWatts:
+        return DeviceWatts(self.idle_w, self.busy_w, self.limit_w)
 
     def mean_w(self, busy: float, busy_w: float) -> float:
         return self.idle_w * (1 - busy) + busy_w * busy
@@ -149,12 +146,8 @@ def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float,
     Raises NotMeasured, Abstained or ValueError for what is not known.
     """
     drawn = _drawn(old, context)
-    candidate = resolve([old], [drawn.load.load], context.market)
-    shift = calibrated(old, drawn.load, context).shift_for(old)
-    state = steady(candidate, efficiency(), np.array([max(1.0, drawn.load.load.running)]), shift)
-    cap_w = np.array([float(new.power_cap_w or drawn.limit_w)])
-    slowed = under_cap(drawn.device, np.array([drawn.busy_w]), clock_bound(candidate, state), cap_w)
-    stretch, capped_w = float(slowed.stretch[0]), float(slowed.power_w[0])
+    calibration, cap_w = calibrated(old, drawn.load, context), float(new.power_cap_w or drawn.limit_w)
+    capped_w, stretch = capped(old, drawn.load.load, context.market, calibration, drawn.of_device, cap_w)
     longer = min(1.0, drawn.busy * stretch)
     saved_w = drawn.mean_w(drawn.busy, drawn.busy_w) - drawn.mean_w(longer, capped_w)
     return max(0.0, saved_w) * len(old.device_ids), stretch, [drawn.note]
@@ -169,12 +162,10 @@ def _saved_by_speed(
     Abstained or ValueError for what is not known.
     """
     drawn = _drawn(old, context)
-    calibration, running = calibrated(old, drawn.load, context), np.array([max(1.0, drawn.load.load.running)])
-    modelled = []
-    for each in (old, new):
-        candidate = resolve([each], [drawn.load.load], context.market)
-        state = steady(candidate, efficiency(), running, calibration.shift_for(each))
-        modelled.append(float(busy_w(drawn.device, products_share(candidate, running, state.token_s))[0]))
+    calibration = calibrated(old, drawn.load, context)
+    modelled = [
+        modelled_busy_w(each, drawn.load.load, context.market, calibration, drawn.of_device) for each in (old, new)
+    ]
     likely_w = min(drawn.limit_w, max(drawn.idle_w, drawn.busy_w * modelled[1] / modelled[0]))
     devices, spread = len(old.device_ids), math.exp(Z_80 * log_sd(False))
     used = new.n_devices or devices
