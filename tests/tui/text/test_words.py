@@ -3,10 +3,6 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.ledger import Bill
-from pertoken.tui.text.bill import bar_cells
-from pertoken.tui.text.hours import hours_sheet
 from pertoken.tui.text.words import (
     ago,
     at_least,
@@ -20,23 +16,14 @@ from pertoken.tui.text.words import (
     seconds,
     slo_verdict,
     sparkline,
-    usd_parts,
     usd_range,
     watts,
 )
-
-MONEY = st.integers(0, 10**15)
 
 
 def test_only_what_lacks_nothing_is_all_observed() -> None:
     written = [observed(share) for share in (None, 0.0, 0.001, 0.125, 0.999, 1.0)]
     assert written == ["–", "0%", "<1%", "12%", "99%", "100%"]
-
-
-def test_an_hour_that_was_observed_in_part_shows_how_much_of_it() -> None:
-    hours = (ModelHour(10**9, 500, 3_600_000, 3_600_000), ModelHour(10**9, 500, 1_790_000, 3_600_000), None)
-    lines = [line[1] for line in hours_sheet(ModelHours("m", 0, hours))[0].lines if not isinstance(line, str)]
-    assert [line.partition("$1.00")[2] for line in lines[1:]] == [", 49% observed", ""]
 
 
 def test_unknown_is_a_dash_and_zero_is_zero() -> None:
@@ -87,20 +74,3 @@ def test_a_range_of_one_value_is_that_value() -> None:
     assert usd_range((5 * 10**9, 5 * 10**9, 5 * 10**9)) == "$5.00"
     assert usd_range((-(10**9), 0, 2 * 10**9)) == "-$1.00 to $2.00"
     assert ratio_range((1.31, 1.5, 1.92)) == "1.3–1.9×"
-
-
-@given(MONEY, MONEY, MONEY, MONEY)
-def test_a_bill_adds_up_as_it_is_read(busy: int, idle: int, other: int, unallocated: int) -> None:
-    amounts = (busy, idle, other, unallocated)
-    paid, parts = usd_parts(sum(amounts), amounts)
-
-    def cents(text: str) -> int:
-        return round(float(text.removeprefix("$").replace(",", "")) * 10**9)
-
-    assert cents(paid) == sum(cents(part) for part in parts)
-
-
-@given(MONEY, MONEY, MONEY, MONEY, st.integers(1, 300))
-def test_a_bar_is_exactly_as_long_as_its_room(busy: int, idle: int, other: int, unallocated: int, width: int) -> None:
-    cells = bar_cells(Bill(busy + idle + other + unallocated, busy, idle, other, unallocated), width)
-    assert sum(cells) == (width if busy + idle + other + unallocated else 0)
