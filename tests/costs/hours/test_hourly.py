@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.hours.hour import ModelHour
 from pertoken.costs.hours.hourly import hourly, model_hours
 from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import Price, PriceBook
@@ -78,13 +78,6 @@ def test_without_a_price_there_are_no_dollars_and_without_tokens_no_quotient(tmp
     found = model_hours(store, END - 3600, END, PriceBook([]))
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
     assert ModelHour(5, 0).nano_usd_per_mtok is ModelHour(5, None).nano_usd_per_mtok is None
-
-
-def test_tokens_are_told_of_hours_without_a_price_and_left_out_of_the_quotient() -> None:
-    line = ModelHours("m", 0, (None, ModelHour(None, 300), ModelHour(10**9, 500), ModelHour(7, None)))
-    assert line.tokens == 800
-    assert line.together == ModelHour(10**9, 500)
-    assert ModelHours("m", 0, (None, ModelHour(7, None))).tokens is None
 
 
 HOUR = END // 3600 * 3600 - 3600

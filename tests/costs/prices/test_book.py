@@ -1,9 +1,6 @@
-import pytest
-
 from pertoken.costs.prices.book import Price, PriceBook, Priced
-from pertoken.costs.prices.selectors import formerly
+from tests.costs.builders import H100
 
-H100 = Priced("gpu", "NVIDIA H100 80GB HBM3", "GPU-1")
 CPU = Priced("cpu", "AMD EPYC 9654", "cpu:1")
 
 
@@ -37,58 +34,6 @@ def test_a_device_with_a_price_of_its_own_does_not_share_it_with_others_of_its_n
     assert [book.at(each, 0) for each in (H100, twin, H100)] == [None, listed, None]
 
 
-NAMES = {
-    "H100": "NVIDIA H100 80GB HBM3",
-    "H100 PCIe": "NVIDIA H100 PCIe",
-    "H200": "NVIDIA H200",
-    "GH200": "NVIDIA GH200 480GB",
-    "A10": "NVIDIA A10",
-    "A100": "NVIDIA A100-SXM4-80GB",
-    "A100X": "NVIDIA A100X",
-    "L4": "NVIDIA L4",
-    "L40S": "NVIDIA L40S",
-    "RTX PRO": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-    "MI300X": "AMD Instinct MI300X OAM",
-}
-
-
-@pytest.mark.parametrize(
-    ("selector", "named"),
-    [
-        ("H100", {"H100", "H100 PCIe"}),
-        (" h100 ", {"H100", "H100 PCIe"}),
-        ("H100 PCIe", {"H100 PCIe"}),
-        ("h100-pcie", {"H100 PCIe"}),
-        ("H100_SXM5", {"H100"}),
-        ("NVIDIA H100 80GB HBM3", {"H100"}),
-        ("H10", set()),
-        ("100", set()),
-        ("H20", set()),
-        ("H200", {"H200"}),
-        ("A10", {"A10"}),
-        ("A100", {"A100"}),
-        ("A100 80GB", {"A100"}),
-        ("L4", {"L4"}),
-        ("L40", set()),
-        ("RTX 6000", set()),
-        ("mi300x", {"MI300X"}),
-        ("NVIDIA", set(NAMES) - {"MI300X"}),
-        ("gpu", set(NAMES)),
-        ("GPU", set(NAMES)),
-        ("cpu", set()),
-        ("", set()),
-        (" - ", set()),
-        ("GPU-H200", {"H200"}),
-        ("gpu-h200", {"H200"}),
-        ("GPU-H20", set()),
-    ],
-)
-def test_names_match_by_whole_words_and_uuids_exactly(selector: str, named: set[str]) -> None:
-    devices = {key: Priced("gpu", name, f"GPU-{key}") for key, name in NAMES.items()}
-    book = PriceBook([Price(selector, 1, 0)])
-    assert {key for key, device in devices.items() if book.at(device, 0)} == named
-
-
 def test_of_two_set_in_one_second_the_one_that_was_second_counts() -> None:
     book = PriceBook([Price("H100", 2, 0, set_ts=5, seq=2), Price("h-100", 9, 0), Price("h100", 1, 0, set_ts=9, seq=1)])
     found = book.at(H100, 0)
@@ -106,10 +51,3 @@ def test_a_price_that_is_taken_back_gives_way_to_a_less_exact_one_and_past_costs
     assert [book.rate(H100, ts) for ts in (0, 599, 600, 899, 900)] == [5, 5, 1, 1, 7]
     assert book.changes() == (600, 900)
     assert PriceBook([Price("gpu", 1, 0, seq=1), Price("gpu", None, 0, seq=2)]).at(H100, 0) is None
-
-
-def test_what_any_part_of_a_name_matched_before_is_known_as_lost() -> None:
-    l40s, cpu = Priced("gpu", "NVIDIA L40S", "GPU-9"), Priced("cpu", "Intel(R) Xeon(R) Gold", "cpu:9")
-    assert formerly("L4", l40s) and formerly("", l40s) and formerly("40S", l40s) and formerly("on", cpu)
-    assert not formerly("L40S", l40s) and not formerly("gpu", l40s) and not formerly("H100", l40s)
-    assert not formerly("Xeon(R)", cpu) and not formerly("cpu", Priced("cpu", "AMD CPU", "x"))
