@@ -1,10 +1,8 @@
 """Whatever a rule yields, raises or changes is its own row: nothing impossible is priced, nothing else is touched."""
 
-import math
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 
 from pertoken.advisor.advise import identity
 from pertoken.advisor.recommendation import Recommendation, State
-from pertoken.advisor.rules import rules_of
-from pertoken.advisor.values import rebuilt
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.rule import (
@@ -25,16 +21,12 @@ from pertoken.rule import (
     Host,
     Placement,
     Proposal,
-    Rule,
-    Schedule,
     Service,
     Skip,
     propose,
     skip,
-    times,
 )
 from pertoken.state.demand import Quantity
-from pertoken.state.errors import InvalidEdit
 from pertoken.state.knobs import knobs
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import (
@@ -42,7 +34,6 @@ from tests.advisor.hostile import (
     FLEET,
     HOSTILE,
     NEIGHBOURS,
-    NOW,
     PRICED,
     SERVICE,
     THERE,
@@ -52,7 +43,6 @@ from tests.advisor.hostile import (
 )
 from tests.advisor.test_edge_edits import assert_storable_and_possible
 from tests.deployments import MARKET
-from tests.state.fleets import fleet as lever_fleet
 
 
 def test_the_neighbours_of_a_hostile_rule_have_advice_that_could_change() -> None:
@@ -300,12 +290,6 @@ def test_evidence_that_a_rule_forges_is_not_shown(forgery: str, per: str) -> Non
     assert all(line.mean in (2.0, 6.0) for each in rows(found) for line in each.evidence)
 
 
-def test_a_rule_made_without_its_decorator_is_checked_when_it_is_loaded() -> None:
-    made = Rule("NO ID\ud800", lambda: (), (5, "colour"), "", {})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="use lower-case words"):
-        rules_of(SimpleNamespace(made=made))
-
-
 def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> None:
     def vandal(seen: FleetEvidence, fleet: Fleet, market: Any) -> None:
         for accelerator in market.accelerators:
@@ -420,26 +404,3 @@ def _target(row: Recommendation) -> Any:
     from pertoken.advisor.nature import Target
 
     return Target(row.target_kind, row.target_key, row.target)
-
-
-def test_values_are_rebuilt_from_exactly_the_types_their_fields_declare() -> None:
-    fleet = lever_fleet()
-    assert rebuilt(fleet, Fleet) == fleet
-    for wrong in (math.nan, math.inf):
-        with pytest.raises(InvalidEdit, match="must be a finite number"):
-            rebuilt(replace(NOW, gpu_memory_utilization=wrong), Deployment)
-    with pytest.raises(InvalidEdit, match="more than 63 bits"):
-        rebuilt(replace(NOW, tp=2**63), Deployment)
-    with pytest.raises(InvalidEdit, match="must be a whole number, not bool"):
-        rebuilt(replace(NOW, deployment_id=True), Deployment)
-    with pytest.raises(InvalidEdit, match="hour 200 is not an hour"):
-        forged = Schedule()
-        force(forged, off=frozenset({200}))
-        rebuilt(replace(SERVICE, schedule=forged), Service)
-
-
-def test_demand_changes_by_the_edit_are_taken_as_they_are() -> None:
-    from pertoken.advisor.candidate import candidate
-
-    found = candidate(FLEET, SERVICE.serving(requests_per_s=times(2.0)), SERVICE, MARKET)
-    assert found is not None and found.after.service("chat") == SERVICE.serving(requests_per_s=times(2.0))
