@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks.forecast import queueing
 from benchmarks.forecast.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
-from pertoken.forecast.load import Lengths, fixed
-from pertoken.forecast.queueing import under_load
+from pertoken.forecast.queue.load import Lengths, fixed
+from pertoken.forecast.queue.queueing import under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, write_model
 from tests.standin_nvml.native import COMPILER
@@ -112,6 +112,16 @@ def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_lef
     }
     assert targets["store.disk_ratio"]["value"] is None
     assert not targets["store.disk_ratio"]["met"]
+
+
+def test_the_window_benchmark_reads_two_fleets_and_compares_their_cost_per_device() -> None:
+    found = run("window", "--devices", "16", "--days", "2")
+    assert {target["id"] for target in found["targets"]} == {"window.seconds", "window.peak_mib", "window.growth"}
+    rows = {row["what"]: row["value"] for row in found["rows"]}
+    assert {f"{part}_{n}" for part in ("evidence", "fleet_report", "hours", "whole", "peak") for n in (8, 16)} == set(
+        rows
+    )
+    assert all(value > 0 for value in rows.values())
 
 
 def test_the_check_benchmark_finds_its_two_faults_and_no_other() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pertoken.forecast.opinion import belief
+from pertoken.forecast.second_opinion.opinion import belief
 
 KINDS: Final = (
     "quantize_fp8",

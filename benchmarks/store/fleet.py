@@ -21,9 +21,9 @@ from sqlalchemy import text
 
 from benchmarks.report import Row, Target
 from pertoken.agent.shipper.child import Shipper
-from pertoken.costs.hourly import hourly
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store.central.logins import enroll
 from pertoken.store.central.partitions import DAY

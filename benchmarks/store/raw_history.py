@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.report import Row
-from pertoken.costs.hourly import hourly
-from pertoken.costs.report import fleet_report
+from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store

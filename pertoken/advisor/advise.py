@@ -16,7 +16,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
-from pertoken.forecast.opinion import KernelTables, Opinion
+from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
 from pertoken.rule import subject_key
 from pertoken.store.connect.open import Store

@@ -9,9 +9,8 @@ from pertoken.advisor.commands import Addresses, DeviceAddress
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet, service_name
-from pertoken.costs.priced import book_of
-from pertoken.costs.prices import PriceBook, Priced
-from pertoken.costs.report import prices_beside
+from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.stored import price_book
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.state.fleet import Fleet
@@ -44,7 +43,7 @@ def present(store: Store, market: Market, window_s: int, now_ts: int, settings: 
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts)
         there = window.inventory
-        prices = book_of(prices_beside(store, connection), there.devices.values(), now_ts)
+        prices = price_book(store, connection, there.devices.values(), now_ts)
         seen = window.evidence(market)
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in there.served:

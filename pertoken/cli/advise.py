@@ -12,7 +12,7 @@ from pertoken.cli.options import db_option, json_option, parent_option, settings
 if TYPE_CHECKING:
     from pertoken.advisor.recommendation import Recommendation
     from pertoken.config import Settings
-    from pertoken.costs.lines import FleetReport
+    from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
 
 
@@ -66,7 +66,7 @@ def _run(
     from pertoken.advisor.book import keep
     from pertoken.advisor.rules import load_rules
     from pertoken.catalog.market import load_market
-    from pertoken.costs.report import fleet_report
+    from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.migrations import upgrade
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
@@ -122,7 +122,7 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
 
 
 def _text(report: FleetReport, found: tuple[Recommendation, ...]) -> str:
-    from pertoken.tui.summary import summary
+    from pertoken.tui.text.summary import summary
 
     return summary(report, found)
 

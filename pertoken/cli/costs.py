@@ -10,7 +10,7 @@ import click
 from pertoken.cli.options import db_option, json_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.costs.hour import ModelHours
+    from pertoken.costs.hours.hour import ModelHours
 
 
 @click.command(short_help="Say what a million tokens cost, by model and hour.")
@@ -31,7 +31,7 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     import sys
     import time
 
-    from pertoken.costs.hourly import hourly
+    from pertoken.costs.hours.hourly import hourly
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
@@ -44,7 +44,7 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
         writer.writeheader()
         writer.writerows(_lines(found))
     else:
-        from pertoken.tui.summary import hours_summary
+        from pertoken.tui.text.summary import hours_summary
 
         click.echo(hours_summary(found), nl=False)
 

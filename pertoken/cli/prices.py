@@ -10,8 +10,8 @@ import click
 from pertoken.cli.options import db_option, json_option, settings_of
 
 if TYPE_CHECKING:
-    from pertoken.costs.prices import Price, Priced
-    from pertoken.costs.repricing import Prices
+    from pertoken.costs.prices.book import Price, Priced
+    from pertoken.costs.prices.repricing import Prices
     from pertoken.store.connect.location import StoreLocation
 
 _FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
@@ -85,7 +85,7 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     import time
     from dataclasses import asdict
 
-    from pertoken.costs.repricing import read_prices
+    from pertoken.costs.prices.repricing import read_prices
     from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)
@@ -124,9 +124,9 @@ def _put(
     import getpass
     import time
 
-    from pertoken.costs.prices import Price
-    from pertoken.costs.repricing import read_prices
-    from pertoken.costs.selectors import identity
+    from pertoken.costs.prices.book import Price
+    from pertoken.costs.prices.repricing import read_prices
+    from pertoken.costs.prices.selectors import identity
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
@@ -181,7 +181,7 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
     """Show which costs so far a price changes, and ask if any were known. Raises BadInput where nobody can be asked."""
     import sys
 
-    from pertoken.costs.repricing import repriced
+    from pertoken.costs.prices.repricing import repriced
     from pertoken.errors import BadInput
     from pertoken.units import format_usd
 
@@ -225,7 +225,7 @@ def _after(known: Prices, price: Price, now: int) -> None:
 
 def _named(known: Prices, selector: str) -> str:
     """Which recorded devices a selector names, so that a typo is seen at once."""
-    from pertoken.costs.selectors import accelerators
+    from pertoken.costs.prices.selectors import accelerators
 
     devices = known.named(selector)
     if devices:

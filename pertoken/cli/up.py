@@ -74,7 +74,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
 
 def plain(source: Source) -> str:
     """The facts of the screens as plain text."""
-    from pertoken.tui.summary import summary
+    from pertoken.tui.text.summary import summary
 
     return summary(source.fleet(3600), source.advice())
 

@@ -1,1 +1,10 @@
-"""Who pays for which device-hour, and what a change would save."""
+"""Who pays for which device-hour: the bill of a window, the report made of it, and the fleet as it is.
+
+Front door:
+
+- `costs.prices`: `stored` (the prices of a database), `book`, `selectors`, `repricing`.
+- `costs.report`: `fleet_report` and its `lines`.
+- `costs.hours`: `hourly` and `hour`, dollars by model and hour.
+- `costs.ledger`: the identity of the bill, and `Bill`.
+- `costs.fleet`: the present as a `state.Fleet`.
+"""

@@ -42,6 +42,23 @@ class Allocation:
     unallocated: int
 
 
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Dollars of one window in nano-USD; `paid = busy + idle + other + unallocated`, exactly.
+
+    `idle` is reserved but idle time of deployments, `other` foreign work on priced devices, `unallocated` time in
+    which nothing held a priced device.
+    """
+
+    paid: int
+    busy: int
+    idle: int
+    other: int
+    unallocated: int
+    busy_is_bound: bool = False
+    """Whether `busy` is an upper bound, and so `idle` a lower one."""
+
+
 def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
     """Split what a device cost among its holders. Parts are integers that sum exactly to `paid`."""
     paid = divide(time.duration_ms * nano_usd_per_hour, HOUR_MS)

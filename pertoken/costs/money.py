@@ -5,9 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pertoken.costs.ledger import Allocation, DeviceTime, Share, allocate
-from pertoken.costs.lines import Bill
-from pertoken.costs.prices import PriceBook, Priced
+from pertoken.costs.ledger import Allocation, Bill, DeviceTime, Share, allocate
+from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.store.query.held import held
 from pertoken.window.totals import Stretch
 

@@ -1,14 +1,10 @@
 """A window with prices: what every device cost in it, and what of that each deployment carries."""
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from pertoken.catalog.market import load_market
-from pertoken.costs.detected import detected_prices
 from pertoken.costs.money import Money, allocations
-from pertoken.costs.prices import Price, PriceBook
+from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window.inventory import Inventory
 from pertoken.window.observed import observed_share
@@ -62,9 +58,3 @@ class PricedWindow:
         reports = row.host_id in self.inventory.reporting
         until = min(settled, self.window.end) if reports else self.window.end
         return 1000 * max(0, until - max(self.window.start // MINUTE * MINUTE, first_ts))
-
-
-def book_of(prices_set: Iterable[Price], devices: Iterable[Any], now_ts: int) -> PriceBook:
-    """Return prices people set, and list prices of detected instances for devices without one."""
-    today = datetime.fromtimestamp(now_ts, UTC).date()
-    return PriceBook(prices_set, detected_prices(devices, load_market(), today))

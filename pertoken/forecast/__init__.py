@@ -1,1 +1,13 @@
-"""The serving model: what throughput, latency and concurrency a deployment would have under a load."""
+"""The serving model: what throughput, latency and concurrency a deployment would have under a load.
+
+Front door:
+
+- `forecast.serving`: `forecast`, `compare` and `calibrate`, throughput and what a change does to it.
+- `forecast.queue.latency`, `forecast.queue.load`: latency under arrivals, and what arrivals are.
+- `forecast.power`, `forecast.watts`: watts of a device, and of a deployment's devices under a load.
+- `forecast.served`: `Load`, `resolve` and `Abstained`, a deployment as the model takes it or why it cannot.
+- `forecast.formats`: what is assumed where nobody could see it.
+- `forecast.second_opinion.opinion`: what NVIDIA's kernel tables predict of a change.
+
+Terms, efficiencies, calibration and the steady state are computed inside; the benchmarks that fit them read them too.
+"""

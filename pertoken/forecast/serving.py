@@ -25,7 +25,7 @@ from pertoken.forecast.efficiency import (
     with_unpacked,
 )
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.opinion import Opinion, Ratio, Said, blend, operating_point
+from pertoken.forecast.second_opinion.opinion import Opinion, Ratio, Said, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS

@@ -1,6 +1,8 @@
 """Alembic environment and versions of both groups of tables; they ship in the wheel and are driven from code.
 
 Only the agent migrates telemetry, in a process of its own: `python -m pertoken.migrations telemetry DB`.
+
+Front door: this module and `migrations.fleet` (a PostgreSQL server for a fleet); Alembic runs `env` and the versions.
 """
 
 from collections.abc import Iterator

@@ -1,1 +1,4 @@
-"""The built-in rules, one file each; they enter by the same entry point as a stranger's."""
+"""The built-in rules, one in each file; they propose only through `pertoken.rule`.
+
+Front door: none. The advisor loads them by their entry points, as anyone's.
+"""

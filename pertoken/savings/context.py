@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence
-from pertoken.forecast.opinion import Opinion
+from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.state.service import Slo
 
 Money = tuple[int, int, int]

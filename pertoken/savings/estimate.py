@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
-from pertoken.savings import commitments
+from pertoken.savings.changes import commitments
 from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
 from pertoken.savings.outcome import Outcome

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.load import Arrivals, Lengths, from_buckets, typical
+from pertoken.forecast.queue.load import Arrivals, Lengths, from_buckets, typical
 from pertoken.forecast.served import acceptance
 from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst

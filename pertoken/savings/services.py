@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
-from pertoken.savings import demand_change, energy, routing, timetable
+from pertoken.savings.changes import demand_change, energy, routing, timetable
+from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
-from pertoken.savings.replicas import resized
 from pertoken.savings.shared import BusyCost, Holders, busy_cost, holders
 from pertoken.savings.sizing import objectives
 from pertoken.savings.speed import Speed, speed

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.latency import MOST_REPLICAS, fewest_replicas
-from pertoken.forecast.load import Arrivals
+from pertoken.forecast.queue.latency import MOST_REPLICAS, fewest_replicas
+from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import host_price

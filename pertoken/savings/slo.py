@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.latency import Latency, fewest_replicas, latency
+from pertoken.forecast.queue.latency import Latency, fewest_replicas, latency
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst

@@ -11,7 +11,8 @@ Front door:
 - `state.service`: `Service`, what clients call by one name, and its `Slo`.
 - `state.fleet`: `Fleet`, `Host`, `Device`, `Partition`.
 - `state.diff`: `diff(before, after)`, the one input of price, SLO verdict, commands, undo, title and identity.
+- `state.errors`: `InvalidEdit` and `UnknownKnob`.
 
-Edits return a changed copy and raise `InvalidEdit` for what cannot be. Nothing here reads a database, a price or
-evidence.
+That is all of it: values and edits that rules, prices and advice share. Edits return a changed copy and raise
+`InvalidEdit` for what cannot be. Nothing here reads a database, a price or evidence.
 """

@@ -17,8 +17,8 @@ from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.savings_page import SavingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.sheet import Section, Sheet
 from pertoken.tui.source import Read, Reading, Source, View, read
+from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.units import format_duration
 
 _FROZEN = "The figures are frozen: press p to go on, then change the window."

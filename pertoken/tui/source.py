@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.hour import ModelHours
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.report.lines import FleetReport
 from pertoken.errors import PertokenError
 
 T = TypeVar("T")

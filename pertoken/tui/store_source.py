@@ -4,13 +4,13 @@ import time
 
 from pertoken.advisor.book import standing
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.hour import ModelHours
-from pertoken.costs.hourly import hourly
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
-from pertoken.tui.hours import HOURS
+from pertoken.tui.text.hours import HOURS
 
 
 class StoreSource:

@@ -1,25 +1,18 @@
 """Advice over seeded databases, through the command line: what must come, in which order, and what must not."""
 
-import json
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import select
 
-from pertoken.advisor.book import standing
 from pertoken.cli import main
-from pertoken.store.connect.open import open_store
-from pertoken.store.schema import advice as tables
+from tests.advisor.builders import NOW, advise
 from tests.advisor.rules import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
-NOW = int(time.time()) // 60 * 60
 BUILT_IN = {
     "move-accelerator",
     "quantize-weights",
@@ -28,13 +21,6 @@ BUILT_IN = {
     "route-to-smaller-model",
     "use-spot",
 }
-
-
-def advise(folder: Path, *options: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--json", *options], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    found: list[dict[str, Any]] = json.loads(done.stdout)["recommendations"]
-    return found
 
 
 MONTH = 6.88 * 730
@@ -48,20 +34,6 @@ def variants(found: list[dict[str, Any]], rule_id: str) -> list[dict[str, Any]]:
 
 def fields_of(variant: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {line["field"]: (line["before"], line["after"]) for line in variant["changes"]}
-
-
-@pytest.fixture(scope="module")
-def low_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two H100s serve a 70B in BF16 to two requests at a time; another host of two is idle."""
-    folder = tmp_path_factory.mktemp("low-batch")
-    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=24 * 60, end_ts=NOW)
-    seed(folder, None, gpus=2, usd_per_hour=None, minutes=21 * 60, end_ts=NOW, host="gpu-2")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def advice(low_batch: Path) -> list[dict[str, Any]]:
-    return advise(low_batch)
 
 
 @pytest.fixture(scope="module")
@@ -214,61 +186,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_rule_enters_by_the_entry_point(low_batch: Path, installed: str) -> None:
     (own,) = [each for each in advise(low_batch) if each["rule_id"] == installed]
     assert (own["state"], own["reason"]) == ("REFUSED", "nothing here")
-
-
-def test_advice_no_longer_found_expires_and_its_moves_are_kept(tmp_path: Path) -> None:
-    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
-    file = tmp_path / "own.py"
-    file.write_text(source("yield now.but(max_model_len=4096)"))
-    first = {each["recommendation_id"] for each in advise(tmp_path, "--rule", str(file))}
-    advise(tmp_path)
-    store = open_store(where)
-    now = {each.recommendation_id for each in standing(store)}
-    (gone,) = first - now
-    with store.read("advice") as connection:
-        moves = connection.execute(
-            select(tables.recommendation_event.c.to_state)
-            .where(tables.recommendation_event.c.recommendation_id == gone)
-            .order_by(tables.recommendation_event.c.version)
-        ).scalars()
-        assert list(moves)[-1] == "EXPIRED"
-
-
-def test_one_row_goes_through_its_states_and_keeps_its_refusals_beside_it(tmp_path: Path) -> None:
-    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
-    file = tmp_path / "own.py"
-    bodies = [
-        "yield skip('too-early', 'not yet')",
-        "yield now.but(weight_dtype='fp8')\nyield skip('too-small', 'four bits are not enough')",
-        "raise ValueError('broken')",
-        "yield seen.e2e_s",
-    ]
-    ids, states, refusals = set(), [], []
-    for body in bodies:
-        file.write_text(source(body))
-        advise(tmp_path, "--rule", str(file))
-        (row,) = [each for each in standing(open_store(where)) if each.rule_id == "own-rule"]
-        ids.add(row.recommendation_id)
-        states.append(row.state.value)
-        refusals.append([(each.code, each.reason) for each in row.refusals])
-    assert len(ids) == 1 and states == ["REFUSED", "OPEN", "FAILED", "BLOCKED"]
-    assert refusals == [[("too-early", "not yet")], [("too-small", "four bits are not enough")], [], []]
-    with open_store(where).read("advice") as connection:
-        moves = connection.execute(
-            select(tables.recommendation_event.c.from_state, tables.recommendation_event.c.to_state)
-            .where(tables.recommendation_event.c.recommendation_id == ids.pop())
-            .order_by(tables.recommendation_event.c.version)
-        )
-        assert [tuple(move) for move in moves] == list(zip([None, *states], states, strict=False))
-
-
-def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
-    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
-    found = advise(tmp_path)
-    stored = {each.recommendation_id: each for each in standing(open_store(where))}
-    for each in found:
-        read = json.loads(json.dumps(asdict(stored[each["recommendation_id"]])))
-        assert {**read, "version": 0} == each
 
 
 def test_kernel_tables_are_heard_where_a_setting_names_them(

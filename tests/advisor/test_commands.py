@@ -9,20 +9,12 @@ from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import target_of, touches
 from pertoken.advisor.title import change_lines, title
 from pertoken.state.diff import diff
-from pertoken.state.fleet import Fleet
-from tests.state.fleets import SMALL, fleet
-from tests.state.levers import levers
+from tests.advisor.builders import FLEET, LEVERS, after
 
-FLEET = fleet()
-LEVERS = levers(FLEET, SMALL)
 WHERE = Addresses(
     {each.deployment_id: host.name for host in FLEET.hosts for each in FLEET.holders(host)},
     {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in FLEET.devices},
 )
-
-
-def after(lever: str) -> Fleet:
-    return FLEET.edit(LEVERS[lever]())
 
 
 @pytest.mark.parametrize("lever", LEVERS)
@@ -35,29 +27,6 @@ def test_each_lever_has_a_title_its_changes_commands_and_undo(lever: str) -> Non
     assert all(line.strip() and "None" not in line for line in (*step.apply, *step.undo))
     assert touches(difference, FLEET)
     assert target_of(difference, FLEET).kind in ("service", "host", "fleet")
-
-
-@pytest.mark.parametrize(
-    ("lever", "expected"),
-    [
-        ("quantize weights", "weights bf16 → fp8 on 4 replicas; fewest replicas"),
-        ("quantize the KV cache", "KV cache fp8 on 1 of 4 replicas"),
-        ("spot", "on_demand → spot on 3 of 4 replicas"),
-        ("accelerator", "H100 SXM5 → H200 SXM; fewest replicas"),
-        ("replicas", "4 → 2 replicas"),
-        ("output budget", "answers 200 tokens → 140 tokens"),
-        ("response cache", "response-cache share 0.2"),
-        ("nights off", "chat off in 6 hours a week (Mon 0-5 h UTC)"),
-        ("idle host", "release host-4"),
-        ("commitment", "commit to 2 × p5.48xlarge"),
-        ("MIG", "divide H100 #0 into 3g.40gb, 3g.40gb"),
-        ("stuck engine", "restart llama-70b on 1 of 4 replicas"),
-        ("power cap", "power cap 450 W on 1 of 4 replicas"),
-        ("multi-LoRA", "merge llama-70b, llama-8b into llama-70b"),
-    ],
-)
-def test_a_title_states_what_changes_in_few_words(lever: str, expected: str) -> None:
-    assert title(diff(FLEET, after(lever)), FLEET, Chosen()) == expected
 
 
 def test_what_pricing_chose_is_in_title_and_commands() -> None:

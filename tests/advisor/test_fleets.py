@@ -10,8 +10,8 @@ from pertoken.plugins.release_idle_device import release_idle_device
 from pertoken.plugins.use_spot import use_spot
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
-from pertoken.tui.advice_columns import bankable, best_of_each_target, total
-from pertoken.tui.notes import totals
+from pertoken.tui.text.advice_columns import bankable, best_of_each_target, total
+from pertoken.tui.text.notes import totals
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import AWS, context, evidence, fleet_of, host, llama, low_batch, replicas
 

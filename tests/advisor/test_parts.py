@@ -8,7 +8,7 @@ from pertoken.advisor.present import Present, present
 from pertoken.agent.readings import Gap
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.catalog.market import load_market
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.errors import InvalidEdit

@@ -1,7 +1,6 @@
 """What was measured on devices and host reaches the rules."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +187,3 @@ def test_a_deployment_that_stopped_is_not_of_the_fleet_but_what_it_served_was_de
     (seen,) = found.context.services.values()
     requests = service.demand.requests_per_s
     assert requests is not None and requests.value == pytest.approx(2 * seen.requests_s.p95)
-
-
-def test_hour_of_week_begins_on_monday_in_utc() -> None:
-    monday = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp())
-    assert [hour_of_week(monday + 3600 * hour) for hour in (0, 1, 167, 168)] == [0, 1, 167, 0]

@@ -1,28 +1,11 @@
 """The commands a person types, with good input and with bad."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pertoken.cli import main
-from pertoken.store.connect.open import REVISIONS
-from tests.scenario import LOW_BATCH_70B, seed
-
-NOW = int(time.time()) // 60 * 60
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments, catch_exceptions=False)
-
-
-@pytest.fixture
-def recorded(tmp_path: Path) -> str:
-    folder = tmp_path / "db"
-    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=3, end_ts=NOW)
-    return str(folder)
+from tests.cli.builders import run
 
 
 def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_from_now(recorded: str) -> None:
@@ -36,21 +19,6 @@ def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_f
     assert shown[0]["from_ts"] == 0 < shown[1]["from_ts"]
     text = run("prices", "show", "--db", recorded).output
     assert "from the beginning" in text and "contract" in text
-
-
-def test_costs_are_told_by_model_and_hour_as_text_json_and_csv(tmp_path: Path) -> None:
-    folder = tmp_path / "db"
-    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=120, end_ts=NOW // 3600 * 3600)
-    text = run("costs", "--hours", "3", "--db", str(folder)).output
-    assert "$/Mtok by hour" in text and f"{LOW_BATCH_70B.model[-10:]}  $19.11" in text
-    lines = json.loads(run("costs", "--hours", "3", "--db", str(folder), "--json").stdout)
-    assert [line["usd_per_mtok"] for line in lines] == [pytest.approx(2 * 6.88 / (3600 * 200) * 1e6, abs=1e-6)] * 2
-    assert [line["usd"] for line in lines] == [13.76] * 2
-    header, *rows = run("costs", "--hours", "3", "--db", str(folder), "--csv").output.splitlines()
-    assert header == "model,hour,usd,tokens,usd_per_mtok,observed,estimated"
-    assert [row.split(",")[2:4] for row in rows] == [["13.76", str(3600 * 200)]] * 2
-    assert [row.split(",")[5:] for row in rows] == [["1.0", "False"]] * 2
-    assert run("costs", "--hours", "0", "--db", str(folder)).exit_code == 2
 
 
 def test_a_price_before_anything_was_recorded_is_kept_for_what_comes(tmp_path: Path) -> None:
@@ -103,77 +71,3 @@ def test_a_folder_without_a_database_is_one_line_and_exit_1(command: list[str], 
 def test_a_rule_file_that_is_not_there_is_named(recorded: str) -> None:
     done = run("advise", "--db", recorded, "--rule", "/no/such.py")
     assert (done.exit_code, "no such file" in done.stderr) == (2, True)
-
-
-def test_a_database_says_what_it_holds_and_whether_it_is_whole(recorded: str) -> None:
-    found = json.loads(run("db", "info", "--db", recorded, "--json").stdout)
-    assert found["telemetry rows"]["device_sample"] == 6
-    assert found["telemetry schema"] == REVISIONS["telemetry"][-1]
-    assert "device_sample" in run("db", "info", "--db", recorded).output
-    assert "are good" in run("db", "check", "--db", recorded).output
-
-
-def test_a_damaged_database_fails_its_check(recorded: str) -> None:
-    file = Path(recorded) / "telemetry.db"
-    content = bytearray(file.read_bytes())
-    content[4096 * 3 : 4096 * 3 + 64] = b"\xff" * 64
-    file.write_bytes(content)
-    done = run("db", "check", "--db", recorded)
-    assert done.exit_code == 1
-    assert "fault" in done.stderr
-
-
-def test_upgrading_lays_both_groups_and_says_so(tmp_path: Path) -> None:
-    done = run("db", "upgrade", "--db", str(tmp_path / "new"))
-    assert f"telemetry went from nothing to {REVISIONS['telemetry'][-1]}." in done.output
-    again = run("db", "upgrade", "--db", str(tmp_path / "new"))
-    assert f"telemetry is at {REVISIONS['telemetry'][-1]}." in again.output
-
-
-def test_purging_raw_rows_changes_no_total(recorded: str) -> None:
-    before = json.loads(run("advise", "--db", recorded, "--since", "1h", "--json").stdout)["fleet"]["deployments"]
-    done = run("db", "purge", "--db", recorded, "--raw-before", "0s", "--minutes-before", "30d")
-    assert "rows deleted" in done.output
-    after = json.loads(run("advise", "--db", recorded, "--since", "1h", "--json").stdout)["fleet"]["deployments"]
-    totals = ("generated_tokens", "prompt_tokens", "cached_tokens", "busy", "nano_usd", "ttft_p95_s", "incomplete")
-    assert [after[0][name] for name in totals] == [before[0][name] for name in totals]
-
-
-def test_settings_are_written_checked_and_shown(tmp_path: Path) -> None:
-    file = str(tmp_path / "sub" / "pertoken.toml")
-    assert run("config", "init", "--config", file).output == f"Wrote {file}.\n"
-    assert run("config", "init", "--config", file).exit_code == 2
-    assert run("config", "check", "--config", file).output == f"{file}: good.\n"
-    shown = json.loads(run("config", "show", "--config", file, "--json").stdout)
-    assert shown["agent.interval"] == 10
-    assert "agent.interval = 10" in run("config", "show", "--config", file).output
-
-
-def test_doctor_says_what_is_missing_and_how_to_switch_it_on(tmp_path: Path) -> None:
-    found = json.loads(run("doctor", "--db", str(tmp_path), "--json").stdout)
-    areas = {each["area"] for each in found}
-    assert {"host", "device", "engine", "database", "settings"} <= areas
-    for each in found:
-        assert each["ok"] or each["text"]
-    text = run("doctor", "--db", str(tmp_path)).output
-    assert "SQLite" in text
-
-
-def test_top_without_a_terminal_prints_the_facts(recorded: str) -> None:
-    output = run("top", "--db", recorded).output
-    assert "Llama-3.3-70B-Instruct" in output
-    assert "pertoken prices set" in output
-
-
-def test_an_installation_is_shown_before_it_is_done() -> None:
-    done = run("agent", "install", "--dry-run")
-    assert done.exit_code == 0
-    assert "# /etc/systemd/system/pertoken-agent.service" in done.stdout
-    assert "$ systemctl enable --now pertoken-agent.service" in done.stdout
-
-
-@pytest.mark.parametrize("command", ["status", "release", "resume"])
-def test_without_an_agent_there_is_nothing_to_tell_and_that_is_said(command: str, tmp_path: Path) -> None:
-    done = run("agent", command, "--db", str(tmp_path))
-    assert done.exit_code == 1
-    assert f"pertoken: no agent records in {tmp_path}" in done.stderr

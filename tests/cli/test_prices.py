@@ -18,8 +18,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
-from pertoken.costs.lines import Bill
-from pertoken.costs.report import fleet_report, prices_set
+from pertoken.costs.ledger import Bill
+from pertoken.costs.prices.stored import prices_set
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from pertoken.costs.hourly import hourly, model_hours
+from pertoken.costs.hours.hourly import hourly, model_hours
 from pertoken.costs.money import Money
-from pertoken.costs.priced import PricedWindow, book_of
-from pertoken.costs.prices import Price, PriceBook
-from pertoken.costs.report import fleet_report
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.prices.book import Price, PriceBook
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, writing
 from pertoken.store.query.answers import asking
@@ -64,7 +64,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Store]:
 def bill(store: Store, prices: list[Price], start: int = START, end: int = END) -> Money:
     with store.read() as connection:
         window = Window(connection, start, end)
-        book = book_of(prices, window.inventory.devices.values(), end)
+        book = PriceBook(prices)
         pieces = window.pieces(book.changes())
         with asking(connection):
             return PricedWindow(window, window.totals(pieces), window.recent(), book).money

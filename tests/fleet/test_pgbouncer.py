@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate

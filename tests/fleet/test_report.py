@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from sqlalchemy import Select, column, literal_column, select, table
 
 from pertoken.cli import main
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.errors import StoreError
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store import repository

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.forecast.load import Array
+from pertoken.forecast.queue.load import Array
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.load import typical
+from pertoken.forecast.queue.load import typical
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import forecast
 from pertoken.forecast.steady import first_token_s, steady

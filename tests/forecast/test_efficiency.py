@@ -11,7 +11,6 @@ from pertoken.forecast.efficiency import (
     tag_row,
     transfer,
 )
-from pertoken.forecast.formats import defaults, engine_tag, gguf_format, hardware_tag, kv_bytes_per_value, weight_format
 from pertoken.forecast.terms import TERMS
 
 
@@ -35,28 +34,6 @@ def test_tags_of_a_candidate_add_up() -> None:
 def test_an_unknown_tag_is_refused() -> None:
     with pytest.raises(ValueError, match="astrology"):
         tag_row(["astrology"])
-
-
-def test_fewer_bits_are_fewer_bytes() -> None:
-    bits = [found.bits for dtype in ("bf16", "fp8", "int4") if (found := weight_format(dtype))]
-    assert bits == sorted(bits, reverse=True) and len(bits) == 3
-
-
-def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
-    formats = [weight_format(gguf_format(dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")]
-    bits = [found.bits for found in formats if found]
-    assert len(bits) == 6 and bits == sorted(set(bits), reverse=True)
-
-
-def test_an_unknown_format_is_none_and_an_unseen_cache_dtype_is_16_bit() -> None:
-    assert weight_format("fp3") is None
-    assert (kv_bytes_per_value(None), kv_bytes_per_value("fp8"), kv_bytes_per_value("fp5")) == (2, 1, None)
-
-
-def test_engines_and_architectures_without_measurements_have_no_prior() -> None:
-    assert engine_tag("trtllm") == "" and engine_tag("vllm") == "vllm" and engine_tag("lmdeploy") is None
-    assert hardware_tag("Hopper") == "" and hardware_tag("Gaudi3") is None
-    assert defaults().max_num_seqs == 256
 
 
 def test_errors_of_two_kinds_add_in_quadrature_and_none_is_below_the_noise() -> None:

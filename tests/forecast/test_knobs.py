@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.opinion import OperatingPoint, Said
+from pertoken.forecast.second_opinion.opinion import OperatingPoint, Said
 from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment

@@ -12,9 +12,9 @@ from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.formats import weight_format
-from pertoken.forecast.load import Arrivals, typical
+from pertoken.forecast.queue.load import Arrivals, typical
+from pertoken.forecast.queue.service import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
-from pertoken.forecast.service import forecast_under
 from pertoken.forecast.serving import Change, calibrate, compare, forecast
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS, seconds

@@ -6,12 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.forecast.capacity import fitting_sequences, kv_tokens, weight_bytes
-from pertoken.forecast.served import Load, resolve
+from pertoken.forecast.served import resolve
 from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, seconds, touched_share
+from tests.forecast.builders import SHORT
 from tests.forecast.test_serving import LLAMA_8B, LLAMA_70B, MARKET, MOE
-
-SHORT = Load(generated_tok_s=1, prompt_len=50, generated_len=100, running=1)
 
 
 def term(name: str, found: np.ndarray) -> float:
@@ -79,11 +77,3 @@ def test_a_prompt_computed_whole_takes_a_step_that_reads_all_weights_once_more()
     assert term("experts", own) - term("experts", along) == pytest.approx(
         alone * 2 * (30.5e9 - 3.3e9) / (1 - 8 / 128) / 4 / 3.35e12
     )
-
-
-def test_what_fits_is_what_memory_leaves_beside_weights_and_reserve() -> None:
-    candidate = resolve([LLAMA_8B], [SHORT], MARKET)
-    assert weight_bytes(candidate)[0] == 8.03e9 * 2
-    by_hand = (81_559 * 2**20 * 0.9 - 8.03e9 * 2 - 1.5e9) / 131_072
-    assert kv_tokens(candidate)[0] == pytest.approx(by_hand)
-    assert fitting_sequences(candidate)[0] == pytest.approx(by_hand / 100)

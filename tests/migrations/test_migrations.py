@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate

@@ -19,7 +19,7 @@ from pertoken import migrations
 from pertoken.advisor.advise import Advice
 from pertoken.advisor.book import keep, standing
 from pertoken.cli import main
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.store import repository

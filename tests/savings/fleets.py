@@ -7,6 +7,7 @@ from typing import Any
 from pertoken.evidence import Evidence, Series
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
+from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.demand import Demand, Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Device, Fleet, Host
@@ -113,3 +114,19 @@ def context(fleet: Fleet, seen: Evidence | None = None, price: int | None = AWS_
         nano_usd_per_hour={each.device_id: price for each in fleet.devices},
         **fields,
     )
+
+
+ONE, FOUR = replicas(1), replicas(4)
+DAY_S = 86_400
+
+
+def priced(fleet: Fleet, proposal: object, **fields: object) -> Estimate:
+    return estimate(fleet, fleet.edit(proposal), context(fleet, **fields))  # type: ignore[arg-type]
+
+
+def chat(fleet: Fleet) -> Service:
+    return fleet.service("chat")
+
+
+def owned() -> Fleet:
+    return fleet_of([Service("chat", (llama(1, (10, 11)),))], [host(1, placement=replace(AWS, purchase="owned"))])

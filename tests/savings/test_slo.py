@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.evidence import Evidence
-from pertoken.forecast.latency import Latency
+from pertoken.forecast.queue.latency import Latency
 from pertoken.forecast.serving import Calibration, Point
 from pertoken.provenance import Provenance
 from pertoken.savings.load import measured_load

@@ -19,7 +19,7 @@ def measured(value: float) -> Quantity:
     return Quantity(value, Provenance.COUNTER)
 
 
-CHAT = Deployment(
+DEPLOYMENT = Deployment(
     LARGE,
     "vllm",
     engine_version="0.11.0",
@@ -33,9 +33,9 @@ CHAT = Deployment(
 
 def fleet() -> Fleet:
     replicas = tuple(
-        replace(CHAT, deployment_id=100 + at, device_ids=(10 * (1 + at // 2) + at % 2,)) for at in range(4)
+        replace(DEPLOYMENT, deployment_id=100 + at, device_ids=(10 * (1 + at // 2) + at % 2,)) for at in range(4)
     )
-    code = replace(CHAT, deployment_id=200, model=SMALL, device_ids=(30,), serves=(("code", None),))
+    code = replace(DEPLOYMENT, deployment_id=200, model=SMALL, device_ids=(30,), serves=(("code", None),))
     demand = Demand(measured(12.0), (6.0,) * 168, measured(800.0), measured(200.0), measured(0.3))
     hosts = tuple(Host(at, f"host-{at}", (10 * at, 10 * at + 1), RENTED) for at in (1, 2, 3, 4))
     return Fleet(
@@ -45,3 +45,8 @@ def fleet() -> Fleet:
             Device(each, f"H100 #{each % 10}", host.host_id, "H100 SXM5") for host in hosts for each in host.device_ids
         ),
     )
+
+
+FLEET = fleet()
+CHAT, CODE = FLEET.service("chat"), FLEET.service("code")
+NOW = CHAT.deployments[0]

@@ -5,14 +5,9 @@ from typing import Any
 import pytest
 
 from pertoken.state.diff import diff
-from pertoken.state.placement import Placement
-from pertoken.state.service import FEWEST
-from tests.state.fleets import SMALL, fleet
+from tests.state.fleets import FLEET, SMALL
 from tests.state.levers import levers
 
-FLEET = fleet()
-CHAT, CODE = FLEET.service("chat"), FLEET.service("code")
-NOW = CHAT.deployments[0]
 LEVERS = levers(FLEET, SMALL)
 _ALL = (100, 101, 102, 103)
 _MOVED = ("placement.instance_type", "placement.devices_per_instance", "device_ids")
@@ -68,23 +63,3 @@ def test_each_lever_is_a_difference_of_two_fleets(lever: str) -> None:
 def test_every_lever_has_an_identity_of_its_own() -> None:
     keys = [diff(FLEET, FLEET.edit(propose())).key for propose in LEVERS.values()]
     assert len(set(keys)) == len(keys)
-
-
-def test_a_resized_service_leaves_the_number_to_pricing() -> None:
-    assert CHAT.resized().replicas == FEWEST
-    assert CHAT.resized().deployments == CHAT.deployments
-
-
-def test_what_a_change_costs_or_promises_is_no_part_of_its_identity() -> None:
-    plain = diff(FLEET, FLEET.edit(NOW.but(tp=2)))
-    promised = diff(FLEET, FLEET.edit(NOW.but(tp=2).expecting(1, 2, 3, "a paper")))
-    assert plain.key == promised.key
-    offers = [Placement(accelerator="H200 SXM", offer=offer) for offer in ("a", "b")]
-    first, second = (diff(FLEET, FLEET.edit(CODE.on(each))).key for each in offers)
-    assert first == second
-
-
-def test_a_proposal_that_equals_the_present_has_an_empty_difference() -> None:
-    assert not diff(FLEET, FLEET.edit(NOW.but(tp=1)))
-    assert not diff(FLEET, FLEET.edit(CHAT.on(Placement(region="us-east-1"))))
-    assert not diff(FLEET, FLEET)

@@ -13,8 +13,9 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
-from pertoken.costs.hour import ModelHour, ModelHours
-from pertoken.costs.lines import Bill, DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
+from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.ledger import Bill
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
 from pertoken.errors import StoreError
 from pertoken.window.engine_counts import EngineCounts
 

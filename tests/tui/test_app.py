@@ -7,7 +7,7 @@ from threading import Event
 
 from rich.text import Text
 
-from pertoken.costs.lines import DeviceLine, Lines
+from pertoken.costs.report.lines import DeviceLine, Lines
 from pertoken.tui.widgets.rows import PAGE, Rows
 from tests.tui.reports import CHAT, NOW, RICH, FixedSource, device, host, locked
 from tests.tui.screens import running, text_of, until, until_gone, until_shown
@@ -144,7 +144,7 @@ async def test_the_cursor_stays_on_its_row_when_rows_come_and_go() -> None:
 
 
 def test_the_plain_summary_needs_no_terminal_library() -> None:
-    code = "import pertoken.tui.summary, pertoken.tui.keys, sys; sys.exit('textual' in sys.modules)"
+    code = "import pertoken.tui.text.summary, pertoken.tui.keys, sys; sys.exit('textual' in sys.modules)"
     assert run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.lines import FleetReport
+from pertoken.costs.report.lines import FleetReport
 from tests.tui.reports import ADVICE, BARE, RICH, SILENT_ADVICE, FixedSource, locked
 from tests.tui.screens import check_golden, running, until_shown
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation

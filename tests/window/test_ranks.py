@@ -12,8 +12,8 @@ from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.catalog.market import load_market
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store

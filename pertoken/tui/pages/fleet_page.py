@@ -6,20 +6,20 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from pertoken.costs.lines import DeploymentLine, DeviceLine, HostLine
-from pertoken.tui.fleet_columns import deployment_columns, device_columns, host_columns, staleness
-from pertoken.tui.fleet_sheets import deployment_sheet, device_sheet, host_sheet
-from pertoken.tui.notes import event_line, fleet_notes, notices_sheet
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, HostLine
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.sheet import Sheet
 from pertoken.tui.source import View
+from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns, staleness
+from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_sheet
+from pertoken.tui.text.notes import event_line, fleet_notes, notices_sheet
+from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.bill_bar import BillBar
 from pertoken.tui.widgets.headline import Headline
 from pertoken.tui.widgets.notices import Notices
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
-from pertoken.tui.words import literal
 
 _EVENTS = 3
 

@@ -6,11 +6,11 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from pertoken.costs.hour import ModelHours
-from pertoken.tui.hours import hour_columns, hours_sheet, notes
+from pertoken.costs.hours.hour import ModelHours
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.sheet import Sheet
 from pertoken.tui.source import Read, View
+from pertoken.tui.text.hours import hour_columns, hours_sheet, notes
+from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 

@@ -9,12 +9,12 @@ from textual.widgets import DataTable, Input, Static
 
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.sheet import Sheet
 from pertoken.tui.source import View
+from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.text.words import literal_lines
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
-from pertoken.tui.words import literal_lines
 
 
 class ListPage(Page):

@@ -10,7 +10,7 @@ from textual.widgets import Footer, Static
 
 from pertoken.tui.keys import KEYS
 from pertoken.tui.source import Read, View
-from pertoken.tui.words import ago, literal
+from pertoken.tui.text.words import ago, literal
 from pertoken.units import format_duration
 from pertoken.window.inventory import STALE_TICKS
 

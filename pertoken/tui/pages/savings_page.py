@@ -7,12 +7,12 @@ from textual.app import ComposeResult
 from textual.widgets import Static, TabbedContent, TabPane
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.tui.advice_columns import NOT_EVALUATED_COLUMNS, OPEN_COLUMNS, not_evaluated, open_advice
-from pertoken.tui.advice_sheet import advice_sheet
-from pertoken.tui.notes import advice_note, totals
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.sheet import Sheet
 from pertoken.tui.source import Read, View
+from pertoken.tui.text.advice_columns import NOT_EVALUATED_COLUMNS, OPEN_COLUMNS, not_evaluated, open_advice
+from pertoken.tui.text.advice_sheet import advice_sheet
+from pertoken.tui.text.notes import advice_note, totals
+from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 

@@ -12,8 +12,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from pertoken.tui.pages.page import Page
-from pertoken.tui.sheet import Section, Sheet
 from pertoken.tui.source import Read, View
+from pertoken.tui.text.sheet import Section, Sheet
 
 _ALONE = "This page shows one thing: esc goes back to the list."
 

@@ -8,8 +8,9 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Static
 
-from pertoken.costs.lines import Bill, FleetReport
-from pertoken.tui.bill import PARTS, bar_cells, bill_sentence
+from pertoken.costs.ledger import Bill
+from pertoken.costs.report.lines import FleetReport
+from pertoken.tui.text.bill import PARTS, bar_cells, bill_sentence
 
 _GLYPHS = "█▓▒░"
 

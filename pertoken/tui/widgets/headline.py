@@ -4,8 +4,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Digits, Static
 
-from pertoken.costs.lines import FleetReport
-from pertoken.tui.headline import figures
+from pertoken.costs.report.lines import FleetReport
+from pertoken.tui.text.headline import figures
 
 _FIGURES = 4
 

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
-from pertoken.tui.columns import GAP, Column, L, arranged, cut, fit, matching
+from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit, matching
 
 _SCROLLBAR = 1
 PAGE = 100

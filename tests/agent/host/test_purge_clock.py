@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from pertoken.agent.host.purge_clock import CONFIRM_S, PurgeClock
 from pertoken.agent.upkeep import Upkeep
 from pertoken.config import Settings
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.checksums import DAY, HOUR, ROLLED, SAMPLES

@@ -20,8 +20,8 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.busy import Stretch, busy
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.scrape.http import Limits
-from pertoken.costs.lines import FleetReport
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.costs.report.lines import FleetReport
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation

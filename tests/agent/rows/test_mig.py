@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.open import open_store

@@ -15,7 +15,7 @@ from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from pertoken.agent.rows.spread import DAY, MAX_SPLIT_S, parts, spread
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS
-from pertoken.costs.report import fleet_report
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import locate

@@ -9,8 +9,8 @@ from sqlalchemy import event
 
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
-from pertoken.costs.hourly import hourly
-from pertoken.costs.report import fleet_report
+from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store

@@ -10,6 +10,7 @@ import pytest
 
 from pertoken.agent.discovery.servers import discover
 from pertoken.agent.engines.adapters import tokens
+from pertoken.agent.engines.adapters.adapter import Identity
 from pertoken.agent.engines.reader import EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
@@ -18,7 +19,7 @@ from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.rows.life_ids import process_life
 from pertoken.agent.scrape.http import Limits
 from pertoken.store.schema.rows import CounterState
-from tests.agent.engine_pages import read_one
+from tests.agent.engine_pages import growth, identity, read_one, values
 from tests.agent.values import memory, moment, probe
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
@@ -179,3 +180,42 @@ def test_a_server_without_metrics_is_found_and_says_how_to_switch_them_on(model:
         reading = read_one(EngineReader(discovered(server), LIMITS))
     assert reading.fault_kind == "metrics_off"
     assert "--metrics" in (reading.remedy or "")
+
+
+def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
+    assert growth("llama.cpp", "llamacpp-metrics-before", "llamacpp-metrics-after") == {
+        "prompt_tokens": 8283 + 49879,
+        "cached_tokens": 49879,
+        "computed_tokens": 8283,
+        "generated_tokens": 86695,
+        "prefill_ms": 698,
+        "decode_ms": 82_790,
+        "steps": 21_979,
+        **dict.fromkeys(("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"), 0),
+    }
+    assert growth("llama.cpp", "llama-server-0.5.0dev-ngram-before", "llama-server-0.5.0dev-ngram-after") == {
+        "prompt_tokens": 2867 + 14229,
+        "cached_tokens": 14229,
+        "computed_tokens": 2867,
+        "generated_tokens": 18855,
+        "prefill_ms": 144,
+        "decode_ms": 14_300,
+        "steps": 5_289,
+        **dict.fromkeys(("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"), 0),
+    }
+    assert values("llama.cpp", "llamacpp-metrics-during").gauges == {
+        "running": 4,
+        "waiting": 12,
+        "requests_per_step": 3.76382,
+    }
+
+
+def test_llama_cpp_tells_its_slots_their_context_and_its_parameters() -> None:
+    replies = {"/props": "llamacpp-props.json", "/v1/models": "llamacpp-v1-models.json"}
+    assert identity("llama.cpp", "llamacpp-metrics-after", replies) == Identity(
+        served_model="tiny-llama",
+        version="b0-unknown",
+        model_path="tiny.gguf",
+        model_facts={"params_total": 373120},
+        knobs={"max_num_seqs": 4, "max_model_len": 1024, "weight_dtype": "fp32"},
+    )

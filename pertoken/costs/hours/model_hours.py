@@ -1,0 +1,248 @@
+"""Device time and tokens of models by the hour, made of the buckets of a window and of prices."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pertoken.costs.hours.hour import Key, ModelHour
+from pertoken.costs.ledger import divide
+from pertoken.costs.prices.book import PriceBook
+from pertoken.store.query.buckets import NULL
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.units import HOUR_MS
+from pertoken.window.columns import Columns, Ints
+from pertoken.window.inventory import STALE_TICKS, Inventory
+from pertoken.window.ranks import follows
+from pertoken.window.reading import ServedBuckets, Window
+
+_NS = 1_000_000
+"""Nanoseconds in a millisecond."""
+_HOUR_NS = HOUR_MS * _NS
+
+
+def model_hours_of(window: Window, prices: PriceBook) -> dict[Key, ModelHour]:
+    """Return what each model's deployments held and served, by served model and start of the hour.
+
+    Device time is multiplied by its price and rounded once for a model's hour, so that it may differ from the bill,
+    which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
+    """
+    hours = _Hours(window, prices)
+    for part in window.served(prices.changes()):
+        hours.add(part)
+    return hours.by_model()
+
+
+class _Hours:
+    """Rows of all epochs, by dense numbers of epoch, hour and price, so that they add up as columns."""
+
+    def __init__(self, window: Window, prices: PriceBook) -> None:
+        self._window, self._there, self._prices = window, window.inventory, prices
+        self._first = window.start // HOUR
+        self._n_hours = -(-window.end // HOUR) - self._first
+        rows = sorted(self._there.epochs, key=lambda row: row.epoch_id)
+        self._epoch_ids = np.array([row.epoch_id for row in rows], np.int64)
+        self._counts = np.array([not follows(row) for row in rows], bool)
+        """Worker ranks hold devices, and their head rank counts their tokens."""
+        self._models = sorted({row.served_model for row in rows})
+        number = {model: n for n, model in enumerate(self._models)}
+        self._model_of = np.array([number[row.served_model] for row in rows], np.int64)
+        self._rates: list[int | None] = []
+        """Distinct prices of an hour: of a device, or of all of an epoch's together. None: not known."""
+        self._allocated: list[Ints] = []
+        """Columns (epoch and hour, rate, held ns)."""
+        self._served: list[Ints] = []
+        """Columns (epoch and hour, prompt tokens, generated tokens, observed ms)."""
+        self._estimated: set[tuple[int, int]] = set()
+        """(epoch_id, hour) in which the price of a device changed while only the hour's sum is kept."""
+        self._before: Mapping[int, int | None] = {}
+
+    def add(self, part: ServedBuckets) -> None:
+        """Add the buckets of a stretch in which every price stays the same."""
+        of_device, of_epoch = _rates(self._there, self._prices, part.start)
+        if part.is_part and self._before:
+            repriced = {each for each, rate in of_device.items() if self._before[each] != rate}
+            self._estimated |= {
+                (epoch_id, part.start // HOUR)
+                for epoch_id, device_ids in self._there.own_devices.items()
+                if not repriced.isdisjoint(device_ids)
+            }
+        self._before = of_device
+        slots, rows = self._slots(part.served)
+        self._served.append(
+            np.column_stack(
+                [slots, *(rows.ints(name) for name in ("prompt_tokens", "generated_tokens", "observed_ms"))]
+            )
+        )
+        whole_ms = rows.ints("whole_ms")
+        self._hold(slots, np.where(whole_ms == NULL, 0, whole_ms) * _NS, rows.ints("epoch_id"), of_epoch)
+        slots, rows = self._slots(part.shared)
+        self._hold(slots, rows.ints("held_ns"), rows.ints("device_id"), of_device)
+
+    def _slots(self, rows: Columns) -> tuple[Ints, Columns]:
+        """Return the number of each row's epoch and hour, and the rows; those of an epoch that is not known go."""
+        epochs = rows.ints("epoch_id")
+        at = np.minimum(np.searchsorted(self._epoch_ids, epochs), max(len(self._epoch_ids) - 1, 0))
+        known = self._epoch_ids[at] == epochs if len(self._epoch_ids) else np.zeros(len(rows), bool)
+        rows = rows.where(known)
+        return at[known] * self._n_hours + rows.ints("ts") // HOUR - self._first, rows
+
+    def _hold(self, slots: Ints, held_ns: Ints, owners: Ints, rates: Mapping[int, int | None]) -> None:
+        """Add time in which devices were held at the price of `owners`; what has no device that is paid for goes."""
+        ids = np.array(sorted(rates), np.int64)
+        if not len(ids):
+            return
+        numbers = np.array([self._rate(rates[each]) for each in ids.tolist()], np.int64)
+        at = np.minimum(np.searchsorted(ids, owners), len(ids) - 1)
+        some = (ids[at] == owners) & (held_ns > 0)
+        self._allocated.append(np.column_stack([slots[some], numbers[at[some]], held_ns[some]]))
+
+    def _rate(self, nano_usd_per_hour: int | None) -> int:
+        if nano_usd_per_hour not in self._rates:
+            self._rates.append(nano_usd_per_hour)
+        return self._rates.index(nano_usd_per_hour)
+
+    def by_model(self) -> dict[Key, ModelHour]:
+        """Return all that was added; an hour in which a model should have been read and was not is there, too."""
+        n_slots = len(self._epoch_ids) * self._n_hours
+        slots, prompt, generated, observed = _columns(self._served, 4)
+        has_prompt, has_generated = (_any(slots[each != NULL], n_slots) for each in (prompt, generated))
+        counted = has_prompt & has_generated & np.repeat(self._counts, self._n_hours)
+        tokens = _sum(slots, np.where(prompt == NULL, 0, prompt) + np.where(generated == NULL, 0, generated), n_slots)
+        observed_ms = _sum(slots, observed, n_slots)
+        cells = self._model_of.repeat(self._n_hours) * self._n_hours + np.tile(
+            np.arange(self._n_hours), len(self._epoch_ids)
+        )
+        """Number of the model and hour of each slot."""
+        n_cells = len(self._models) * self._n_hours
+        cell_tokens, cell_observed_ms = (_sum(cells[counted], each[counted], n_cells) for each in (tokens, observed_ms))
+        cell_counted = _any(cells[counted], n_cells)
+        held: defaultdict[int, _Held] = defaultdict(_Held)
+        for cell, rate, uncounted, ns in self._by_rate(cells, counted):
+            held[cell].add(self._rates[rate], uncounted, ns)
+        estimated = self._estimated_cells(cells, slots)
+        expected_ms = _expected(_spans(self._there, self._window.start, self._window.end))
+        there = {*np.flatnonzero(_any(cells[slots], n_cells)).tolist(), *held}
+        there |= {self._cell(model, ts) for model, ts in expected_ms}
+        return {
+            key: ModelHour(
+                held[cell].nano_usd if cell in held else None,
+                int(cell_tokens[cell]) if cell_counted[cell] else None,
+                int(cell_observed_ms[cell]),
+                expected_ms.get(key, 0),
+                held[cell].uncounted_nano_usd if cell in held else 0,
+                cell in estimated,
+            )
+            for cell in sorted(there)
+            for key in [self._key(cell)]
+        }
+
+    def _by_rate(self, cells: Ints, counted: Any) -> Iterator[tuple[int, int, bool, int]]:
+        """Yield (cell, rate, whether tokens are not known, held ns), added up."""
+        slots, rates, ns = _columns(self._allocated, 3)
+        epochs = slots // self._n_hours
+        uncounted = ~counted[slots] & self._counts[epochs] if len(slots) else np.empty(0, bool)
+        keys = (cells[slots] * max(len(self._rates), 1) + rates) * 2 + uncounted
+        distinct, at = np.unique(keys, return_inverse=True)
+        for key, total in zip(distinct.tolist(), _sum(at, ns, len(distinct)).tolist(), strict=True):
+            of_rate, flag = divmod(key, 2)
+            cell, rate = divmod(of_rate, len(self._rates))
+            yield cell, rate, bool(flag), total
+
+    def _estimated_cells(self, cells: Ints, slots: Ints) -> set[int]:
+        there = set(slots.tolist()) if self._estimated else set()
+        number = {epoch_id: n for n, epoch_id in enumerate(self._epoch_ids.tolist())}
+        at = (
+            number[epoch_id] * self._n_hours + hour - self._first
+            for epoch_id, hour in self._estimated
+            if epoch_id in number
+        )
+        return {int(cells[slot]) for slot in at if slot in there}
+
+    def _cell(self, model: str, ts: int) -> int:
+        return self._models.index(model) * self._n_hours + ts // HOUR - self._first
+
+    def _key(self, cell: int) -> Key:
+        model, hour = divmod(cell, self._n_hours)
+        return self._models[model], (self._first + hour) * HOUR
+
+
+class _Held:
+    """What the devices of a model cost in an hour, so far."""
+
+    def __init__(self) -> None:
+        self.product = self.uncounted = 0
+        """Device time in ns times nano-USD an hour: of all, and of epochs whose tokens are not known."""
+        self.priced = True
+
+    def add(self, nano_usd_per_hour: int | None, uncounted: bool, ns: int) -> None:
+        """Add device time at a price; None: not known."""
+        if nano_usd_per_hour is None:
+            self.priced = False
+            return
+        self.product += ns * nano_usd_per_hour
+        self.uncounted += ns * nano_usd_per_hour if uncounted else 0
+
+    @property
+    def nano_usd(self) -> int | None:
+        return divide(self.product, _HOUR_NS) if self.priced else None
+
+    @property
+    def uncounted_nano_usd(self) -> int:
+        return divide(self.uncounted, _HOUR_NS) if self.uncounted else 0
+
+
+def _columns(parts: Sequence[Ints], width: int) -> tuple[Ints, ...]:
+    values = np.concatenate(parts) if parts else np.empty((0, width), np.int64)
+    return tuple(values.T)
+
+
+def _sum(slots: Ints, values: Ints, n: int) -> Ints:
+    """Add whole numbers by slot, exactly."""
+    total = np.zeros(n, np.int64)
+    np.add.at(total, slots, values)
+    return total
+
+
+def _any(slots: Ints, n: int) -> Any:
+    found = np.zeros(n, bool)
+    found[slots] = True
+    return found
+
+
+def _spans(there: Inventory, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """Yield (model, first, last): when each epoch that counts tokens should have been read.
+
+    On a host that reports, an open epoch lasts as long as its deployment was there; on one that stopped nobody knows,
+    so that it should have been read until now.
+    """
+    for row in there.epochs:
+        if follows(row):
+            continue
+        last = row.newest_ts if row.end_ts is None else row.end_ts
+        silent = row.end_ts is None and start <= last < end - STALE_TICKS * MINUTE
+        if silent and row.host_id not in there.reporting:
+            last = end
+        yield row.served_model, max(start, row.start_ts), min(end, last)
+
+
+def _expected(spans: Iterator[tuple[str, int, int]]) -> dict[Key, int]:
+    """Return the milliseconds of each hour that the spans of a model cover together."""
+    found: dict[Key, int] = {}
+    for (model, first, last), n in Counter(spans).items():
+        for ts in range(first // HOUR * HOUR, last, HOUR):
+            seconds = HOUR if first <= ts and ts + HOUR <= last else min(last, ts + HOUR) - max(first, ts)
+            found[model, ts] = found.get((model, ts), 0) + 1000 * n * seconds
+    return found
+
+
+def _rates(there: Inventory, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
+    """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
+    of_device = {device_id: prices.rate(row, ts) for device_id, row in there.devices.items() if row.parent_id is None}
+    of_epoch: dict[int, int | None] = {}
+    for epoch_id, device_ids in there.own_devices.items():
+        rates = [of_device[each] for each in device_ids if each in of_device]
+        if rates:
+            of_epoch[epoch_id] = None if None in rates else sum(rates)  # type: ignore[arg-type]
+    return of_device, of_epoch

@@ -1,0 +1,107 @@
+"""What a device-hour costs, and since when: effective-dated, so that a new price never changes past costs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pertoken.costs.prices.selectors import identity, rank
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A price somebody set, or took back. `selector` is `cpu`, `gpu`, words of a device's name, or a device's UUID."""
+
+    selector: str
+    nano_usd_per_device_hour: int | None
+    """None: from then on the selector has no price."""
+    from_ts: int
+    """In force from this instant on; 0: from the beginning."""
+    set_ts: int = 0
+    set_by: str = ""
+    note: str | None = None
+    listed: bool = False
+    """A list price of the instance detected: nobody set it."""
+    seq: int = 0
+    """Its place in the order of setting, which decides between prices in force from the same instant."""
+
+
+class Priced(NamedTuple):
+    """What a price is looked up for."""
+
+    kind: str
+    name: str
+    uuid: str
+    parent_id: int | None = None
+    """The GPU a MIG device is paid for with."""
+
+
+class PriceBook:
+    """All prices ever set. The most exact selector in force wins, then the one in force since latest, then the one set
+    last.
+
+    `detected` are list prices by device UUID, each from the day it was listed on, for devices and times that no price
+    set is in force for.
+    """
+
+    def __init__(self, prices: Iterable[Price], detected: Mapping[str, Sequence[Price]] | None = None) -> None:
+        self.detected = {
+            uuid: tuple(sorted(each, key=lambda price: price.from_ts)) for uuid, each in (detected or {}).items()
+        }
+        self.prices = tuple(sorted(prices, key=in_order))
+        self._by_selector: dict[str, list[Price]] = {}
+        for price in self.prices:
+            self._by_selector.setdefault(identity(price.selector), []).append(price)
+        self._own = {price.selector.strip().casefold() for price in self.prices} | {
+            uuid.casefold() for uuid in self.detected
+        }
+        self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
+
+    def alone(self, uuid: str) -> bool:
+        """Whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
+        return uuid.casefold() in self._own
+
+    def at(self, device: Priced, ts: int) -> Price | None:
+        """The price of a device at an instant; None if none is set or listed."""
+        key = device.kind, device.name, device.uuid if self.alone(device.uuid) else "", ts
+        if key not in self._looked_up:  # a fleet has thousands of devices of a few names
+            self._looked_up[key] = self._find(device, ts)
+        return self._looked_up[key]
+
+    def rate(self, device: Priced, ts: int) -> int | None:
+        """Nano-USD for an hour of a device at an instant; None if not known."""
+        price = self.at(device, ts)
+        return None if price is None else price.nano_usd_per_device_hour
+
+    def applies(self, device: Priced) -> bool:
+        """Whether a device has a price at any time, set or listed."""
+        return device.uuid in self.detected or any(
+            price.nano_usd_per_device_hour is not None and rank(price.selector, device) for price in self.prices
+        )
+
+    def of_selector(self, selector: str) -> Sequence[Price]:
+        """Prices set for a selector, however it is spelled, in their order."""
+        return self._by_selector.get(identity(selector), ())
+
+    def _find(self, device: Priced, ts: int) -> Price | None:
+        best: tuple[int, tuple[int, int, int]] | None = None
+        found = None
+        for prices in self._by_selector.values():
+            price = next((each for each in reversed(prices) if each.from_ts <= ts), None)
+            if price is None or price.nano_usd_per_device_hour is None:
+                continue
+            order = rank(price.selector, device), in_order(price)
+            if order[0] and (best is None or order > best):
+                best, found = order, price
+        if found is not None:
+            return found
+        return next((price for price in reversed(self.detected.get(device.uuid, ())) if price.from_ts <= ts), None)
+
+    def changes(self) -> tuple[int, ...]:
+        """Every instant at which some price came into force, or was taken back."""
+        listed = (price for each in self.detected.values() for price in each)
+        return tuple(sorted({price.from_ts for price in (*self.prices, *listed) if price.from_ts}))
+
+
+def in_order(price: Price) -> tuple[int, int, int]:
+    """Which of two prices in force counts: the one in force since later, else the one set later."""
+    return price.from_ts, price.seq, price.set_ts

@@ -1,0 +1,125 @@
+"""What a change of prices changes: which recorded devices it is for, and what it makes of the dollars so far."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pertoken.costs.ledger import divide
+from pertoken.costs.prices.book import Price, PriceBook, Priced
+from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
+from pertoken.costs.prices.stored import price_book, prices_set
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_advice, open_store, reading
+from pertoken.store.query import read, sums
+from pertoken.store.query.segments import divided_hours, stretches
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.units import HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """All prices of a database, and the recorded devices that are paid for."""
+
+    book: PriceBook
+    devices: tuple[Priced, ...]
+    seq: int
+    """Of the price set last, by which a later one is noticed."""
+
+    def named(self, selector: str) -> tuple[Priced, ...]:
+        """Recorded devices that a selector names."""
+        return tuple(each for each in self.devices if rank(selector, each))
+
+    def unpriced(self, selector: str) -> bool:
+        """Whether nothing it names has had a price, set or listed, at any time.
+
+        Where it names no recorded device, what it names in the catalog stands for those to come.
+        """
+        to_come = [Priced("gpu", each.reported_names[0], "") for each in accelerators(selector)]
+        if identity(selector) == "cpu":
+            to_come.append(Priced("cpu", "", ""))
+        named = self.named(selector) or tuple(to_come)
+        return not self.book.of_selector(selector) and not any(map(self.book.applies, named))
+
+    def having(self, price: Price) -> PriceBook:
+        """The prices with another one set last."""
+        return PriceBook((*self.book.prices, price), self.book.detected)
+
+    def lost(self, selector: str) -> tuple[str, ...]:
+        """Names of recorded devices that a selector named when any part of a name did, and does not name now."""
+        return tuple(dict.fromkeys(each.name for each in self.devices if formerly(selector, each)))
+
+
+def read_prices(place: StoreLocation, now_ts: int) -> Prices:
+    """The prices and devices of a database as they are now, without devices where nothing was recorded yet.
+
+    Raises StoreError.
+    """
+    if not place.exists("telemetry"):
+        prices = prices_set(Store(place, reading(place, "telemetry"), open_advice(place)))
+        return Prices(PriceBook(prices), (), _newest(prices))
+    store = open_store(place)
+    with store.read() as connection:
+        rows = read.devices(connection, 0)
+        book = price_book(store, connection, rows, now_ts)
+    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in rows if row.parent_id is None)
+    return Prices(book, payers, _newest(book.prices))
+
+
+def _newest(prices: Iterable[Price]) -> int:
+    return max((each.seq for each in prices), default=0)
+
+
+@dataclass(slots=True)
+class Repriced:
+    """Devices of one name whose dollars change, and the time in which they do."""
+
+    name: str
+    first_ts: int
+    last_ts: int
+    before: int | None
+    """Nano-USD so far; None: they had no price."""
+    after: int | None
+    devices: set[int]
+    device_ms: int = 0
+    """Time of all of them together."""
+
+
+def repriced(
+    place: StoreLocation, before: PriceBook, after: PriceBook, since: int, now_ts: int
+) -> tuple[Repriced, ...]:
+    """What the dollars of all that was recorded since `since` become with other prices, by name of the devices.
+
+    Those that had no price, or lose it, are apart. Raises StoreError.
+    """
+    if not place.exists("telemetry"):
+        return ()
+    found: dict[tuple[str, bool, bool], Repriced] = {}
+    with open_store(place).read() as connection:
+        rows = {row.device_id: row for row in read.devices(connection, 0) if row.parent_id is None}
+        start = max(since, min((row.first_ts for row in rows.values()), default=now_ts) - HOUR)
+        changes = {*before.changes(), *after.changes()}
+        gone = read.without_minutes(connection, divided_hours(start, now_ts, changes))
+        for stretch in stretches(start, now_ts, changes, without_minutes=gone):
+            first, last = stretch[0].begin, min(now_ts, stretch[-1].until)
+            for device_id, duration_ms, _ in sums.device_time(connection, stretch):
+                row = rows.get(device_id)
+                if row is None:
+                    continue
+                device = Priced(row.kind, row.name, row.uuid)
+                old, new = (_cost(duration_ms, each.rate(device, first)) for each in (before, after))
+                if old != new:
+                    since_ts = max(first, row.first_ts)
+                    key = row.name, old is None, new is None
+                    each = found.setdefault(key, Repriced(row.name, since_ts, last, old and 0, new and 0, set()))
+                    each.first_ts, each.last_ts = min(each.first_ts, since_ts), max(each.last_ts, last)
+                    each.before, each.after = _plus(each.before, old), _plus(each.after, new)
+                    each.devices.add(device_id)
+                    each.device_ms += duration_ms
+    return tuple(found.values())
+
+
+def _cost(duration_ms: int, nano_usd_per_hour: int | None) -> int | None:
+    return None if nano_usd_per_hour is None else divide(duration_ms * nano_usd_per_hour, HOUR_MS)
+
+
+def _plus(total: int | None, more: int | None) -> int | None:
+    return None if total is None or more is None else total + more

@@ -1,0 +1,4 @@
+"""The report of a fleet over a window: what the screens, the summary and advice show.
+
+Front door: `fleet_report` (the report of a store) and `lines` (its values).
+"""

@@ -1,0 +1,159 @@
+"""One deployment's line of a report."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pertoken.catalog.market import Market
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.report.lines import DeploymentLine
+from pertoken.provenance import Provenance
+from pertoken.store.query.sums import told
+from pertoken.window.engine_counts import engine_counts
+from pertoken.window.figures import mean, per_mtok, rate, ratio
+from pertoken.window.observed import observed_share
+
+
+class Served(NamedTuple):
+    """What the tokens of a deployment cost over the window; None: not known."""
+
+    nano_usd: int | None
+    prompt_tokens: int | None
+    generated_tokens: int | None
+
+    @property
+    def counted(self) -> bool:
+        """Whether its dollars and tokens are both known, so that they are in quotients of several deployments."""
+        return None not in self
+
+
+def served(priced: PricedWindow, deployment_id: int) -> Served:
+    """Dollars and tokens of a deployment, as its line has them."""
+    totals = priced.totals.of(deployment_id)
+    return Served(
+        _nano_usd(priced, _holding(priced, deployment_id)), totals.get("prompt_tokens"), totals.get("generated_tokens")
+    )
+
+
+def fault(priced: PricedWindow, engine_id: int) -> str | None:
+    """Why an engine cannot be read now, with what to do."""
+    gaps = priced.recent.gaps_of.get(engine_id, ())
+    found = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
+    return ". ".join(filter(None, (found.reason, found.remedy))) if found else None
+
+
+def deployment_line(priced: PricedWindow, market: Market, row: Any) -> DeploymentLine:
+    """The line of a deployment by the row of its present epoch."""
+    totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
+    own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
+    holding = _holding(priced, row.deployment_id)
+    held = [
+        device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
+    ]
+    held.sort(key=priced.inventory.order.__getitem__)
+    nano, prompt, generated = served(priced, row.deployment_id)
+    tokens = prompt + generated if prompt is not None and generated is not None else None
+    lately = _held_lately(priced, holding)
+    return DeploymentLine(
+        deployment_id=row.deployment_id,
+        model=row.served_model,
+        engine=row.engine_kind,
+        host=row.host_name,
+        devices=tuple(priced.inventory.device_names[each] for each in held),
+        generated_tok_s_now=rate(recent, "generated_tokens"),
+        prompt_tok_s_now=rate(recent, "prompt_tokens"),
+        running_now=ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
+        waiting_now=ratio(recent.get("waiting_1e2_sum"), recent.get("waiting_1e2_n"), 1e2),
+        generated_tokens=generated,
+        prompt_tokens=prompt,
+        cached_tokens=totals.get("cached_tokens"),
+        busy=ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
+        power_w=_power_w(priced, lately),
+        nano_usd=nano,
+        nano_usd_per_mtok=per_mtok(nano, tokens),
+        nano_usd_per_generated_mtok=per_mtok(nano, generated),
+        nano_usd_per_hour=_per_hour(priced, lately),
+        ttft_p95_s=priced.totals.latency(row.deployment_id, "ttft_s", 0.95),
+        tpot_p50_s=priced.totals.latency(row.deployment_id, "tpot_s", 0.5),
+        spark=_spark(priced, own),
+        incomplete=bool(totals.get("incomplete_n")),
+        coverage=observed_share(*priced.observed(row.deployment_id)) or 0.0,
+        age_s=priced.window.end - row.newest_ts,
+        fault=fault(priced, row.engine_id),
+        late=tuple(gap.metric for gap in priced.recent.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
+        counts=engine_counts(
+            [priced.totals.counts.get(each, {}) for each in own],
+            totals.get("preemptions"),
+            priced.totals.counts.get(row.epoch_id, {}),
+            priced.totals.busy_ms(row.epoch_id),
+            json.loads(row.knobs),
+            [priced.inventory.devices[each].name for each in held if priced.inventory.devices[each].parent_id is None],
+            market,
+        ),
+        busy_provenance=Provenance(totals.get("busy_provenance") or 0).label
+        if totals.get("busy_ms") is not None
+        else None,
+    )
+
+
+def _holding(priced: PricedWindow, deployment_id: int) -> list[int]:
+    """Epochs that hold its devices: its own, and of ranks that follow."""
+    return [
+        *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),
+        *priced.inventory.workers_of.get(deployment_id, ()),
+    ]
+
+
+def _nano_usd(priced: PricedWindow, holding: Sequence[int]) -> int | None:
+    """Dollars of the window; None unless all that it held had a price."""
+    if not priced.money.unpriced_epochs.isdisjoint(holding):
+        return None
+    known = [priced.money.by_epoch[each] for each in holding if each in priced.money.by_epoch]
+    return sum(known) if known else None
+
+
+def _held_lately(priced: PricedWindow, epochs: Sequence[int]) -> dict[int, float]:
+    """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
+    held: dict[int, float] = defaultdict(float)
+    for device_id, held_ns in (each for epoch in epochs for each in priced.recent.allocated.get(epoch, {}).items()):
+        device, row = priced.recent.devices.get(device_id), priced.inventory.devices.get(device_id)
+        if device is not None and device.duration_ms and row is not None and row.parent_id is None:
+            held[device_id] += held_ns / 1e6 / device.duration_ms
+    return held
+
+
+def _power_w(priced: PricedWindow, held: dict[int, float]) -> float | None:
+    """Watts of its devices now, by its share of them; None unless all of them are read."""
+    watts = 0.0
+    for device_id, share in held.items():
+        power = mean(priced.recent.devices[device_id], "power_mw", 1e3)
+        if power is None:
+            return None
+        watts += power * share
+    return watts if held else None
+
+
+def _per_hour(priced: PricedWindow, held: dict[int, float]) -> int | None:
+    nano = 0.0
+    for device_id, share in held.items():
+        per_hour = priced.prices.rate(priced.inventory.devices[device_id], priced.window.end)
+        if per_hour is None:
+            return None
+        nano += per_hour * share
+    return round(nano) if held else None
+
+
+def _spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, ...]:
+    first = priced.window.start // priced.window.slice_s * priced.window.slice_s
+    n = -(-(priced.window.end - first) // priced.window.slice_s)
+    tokens: list[int | None] = [None] * n
+    time = [0] * n
+    for ts, generated, duration_ms in (each for epoch in epochs for each in told(priced.totals.slices.get(epoch, ""))):
+        i = (ts - first) // priced.window.slice_s
+        if 0 <= i < n:
+            tokens[i] = (tokens[i] or 0) + generated
+            time[i] += duration_ms
+    return tuple(
+        count * 1000 / ms if count is not None and ms else None for count, ms in zip(tokens, time, strict=True)
+    )

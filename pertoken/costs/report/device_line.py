@@ -1,0 +1,71 @@
+"""One device's, and one host's, line of a report."""
+
+from typing import Any
+
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.report.lines import DeviceLine, HostLine
+from pertoken.metrics import RollUp, rolled
+from pertoken.store.schema.telemetry import OTHER
+from pertoken.units import SHARE
+from pertoken.window.figures import mean, rate, whole
+
+_OTHERS = tuple(
+    each for each in rolled(RollUp.GAUGE) if each.stored not in ("util_1e4", "power_mw", "memory_used_bytes")
+)
+"""Gauges without a column of their own in the table of devices."""
+
+
+def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
+    """The line of a device by its row."""
+    recent = priced.recent.devices.get(row.device_id)
+    # A MIG device costs its part of what its GPU costs.
+    payer = row.device_id if row.parent_id is None else row.parent_id
+    part_1e6 = SHARE if row.parent_id is None else row.part_1e6
+    price = priced.price(payer) if payer in priced.inventory.devices and part_1e6 is not None else None
+    per_hour = price.nano_usd_per_device_hour if price else None
+    held_by = priced.recent.held_by.get(row.device_id, {})
+    others = ((each.stored, mean(recent, each.stored, each.per_unit)) for each in _OTHERS)
+    there = priced.inventory
+    holders = [there.deployment_of.get(each, there.heads.get(each, 0)) for each in sorted(held_by)]
+    names = [there.newest[each].served_model for each in holders if each in there.newest]
+    return DeviceLine(
+        device_id=row.device_id,
+        host=row.host_name,
+        kind=row.kind,
+        name=row.name,
+        slot=row.slot,
+        util=mean(recent, "util_1e4", 1e4),
+        power_w=mean(recent, "power_mw", 1e3),
+        memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
+        memory_bytes=row.memory_bytes,
+        nano_usd_per_hour=None if per_hour is None else per_hour * part_1e6 // SHARE,
+        listed_price=price.note if price and price.listed else None,
+        held_by=None
+        if row.device_id in priced.recent.hidden and not held_by
+        else tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
+        age_s=priced.window.end - priced.recent.lost.get(row.device_id, row.newest_ts),
+        values={name: value for name, value in others if value is not None},
+        power_source=row.power_source,
+        part_of=priced.inventory.device_names.get(row.parent_id) if row.parent_id is not None else None,
+    )
+
+
+def host_line(priced: PricedWindow, row: Any) -> HostLine:
+    """The line of a host by its row."""
+    recent = priced.recent.hosts.get(row.host_id)
+    agent = priced.recent.agents.get(row.host_id)
+    return HostLine(
+        host_id=row.host_id,
+        name=row.name,
+        cpu_util=mean(recent, "cpu_util_1e4", 1e4),
+        load=mean(recent, "load_1e2", 1e2),
+        memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
+        memory_bytes=row.memory_bytes,
+        agent_cpu_share=agent.cpu_ms / agent.duration_ms
+        if agent and agent.cpu_ms is not None and agent.duration_ms
+        else None,
+        agent_rss_bytes=agent.rss_bytes if agent else None,
+        age_s=priced.window.end - row.newest_ts,
+        interval_s=priced.inventory.intervals_s[row.host_id],
+        memory_traffic_bytes_s=rate(recent._asdict(), "memory_traffic_bytes") if recent else None,
+    )

@@ -1,0 +1,148 @@
+"""What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pertoken.catalog.market import load_market
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.prices.book import Price
+from pertoken.costs.prices.selectors import formerly
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report.deployment_line import Served, deployment_line, fault, served
+from pertoken.costs.report.device_line import device_line, host_line
+from pertoken.costs.report.hints import hints, worth_a_hint
+from pertoken.costs.report.lines import (
+    DeploymentLine,
+    DeviceLine,
+    EventLine,
+    FleetReport,
+    Lines,
+    MissingMetric,
+)
+from pertoken.store.connect.open import Store
+from pertoken.store.query.answers import asking
+from pertoken.window.figures import mean, per_mtok, rate, total
+from pertoken.window.observed import observed_share
+from pertoken.window.reading import Window
+
+
+def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
+    """Everything the fleet screen and the summary show of the last `window_s` seconds.
+
+    Raises StoreError if the database cannot be read.
+    """
+    with store.read() as connection:
+        window = Window(connection, now_ts - window_s, now_ts)
+        prices = price_book(store, connection, window.inventory.devices.values(), now_ts)
+        pieces = window.pieces(prices.changes())
+        with asking(connection):
+            priced = PricedWindow(window, window.totals(pieces), window.recent(), prices)
+            return _report(priced, str(store.place))
+
+
+def _report(priced: PricedWindow, source: str) -> FleetReport:
+    there = priced.inventory
+    current = tuple(there.newest.values())
+    hosts = tuple(host_line(priced, row) for row in there.hosts)
+    # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
+    fresh = there.reporting
+    heard = [priced.recent.devices.get(each) for each, row in there.devices.items() if row.host_id in fresh]
+    rates = [rate(priced.recent.of(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
+    tokens = [served(priced, row.deployment_id) for row in current]
+    counted = [priced.observed(row.deployment_id) for row, each in zip(current, tokens, strict=True) if each.counted]
+    unseen = [bool(priced.totals.of(row.deployment_id).get("incomplete_n")) for row in current]
+    resolved = {row.engine_id for row in there.epochs if row.epoch_id in there.heads}
+    gaps = [
+        row
+        for row in priced.recent.gaps
+        if row.status != "late" and (row.metric, row.owner_id in resolved) != ("rendezvous", True)
+    ]
+    missing = Lines(gaps, _Owners(priced).missing)
+    payers = {each: priced.price(each) for each, row in there.devices.items() if row.parent_id is None}
+    now = {each: price for each, price in payers.items() if there.devices[each].host_id in fresh}
+    rates_now = [
+        nano for each in now if (nano := priced.prices.rate(there.devices[each], priced.window.end)) is not None
+    ]
+    serving = {device for row in current for device in there.epoch_devices.get(row.epoch_id, ())}
+    unpriced = [each for each, price in now.items() if price is None]
+    return FleetReport(
+        now_ts=priced.window.end,
+        window_s=priced.window.end - priced.window.start,
+        source=source,
+        hosts=hosts,
+        devices=Lines(tuple(there.devices.values()), partial(device_line, priced)),
+        deployments=Lines(current, partial(deployment_line, priced, load_market())),
+        bill=priced.money.bill(),
+        nano_usd_per_hour=sum(rates_now) if rates_now else None,
+        unpriced_n=sum(there.devices[each].kind != "cpu" or each in serving for each in unpriced),
+        unpriced_devices=tuple(there.device_names[each] for each in sorted(priced.money.unpriced_devices)),
+        nano_usd_per_mtok=per_mtok_together(tokens),
+        generated_tok_s_now=total(rates),
+        power_w=total([mean(row, "power_mw", 1e3) for row in heard]),
+        incomplete=any(some and per_mtok_together([each]) for some, each in zip(unseen, tokens, strict=True)),
+        missing=missing,
+        events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in priced.recent.events),
+        bill_observed=priced.bill_observed(),
+        coverage=observed_share(sum(min(each) for each in counted), sum(ms for _, ms in counted)),
+        estimated=priced.money.estimated,
+        hints=hints(
+            hosts,
+            _kinds(priced, payers, serving),
+            [(row.served_model, fault(priced, row.engine_id)) for row in current],
+            [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)],
+            _lost(priced, payers),
+        ),
+    )
+
+
+def _kinds(
+    priced: PricedWindow, payers: Mapping[int, Price | None], serving: Collection[int]
+) -> list[tuple[DeviceLine, bool]]:
+    """One device of each kind, name and price, and whether such a one serves: what is said of it is said of all."""
+    found: dict[tuple[Any, ...], int] = {}
+    for device_id, price in payers.items():
+        row = priced.inventory.devices[device_id]
+        listed = price.note if price and price.listed else None
+        found.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
+    return [(device_line(priced, priced.inventory.devices[each]), each in serving) for each in found.values()]
+
+
+def _lost(priced: PricedWindow, payers: Iterable[int]) -> list[tuple[str, tuple[str, ...]]]:
+    """Selectors of prices in force that named devices when any part of a name matched, with the names of those."""
+    newest = {price.selector: price for price in priced.prices.prices}
+    devices = {priced.inventory.devices[each].name: priced.inventory.devices[each] for each in payers} if newest else {}
+    found = (
+        (selector, tuple(name for name, row in devices.items() if formerly(selector, row)))
+        for selector, price in newest.items()
+        if price.nano_usd_per_device_hour is not None
+    )
+    return [(selector, names) for selector, names in found if names]
+
+
+class _Owners:
+    """Names of what cannot be read of."""
+
+    def __init__(self, priced: PricedWindow) -> None:
+        there = priced.inventory
+        self._names = {row.engine_id: row.base_url for row in there.epochs}
+        self._names |= {row.host_id: row.name for row in there.hosts}
+        self._names.update(there.device_names)
+
+    def missing(self, row: Any) -> MissingMetric:
+        """The line of a metric that is missing."""
+        owner = self._names.get(row.owner_id, "engine")
+        return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
+
+
+def per_mtok_together(lines: Sequence[DeploymentLine | Served]) -> int | None:
+    """Nano-USD per Mtok of several deployments: all their dollars over all their tokens.
+
+    One whose dollars or tokens are not known is left out with both; None if none is left, or none served a token.
+    """
+    nano_usd = tokens = 0
+    for line in lines:
+        if line.nano_usd is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
+            nano_usd += line.nano_usd
+            tokens += line.prompt_tokens + line.generated_tokens
+    return per_mtok(nano_usd, tokens)

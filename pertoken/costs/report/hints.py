@@ -1,0 +1,101 @@
+"""What a person should start, set or switch on next, in whole sentences, most useful first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pertoken.costs.report.lines import DeviceLine, HostLine, MissingMetric
+from pertoken.metrics import label_of
+from pertoken.units import format_duration
+
+
+def hints(
+    hosts: Sequence[HostLine],
+    devices: Sequence[tuple[DeviceLine, bool]],
+    deployments: Sequence[tuple[str, str | None]],
+    missing: Sequence[MissingMetric],
+    lost: Sequence[tuple[str, Sequence[str]]] = (),
+) -> tuple[str, ...]:
+    """Hints for a fleet as it stands; none when there is nothing to do.
+
+    `devices` are those that are paid for, each with whether it serves (one of each kind will do); `deployments` the
+    models served, each with why it cannot be read; `lost` selectors of prices, each with names of devices that it was
+    for when any part of a name matched.
+    """
+    found: list[str] = []
+    if not hosts:
+        found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
+    for host in hosts:
+        if host.stale:
+            age = "nothing yet" if host.age_s is None else f"nothing for {format_duration(host.age_s)}"
+            found.append(f"The agent on {host.name} has stored {age}: is it running? Start it with `pertoken agent`.")
+    if hosts and not deployments:
+        found.append(
+            "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
+            "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`."
+        )
+    found += [f"{model} cannot be read: {fault}" for model, fault in deployments if fault]
+    for selector, names in lost:
+        found.append(
+            f"The price for '{selector}' is no longer one for {_listed(names)}, since names match by whole words: set "
+            f'it for the whole name with --from ever, and take this one back with `pertoken prices unset "{selector}"`.'
+        )
+    for device, serves in devices:
+        if device.nano_usd_per_hour is None and (device.kind == "gpu" or serves):
+            selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'
+            found.append(
+                f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
+                f"`pertoken prices set DOLLARS --for {selector}`."
+            )
+        if device.listed_price:
+            found.append(
+                f"Nobody set a price for {device.name}: dollars are by the {device.listed_price}. What you really pay: "
+                f'`pertoken prices set DOLLARS --for "{device.name}"`.'
+            )
+    found += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
+    return tuple(dict.fromkeys(found))
+
+
+def worth_a_hint(gap: Any) -> bool:
+    """Whether something that cannot be read may be in a hint: a person could switch it on, or it is a whole driver."""
+    return gap.metric in (*_VENDORS, _PROCESSES) or (
+        gap.status in ("denied", "missing", "failing") and bool(gap.remedy)
+    )
+
+
+def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> list[str]:
+    """One sentence for each reason why something cannot be read that a person could switch on."""
+    metrics: dict[tuple[str, str, str], list[str]] = {}
+    unknown_holders: dict[tuple[str, str | None], list[str]] = {}
+    drivers: list[str] = []
+    for gap in missing:
+        if gap.metric == "engines" and serving:
+            continue  # some were found; what else may be hidden is for `doctor`
+        if gap.remedy == "wait":
+            continue
+        if gap.metric in _VENDORS:
+            drivers.append(gap.reason)
+        elif gap.metric == _PROCESSES:
+            unknown_holders.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
+        elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
+            metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(label_of(gap.metric))
+    found = [
+        f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."
+        for (owner, reason, remedy), names in metrics.items()
+    ]
+    found += [
+        f"Who holds {owners[0]}{f' and {len(owners) - 1} more' if len(owners) > 1 else ''} is not known: {reason}. "
+        f"The cost of time without a known holder is shown as unallocated."
+        f"{f' To switch it on: {remedy}.' if remedy else ''}"
+        for (reason, remedy), owners in unknown_holders.items()
+    ]
+    if drivers and not gpus:
+        found.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` says how to switch one on.")
+    return found
+
+
+_PROCESSES = "processes"
+_VENDORS = ("nvidia", "amd", "gaudi")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,59 @@
+"""Watts of the devices of one deployment under a load: while its engine works, and under a power cap."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pertoken.catalog.market import Market
+from pertoken.forecast.candidates import Candidates
+from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.power import Device, busy_w, clock_bound, products_share, under_cap
+from pertoken.forecast.served import Load, resolve
+from pertoken.forecast.serving import Calibration
+from pertoken.forecast.steady import Steady, steady
+from pertoken.state.deployment import Deployment
+
+
+class DeviceWatts(NamedTuple):
+    """What one device draws."""
+
+    idle: float
+    busy: float
+    """While its engine works."""
+    limit: float
+    """Its default power limit (TDP)."""
+
+
+class Capped(NamedTuple):
+    """One device under a power cap."""
+
+    busy_w: float
+    stretch: float
+    """Step time over that without the cap, 1 or more."""
+
+
+def capped(
+    deployment: Deployment, load: Load, market: Market, calibration: Calibration, now: DeviceWatts, cap_w: float
+) -> Capped:
+    """Return what a power cap makes of a busy device and of its step time. Raises Abstained as `resolve` does."""
+    bound = clock_bound(*_state(deployment, load, market, calibration))
+    slowed = under_cap(_device(now), np.array([now.busy]), bound, np.array([cap_w]))
+    return Capped(float(slowed.power_w[0]), float(slowed.stretch[0]))
+
+
+def modelled_busy_w(
+    deployment: Deployment, load: Load, market: Market, calibration: Calibration, now: DeviceWatts
+) -> float:
+    """Return the watts of a busy device by the model of power alone. Raises Abstained as `resolve` does."""
+    candidate, state = _state(deployment, load, market, calibration)
+    return float(busy_w(_device(now), products_share(candidate, state.running, state.token_s))[0])
+
+
+def _state(deployment: Deployment, load: Load, market: Market, calibration: Calibration) -> tuple[Candidates, Steady]:
+    candidate = resolve([deployment], [load], market)
+    running = np.array([max(1.0, load.running)])
+    return candidate, steady(candidate, efficiency(), running, calibration.shift_for(deployment))
+
+
+def _device(watts: DeviceWatts) -> Device:
+    return Device(np.array([watts.idle]), np.array([watts.limit]))

@@ -1,0 +1,1 @@
+"""What each kind of change saves, one in each file; `services` and `estimate` pick by the difference of two fleets."""

@@ -1,0 +1,183 @@
+"""Energy that a change saves, and its dollars where the hardware is owned: power caps, and less busy time."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pertoken.evidence import NotMeasured
+from pertoken.forecast.power import idle_w, log_sd
+from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Z_80
+from pertoken.forecast.watts import DeviceWatts, capped, modelled_busy_w
+from pertoken.provenance import Provenance
+from pertoken.savings.context import NOTHING, Context, Money
+from pertoken.savings.load import MeasuredLoad, measured_load
+from pertoken.savings.outcome import Outcome, same
+from pertoken.savings.sizing import objectives
+from pertoken.savings.speed import Speed, calibrated
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH
+
+NOT_OWNED = "rented devices cost the same at any power: a cap saves whoever pays for the electricity"
+
+
+def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context) -> Outcome:
+    """Return what power caps save: energy dollars of owned hardware, $0 of rented."""
+    kept = same(now.deployments)
+    if not _owned(before, pairs):
+        return Outcome(kept=kept, bankable=NOTHING, provenance=Provenance.REPORTED, against=(NOT_OWNED,))
+    if context.energy is None:
+        return Outcome(kept=kept, unpriced="what a kilowatt-hour costs is not set: set `energy.usd_per_kwh`")
+    total, stretched = [0.0, 0.0, 0.0], 1.0
+    assumptions: list[str] = []
+    for old, new in pairs:
+        try:
+            saved_w, stretch, said = _saved_w(old, new, context)
+        except NotMeasured as missing:
+            return Outcome(kept=kept, unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        except (Abstained, ValueError) as reason:
+            return Outcome(kept=kept, unpriced=str(reason))
+        stretched = max(stretched, stretch)
+        assumptions += said
+        half_width = math.exp(Z_80 * log_sd(True))
+        for end, watts in enumerate((saved_w / half_width, saved_w, saved_w * half_width)):
+            total[end] += watts
+    slowest = max((context.evidence(old.deployment_id).busy.mean for old, _ in pairs), default=0.0)
+    if slowest * stretched > 1:
+        return Outcome(kept=kept, infeasible=f"steps would take {stretched:.2f} times as long: it is too busy for that")
+    if missed := _missed(now, pairs, stretched, context):
+        return Outcome(kept=kept, slo="fail", infeasible=missed)
+    low, likely, high = (_dollars(watts, context) for watts in total)
+    money: Money = (low, likely, high)
+    return Outcome(
+        kept=kept,
+        bankable=money,
+        ratio=(1 / stretched, 1 / stretched, 1 / stretched),
+        provenance=Provenance.FORECAST,
+        assumptions=tuple(dict.fromkeys(assumptions)),
+        against=(f"steps take up to {stretched:.2f} times as long",) if stretched > 1.005 else (),
+    )
+
+
+def of_speeds(
+    before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]], speeds: Mapping[int, Speed | None], context: Context
+) -> tuple[Money, tuple[str, ...]] | None:
+    """Return the energy dollars that changes of speed save on owned hardware, with the assumption behind them.
+
+    None for hardware that is not owned, without a price of energy, or where the power was not measured or is not
+    forecast: a speed is priced without it.
+    """
+    changed = [(old, new) for old, new in pairs if speeds.get(old.deployment_id) is not None]
+    if context.energy is None or not changed or not _owned(before, changed):
+        return None
+    total, notes = [0.0, 0.0, 0.0], []
+    for old, new in changed:
+        found = speeds[old.deployment_id]
+        if found is None or found.ratio is None or new.placement != old.placement:
+            return None
+        try:
+            saved, note = _saved_by_speed(old, new, found.ratio, context)
+        except (NotMeasured, Abstained, ValueError):
+            return None
+        notes.append(note)
+        for end, watts in enumerate(saved):
+            total[end] += watts
+    low, likely, high = (max(0, _dollars(watts, context)) for watts in total)
+    return (low, likely, high), tuple(dict.fromkeys(notes))
+
+
+def _owned(before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> bool:
+    owned = {each for host in before.hosts if host.placement.purchase == "owned" for each in host.device_ids}
+    return all(set(old.device_ids) <= owned for old, _ in pairs)
+
+
+def _missed(
+    now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretched: float, context: Context
+) -> str | None:
+    """Why longer steps miss the objective for the time of a token, from what was measured of it."""
+    limit = objectives(now, context).tpot_p95_ms
+    for old, _ in pairs:
+        seen = context.evidence(old.deployment_id)
+        if limit is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 * stretched > limit:
+            return f"TPOT p95 would be about {1000 * seen.tpot_s.p95 * stretched:.0f} ms, with an SLO of {limit:.0f} ms"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What each device of a deployment draws, as measured."""
+
+    load: MeasuredLoad
+    busy: float
+    idle_w: float
+    busy_w: float
+    limit_w: float
+    note: str
+
+    @property
+    def of_device(self) -> DeviceWatts:
+        return DeviceWatts(self.idle_w, self.busy_w, self.limit_w)
+
+    def mean_w(self, busy: float, busy_w: float) -> float:
+        return self.idle_w * (1 - busy) + busy_w * busy
+
+
+def _drawn(old: Deployment, context: Context) -> _Drawn:
+    """Return the watts of one device while busy and idle. Raises NotMeasured or Abstained."""
+    seen, devices = context.evidence(old.deployment_id), len(old.device_ids)
+    accelerator = context.market.accelerator(old.accelerator)
+    if accelerator is None or accelerator.tdp_w is None:
+        raise Abstained("the power limit of its device is not in the catalog")
+    if not devices:
+        raise Abstained("its devices were not seen")
+    load = measured_load(seen)
+    idle, mean = idle_w(accelerator.name, accelerator.tdp_w), seen.power_w.mean / devices
+    busy = max(load.busy, 1e-3)
+    at_work = min(accelerator.tdp_w, max(idle, (mean - idle * (1 - busy)) / busy))
+    note = f"{at_work:.0f} W per device while busy, from {mean:.0f} W on average and {idle:.0f} W idle"
+    return _Drawn(load, busy, idle, at_work, accelerator.tdp_w, note)
+
+
+def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float, float, list[str]]:
+    """Watts saved on average over all devices of a deployment, and how much longer its steps take.
+
+    Raises NotMeasured, Abstained or ValueError for what is not known.
+    """
+    drawn = _drawn(old, context)
+    calibration, cap_w = calibrated(old, drawn.load, context), float(new.power_cap_w or drawn.limit_w)
+    capped_w, stretch = capped(old, drawn.load.load, context.market, calibration, drawn.of_device, cap_w)
+    longer = min(1.0, drawn.busy * stretch)
+    saved_w = drawn.mean_w(drawn.busy, drawn.busy_w) - drawn.mean_w(longer, capped_w)
+    return max(0.0, saved_w) * len(old.device_ids), stretch, [drawn.note]
+
+
+def _saved_by_speed(
+    old: Deployment, new: Deployment, ratio: Sequence[float], context: Context
+) -> tuple[list[float], str]:
+    """Watts saved at the slow, likely and fast end of a speed; devices it no longer needs stay on, idle.
+
+    What a busy device draws changes as the model of power has it, from what was measured. Raises NotMeasured,
+    Abstained or ValueError for what is not known.
+    """
+    drawn = _drawn(old, context)
+    calibration = calibrated(old, drawn.load, context)
+    modelled = [
+        modelled_busy_w(each, drawn.load.load, context.market, calibration, drawn.of_device) for each in (old, new)
+    ]
+    likely_w = min(drawn.limit_w, max(drawn.idle_w, drawn.busy_w * modelled[1] / modelled[0]))
+    devices, spread = len(old.device_ids), math.exp(Z_80 * log_sd(False))
+    used = new.n_devices or devices
+    saved = []
+    for end, watts in zip(ratio, (likely_w * spread, likely_w, likely_w / spread), strict=True):
+        busy = min(1.0, drawn.busy / end)
+        after = used * drawn.mean_w(busy, min(drawn.limit_w, max(drawn.idle_w, watts)))
+        after += max(0, devices - used) * drawn.idle_w
+        saved.append(devices * drawn.mean_w(drawn.busy, drawn.busy_w) - after)
+    return saved, f"{drawn.note}; about {likely_w:.0f} W while busy after the change, for less of the time"
+
+
+def _dollars(watts: float, context: Context) -> int:
+    assert context.energy is not None
+    return round(watts / 1000 * HOURS_PER_MONTH * context.energy.pue * context.energy.nano_usd_per_kwh)

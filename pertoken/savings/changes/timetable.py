@@ -1,0 +1,139 @@
+"""Hours of the week in which a service has fewer replicas, none, or sleeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pertoken.evidence import NotMeasured
+from pertoken.provenance import Provenance
+from pertoken.savings.changes.replicas import alike, busiest
+from pertoken.savings.context import Context, Money
+from pertoken.savings.hosts import Freed, freed, whole_devices
+from pertoken.savings.outcome import Outcome, same
+from pertoken.savings.sizing import Sizes, kept, sizes, total_arrivals
+from pertoken.state.demand import HOURS_OF_WEEK
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.schedule import Schedule
+from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Replicas that the demand needs in the hours with a fixed number, by that number."""
+
+    needed: Mapping[int, Sizes]
+    assumptions: tuple[str, ...] = ()
+
+
+def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -> Outcome:
+    """Return what a schedule saves: hours off release whole hosts (bankable), hours asleep free devices (capacity).
+
+    Hours with a number of replicas release the hosts of the others, where that number holds the demand of each of them
+    within the objectives. Refused where requests came in an hour off or asleep, unpriced where the window has no such
+    hour. Raises NoPrice.
+    """
+    counts = dict(schedule.replicas)
+    silent = schedule.off | schedule.asleep | {hour for hour, count in counts.items() if count == 0}
+    demand = now.demand.requests_by_hour_of_week
+    for hour in sorted(silent | counts.keys()):
+        if demand[hour] is None:
+            return Outcome(unpriced=f"nothing was recorded on {_named(hour)}: record a whole week first")
+    for hour in sorted(silent):
+        if rate := demand[hour]:
+            return Outcome(infeasible=f"{rate:.2g} requests/s came on {_named(hour)}: it is not idle then")
+    if silent and now.min_replicas > 1:
+        return Outcome(infeasible=f"{now.min_replicas} replicas are the minimum set for {now.name}")
+    fixed = {hour: count for hour, count in counts.items() if count}
+    held = _held(now, fixed, context) if fixed else _Held({})
+    if isinstance(held, Outcome):
+        return held
+    return _priced(before, now, schedule, fixed, held, context)
+
+
+def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _Held | Outcome:
+    """Return the replicas that the busiest hour of each number needs; an outcome where a number is too small."""
+    present = len(now.deployments)
+    if max(fixed.values()) > present:
+        return Outcome(unpriced=f"{now.name} has {present} replicas: schedule a number from 0 to {present}")
+    if not alike(now.deployments):
+        return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first")
+    try:
+        arrivals, said = total_arrivals(now, context)
+    except NotMeasured as missing:
+        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+    found = busiest(now, {}, context)
+    if isinstance(found, str):
+        return Outcome(unpriced=found)
+    load, speed = found
+    rates = [rate for rate in now.demand.requests_by_hour_of_week if rate is not None]
+    burst = max(1.0, arrivals.requests_per_s / max(rates)) if max(rates) > 0 else 1.0
+    needed: dict[int, Sizes] = {}
+    notes: list[str] = []
+    for count in sorted(set(fixed.values())):
+        hour = max((each for each in fixed if fixed[each] == count), key=lambda each: _rate(now, each))
+        # A rate of 0 is not for a queue: what a single request in the hour would need.
+        there = replace(arrivals, requests_per_s=max(_rate(now, hour) * burst, 1 / 3600))
+        size = sizes(now, now.deployments[0], speed, there, context, load)
+        if isinstance(size, str):
+            return Outcome(infeasible=f"on {_named(hour)}: {size}")
+        if size.likely > count:
+            why = "; ".join(size.assumptions) or "its demand within the SLO takes them"
+            return Outcome(infeasible=f"{count} replicas do not do on {_named(hour)}: {size.likely} are needed ({why})")
+        needed[count] = size
+        notes += size.assumptions
+    if burst > 1:
+        notes.append(f"in each hour p95 demand is {burst:.1f} times its mean, as in the busiest hour")
+    return _Held(needed, tuple(dict.fromkeys((*said, *speed.assumptions, *notes))))
+
+
+def _priced(
+    before: Fleet, now: Service, schedule: Schedule, fixed: Mapping[int, int], held: _Held, context: Context
+) -> Outcome:
+    others = [each for each in before.deployments if each not in now.deployments]
+    present = len(now.deployments)
+    empty = len(schedule.off) + sum(count == 0 for _, count in schedule.replicas)
+
+    def free(count: int) -> Freed:
+        staying: Sequence[Deployment] = kept(before, now.deployments, count, context)
+        return freed(before, whole_devices(before, [*others, *staying]), (), context)
+
+    none, against, hours = free(0), [], [(0, empty)]
+    for count, size in held.needed.items():
+        hours.append((count, sum(each == count for each in fixed.values())))
+        if size.slow > count:
+            against.append(
+                f"at the slow end of its forecast {size.slow} replicas are needed where {count} are scheduled"
+            )
+    bankable, timed = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+    for count, times in hours:
+        for end in range(3):
+            # At the slow end as many run as are needed then.
+            running = max(count, held.needed[count].slow) if end == 0 and count in held.needed else count
+            there = free(min(running, present))
+            bankable[end] += there.bankable * times / HOURS_OF_WEEK * HOURS_PER_MONTH
+            timed[end] += there.capacity * times / HOURS_OF_WEEK * HOURS_PER_MONTH
+    asleep = (none.bankable + none.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
+    return Outcome(
+        kept=same(before.deployments),
+        bankable=_money(bankable),
+        timed=_money([each + asleep for each in timed]),
+        provenance=Provenance.FORECAST if held.needed else Provenance.REPORTED,
+        assumptions=(*held.assumptions, "a replica starts again before the first request that needs it"),
+        against=(*against, *none.against),
+    )
+
+
+def _money(dollars: Sequence[float]) -> Money:
+    low, likely, high = (round(each) for each in dollars)
+    return low, likely, high
+
+
+def _rate(now: Service, hour: int) -> float:
+    return now.demand.requests_by_hour_of_week[hour] or 0.0
+
+
+def _named(hour: int) -> str:
+    return f"{DAYS[hour // 24]} at {hour % 24:02}:00 UTC"

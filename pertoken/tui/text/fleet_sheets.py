@@ -1,0 +1,239 @@
+"""Everything known of one deployment, device or host, in words."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, rolled
+from pertoken.tui.text.columns import Column, L
+from pertoken.tui.text.fleet_columns import (
+    busy_share,
+    device_columns,
+    host_columns,
+    label,
+    staleness,
+    usd_per_mtok,
+)
+from pertoken.tui.text.notes import gap_reason
+from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
+from pertoken.tui.text.words import (
+    UNKNOWN,
+    ago,
+    at_least,
+    bytes_per_s,
+    celsius,
+    literal,
+    megahertz,
+    number,
+    observed,
+    percent,
+    seconds,
+    sparkline,
+    watts,
+)
+from pertoken.units import format_count, format_duration, format_usd
+from pertoken.window.engine_counts import EngineCounts
+
+WIDE_SPARK_CELLS = 60
+_NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken prices set --help` says how to set one."
+
+
+def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
+    """One deployment: money, tokens, latency, and how far the figures can be trusted."""
+    window = format_duration(report.window_s)
+    # Of a host that stopped reporting nothing is known of now.
+    stale = staleness(report)(line)
+    return sheet(
+        Section("Fault", (literal(line.fault),) if line.fault else ()),
+        Section(
+            "What it is",
+            (
+                ("model", literal(line.model)),
+                ("engine", literal(line.engine)),
+                ("host", literal(line.host)),
+                ("devices", literal(", ".join(line.devices)) or UNKNOWN),
+            ),
+        ),
+        Section(
+            f"What it costs (last {window})",
+            (
+                ("$ per Mtok", f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
+                ("$ per generated Mtok", format_usd(line.nano_usd_per_generated_mtok)),
+                (f"$ in {window}", format_usd(line.nano_usd)),
+                ("$ per hour, last read" if stale else "$ per hour now", format_usd(line.nano_usd_per_hour)),
+                ("observed", f"{observed(line.coverage)} of its time in the window"),
+                *(() if line.nano_usd is not None else (_no_dollars(report, line),)),
+            ),
+        ),
+        Section(
+            f"What it does (last {window})",
+            (
+                ("generated tokens", format_count(line.generated_tokens)),
+                ("prompt tokens", format_count(line.prompt_tokens)),
+                ("of them cached", format_count(line.cached_tokens)),
+                ("busy", busy_share(line)),
+                ("TTFT p95", seconds(line.ttft_p95_s)),
+                ("TPOT p50", seconds(line.tpot_p50_s)),
+                ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (a gap was not observed)"),
+            ),
+        ),
+        Section("What its engine counts", _counted(line.counts, busy_is_bound=line.busy_is_bound)),
+        Section(
+            f"When last read, {ago(line.age_s)}" if stale else "Now",
+            (
+                ("generated tok/s", format_count(line.generated_tok_s_now)),
+                ("prompt tok/s", format_count(line.prompt_tok_s_now)),
+                ("requests running", number(line.running_now)),
+                ("requests waiting", number(line.waiting_now)),
+                ("power, its share", watts(line.power_w)),
+            ),
+        ),
+        Section("How far to trust it", _trust(report, line)),
+    )
+
+
+def _counted(counts: EngineCounts, *, busy_is_bound: bool) -> tuple[Fact, ...]:
+    """What it counts beside tokens, as far as it does."""
+    accepted = counts.spec_acceptance_length
+    facts = (
+        ("requests ended", ", ".join(f"{literal(how)} {format_count(n)}" for how, n in counts.ended)),
+        ("preemptions", format_count(counts.preemptions) if counts.preemptions is not None else ""),
+        ("prefix cache hits", percent(counts.prefix_hit_rate) if counts.prefix_hit_rate is not None else ""),
+        ("drafts accepted", percent(counts.spec_acceptance_rate) if counts.spec_acceptance_rate is not None else ""),
+        ("acceptance length", f"{accepted:.2f} tokens per step" if accepted is not None else ""),
+        ("MFU while busy", _utilization(counts.mfu, busy_is_bound=busy_is_bound)),
+        ("MBU while busy", _utilization(counts.mbu, busy_is_bound=busy_is_bound)),
+        *((ENGINE_COUNTERS[name].label, _increase(ENGINE_COUNTERS[name], n)) for name, n in counts.counted if n),
+    )
+    return tuple((name, text) for name, text in facts if text)
+
+
+def _increase(metric: EngineMetric, n: int) -> str:
+    return format_duration(n / 1000) if metric.unit == "ms" else format_count(n)
+
+
+def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
+    if share is None:
+        return ""
+    # The time it is divided by is an upper bound, so the quotient is a lower one.
+    text = (at_least if busy_is_bound else percent)(share)
+    return f"{text}  (by the engine's own estimate, of the catalog's peak)"
+
+
+def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
+    """One device: every value, what is not measured and why, and its host."""
+    kind = {
+        "gpu": "GPU",
+        "mig": f"MIG device, a slice of {literal(line.part_of or 'a GPU')}",
+        "partition": f"partition, a part of {literal(line.part_of or 'a GPU')}",
+        "cpu": "CPUs of the host",
+    }.get(line.kind, literal(line.kind))
+    host = next((each for each in report.hosts if each.name == line.host), None)
+    return sheet(
+        Section(
+            literal(label(line)),
+            (("kind", kind), ("host", literal(line.host)), *_facts(device_columns(report), line, {"device", "host"})),
+        ),
+        Section(
+            "What its time went into",
+            _measured(line, ratios=True),
+        ),
+        Section("Its links and clocks", _measured(line, ratios=False)),
+        Section("Its power is", (literal(line.power_source),) if line.power_source else ()),
+        Section("Price", _price(line)),
+        Section("Not measured", _missing(report, line.device_id)),
+        Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
+        Section("How far to trust it", (_heard(report, line),)),
+    )
+
+
+def host_sheet(report: FleetReport, line: HostLine) -> Sheet:
+    """One host and the agent on it."""
+    return sheet(
+        Section(
+            literal(line.name),
+            (
+                *_facts(host_columns(report), line, {"host"}),
+                *_known(("memory traffic of the CPUs", bytes_per_s, line.memory_traffic_bytes_s)),
+            ),
+        ),
+        Section("Agent", (("reads every", format_duration(line.interval_s)),)),
+        Section("Not measured", _missing(report, line.host_id)),
+        Section("How far to trust it", (_heard(report, line),)),
+    )
+
+
+def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fact, ...]:
+    """A line's cells, by the names of their columns."""
+    cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
+    return tuple((name, text) for name, text in cells if text)
+
+
+_WRITTEN: Mapping[str, Callable[[float], str]] = {
+    "ratio": percent,
+    "bytes/s": bytes_per_s,
+    "MHz": megahertz,
+    "°C": celsius,
+    "W": watts,
+}
+
+
+def _measured(line: DeviceLine, *, ratios: bool) -> tuple[Fact, ...]:
+    """Return the gauges of the metric table that were read of a device: shares of its time, or all others."""
+    return tuple(
+        (each.label, _WRITTEN[each.unit](value) if each.unit in _WRITTEN else f"{number(value)} {each.unit}".rstrip())
+        for each in rolled(RollUp.GAUGE)
+        if (each.unit == "ratio") is ratios and (value := line.values.get(each.stored)) is not None
+    )
+
+
+def _known(*facts: tuple[str, Callable[[float], str], float | None]) -> tuple[Fact, ...]:
+    """Those of (label, how it is written, value) that were measured."""
+    return tuple((label, written(value)) for label, written, value in facts if value is not None)
+
+
+def _price(line: DeviceLine) -> tuple[str, ...]:
+    if line.nano_usd_per_hour is None:
+        return (_NO_PRICE,)
+    return (f"Nobody set one: {literal(line.listed_price)}.",) if line.listed_price else ()
+
+
+def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
+    unpriced = [name for name in line.devices if name in report.unpriced_devices]
+    if unpriced:
+        return f"No dollars are shown, since no price is set for {literal(', '.join(unpriced))}."
+    return "No dollars are shown yet: none of its time on a priced device was observed."
+
+
+def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
+    share = f"{observed(line.coverage)} of the window since it first appeared was observed."
+    unseen = (
+        "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
+        "and $ per Mtok, marked *, is an upper bound."
+    )
+    words = " and ".join(word.replace("_", " ") for word in line.late)
+    late = (
+        f"Its engine counts {words} when a request ends: totals are exact but for requests still running at the two "
+        "ends of the window, and rates over less than a few requests lag behind what it does."
+    )
+    at_most = (
+        "Busy is an upper bound: its engine counts the time of requests, which overlaps where several run together, or "
+        "exposes no time. Busy dollars are an upper bound with it."
+    )
+    return (
+        _heard(report, line),
+        share,
+        *((unseen,) if line.incomplete else ()),
+        *((late,) if words else ()),
+        *((at_most,) if line.busy_is_bound else ()),
+    )
+
+
+def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:
+    if line.age_s is None:
+        return "Nothing was ever read of it."
+    late = ": the figures are stale" if staleness(report)(line) else ""
+    return f"Last read {ago(line.age_s)}{late}."
+
+
+def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
+    return tuple((literal(gap.metric), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)

@@ -1,0 +1,66 @@
+"""Sentences beside the tables: what a mark means, why a list is empty, what the totals are."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pertoken.advisor.recommendation import Recommendation
+from pertoken.costs.report.lines import EventLine, FleetReport, MissingMetric
+from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
+from pertoken.tui.text.sheet import Section, Sheet, sheet
+from pertoken.tui.text.words import ago, literal, usd_range
+
+
+def fleet_notes(report: FleetReport) -> tuple[str, ...]:
+    """What the marks in the table of deployments mean, and which dollars are estimates; none without either."""
+    star = "* Some tokens went unseen (an engine restarted): $/Mtok is an upper bound."
+    about = "An hour whose minutes were deleted is divided by time: dollars are an estimate."
+    return (*((star,) if report.incomplete else ()), *((about,) if report.estimated else ()))
+
+
+def event_line(report: FleetReport, event: EventLine) -> str:
+    """`3m ago  the engine restarted (4 times)`."""
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{ago(report.now_ts - event.ts)}  {literal(event.message)}{times}"
+
+
+def notices_sheet(report: FleetReport) -> Sheet:
+    """All hints, gaps and events."""
+    gaps = ((literal(f"{gap.owner}: {gap.metric}"), gap_reason(gap)) for gap in report.missing)
+    return sheet(
+        Section("What to start, set or switch on", tuple(f"→ {literal(hint)}" for hint in report.hints)),
+        Section("What happened, newest first", tuple(event_line(report, event) for event in report.events)),
+        Section("What is not measured", tuple(gaps)),
+    )
+
+
+def gap_reason(gap: MissingMetric) -> str:
+    """Why a metric is not measured, and what would switch it on."""
+    reason = literal(gap.reason) or literal(gap.status)
+    return f"{reason.rstrip('.')}. {literal(gap.remedy)}" if gap.remedy else reason
+
+
+def totals(proposed: Sequence[Recommendation]) -> str:
+    """Bankable and capacity dollars of what is proposed, apart: they are different things and are never added."""
+    best = best_of_each_target(proposed)
+    assumed = Counter(line for each in best if each.best for line in each.best.assumptions)
+    most = [line for line, _ in assumed.most_common(1)]
+    more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
+    return (
+        f"Bankable {usd_range(total(bankable(each) for each in best))} a month: the bill falls by this.\n"
+        f"Capacity {usd_range(total(capacity(each) for each in best))} a month: the same bill serves more. "
+        "Not to be added.\n"
+        "Of changes that touch the same service or host only the best counts."
+        + "".join(f"\nAssumed: {literal(line.partition('; ')[0])}{more}" for line in most)
+    )
+
+
+def advice_note(advice: Sequence[Recommendation]) -> str:
+    """Why nothing is proposed."""
+    silent = len(not_evaluated(advice))
+    if not silent:
+        return (
+            "No rule has run yet. Rules need some minutes of telemetry of a served model; "
+            "`pertoken advise` runs them now."
+        )
+    n = "1 rule result says" if silent == 1 else f"{silent} rule results say"
+    return f"Nothing to propose: {n} why, under Not evaluated."

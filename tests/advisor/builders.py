@@ -1,0 +1,30 @@
+"""Builders for the tests of this package."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from pertoken.cli import main
+from pertoken.state.fleet import Fleet
+from tests.state.fleets import SMALL, fleet
+from tests.state.levers import levers
+
+FLEET = fleet()
+LEVERS = levers(FLEET, SMALL)
+
+
+def after(lever: str) -> Fleet:
+    return FLEET.edit(LEVERS[lever]())
+
+
+NOW = int(time.time()) // 60 * 60
+
+
+def advise(folder: Path, *options: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--json", *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found: list[dict[str, Any]] = json.loads(done.stdout)["recommendations"]
+    return found

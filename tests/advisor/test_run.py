@@ -1,0 +1,406 @@
+"""Whatever a rule yields, raises or changes is its own row: nothing impossible is priced, nothing else is touched."""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pertoken.advisor.advise import identity
+from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.provenance import Provenance
+from pertoken.rule import (
+    Deployment,
+    Device,
+    Fleet,
+    FleetEvidence,
+    Host,
+    Placement,
+    Proposal,
+    Service,
+    Skip,
+    propose,
+    skip,
+)
+from pertoken.state.demand import Quantity
+from pertoken.state.knobs import knobs
+from tests.advisor.gathered import advised, own
+from tests.advisor.hostile import (
+    ALONE,
+    FLEET,
+    HOSTILE,
+    NEIGHBOURS,
+    PRICED,
+    SERVICE,
+    THERE,
+    force,
+    others,
+    rows,
+)
+from tests.advisor.test_edge_edits import assert_storable_and_possible
+from tests.deployments import MARKET
+
+
+def test_the_neighbours_of_a_hostile_rule_have_advice_that_could_change() -> None:
+    found = advised(THERE, *NEIGHBOURS)
+    assert {(each.rule_id, each.target_key): each.state for each in found} == {
+        ("release-idle-device", "9"): State.OPEN,
+        ("release-idle-device", ""): State.REFUSED,
+        ("use-spot", "chat"): State.OPEN,
+    }
+
+
+class Anything:
+    """Equal to everything, and broken in every other way."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+    def __getattr__(self, name: str) -> Any:
+        raise SystemExit(name)
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("cannot be shown")
+
+
+class Bent(Deployment):
+    """A deployment whose knobs are not what they seem."""
+
+    @property
+    def n_devices(self) -> int | None:
+        raise MemoryError("bent")
+
+
+NUMBERS = st.one_of(st.integers(), st.just(10**30), st.floats(), st.booleans())
+JUNK = st.one_of(
+    st.none(),
+    NUMBERS,
+    st.text(max_size=4),
+    st.just("\ud800"),
+    st.just("a\0b"),
+    st.binary(max_size=2),
+    st.lists(NUMBERS, max_size=2),
+    st.builds(tuple, st.lists(NUMBERS, max_size=2)),
+    st.builds(Anything),
+    st.just(Placement),
+    st.builds(lambda: [].append),
+)
+
+
+def _fields_of(kind: type) -> st.SearchStrategy[str]:
+    return st.sampled_from([field.name for field in fields(kind)])
+
+
+def _edits(fleet: Fleet) -> st.SearchStrategy[Callable[[], object]]:
+    """Proposals, most of them impossible, as functions that may raise."""
+    (service,), now = fleet.services, fleet.services[0].deployments[0]
+
+    def changed(value: Any, name: str, junk: Any) -> Callable[[], object]:
+        return lambda: replace(value, **{name: junk})
+
+    deployments = st.builds(changed, st.just(now), _fields_of(Deployment), JUNK)
+    services = st.builds(changed, st.just(service), _fields_of(Service), JUNK)
+    fleets = st.builds(changed, st.just(fleet), _fields_of(Fleet), JUNK)
+    knob = st.builds(lambda name, value: lambda: now.but(**{name: value}), st.sampled_from([*knobs(), "colour"]), JUNK)
+
+    def in_fleet(name: str, at: int, field: str, junk: Any) -> Callable[[], object]:
+        def edit() -> object:
+            items = list(getattr(fleet, name))
+            items[at % len(items)] = replace(items[at % len(items)], **{field: junk})
+            return replace(fleet, **{name: tuple(items)})
+
+        return edit
+
+    hosts = st.builds(in_fleet, st.just("hosts"), st.integers(0, 9), _fields_of(Host), JUNK)
+    devices = st.builds(in_fleet, st.just("devices"), st.integers(0, 9), _fields_of(Device), JUNK)
+    served = st.builds(in_fleet, st.just("services"), st.just(0), _fields_of(Service), JUNK)
+
+    def without(name: str, keep: int) -> Callable[[], object]:
+        return lambda: replace(fleet, **{name: getattr(fleet, name)[:keep]})
+
+    def doubled(name: str) -> Callable[[], object]:
+        return lambda: replace(fleet, **{name: getattr(fleet, name) * 2})
+
+    cut = st.builds(without, st.sampled_from(["services", "hosts", "devices"]), st.integers(0, 2))
+    twice = st.builds(doubled, st.sampled_from(["services", "hosts", "devices", "commitments"]))
+    fewer = st.integers(0, 2).map(
+        lambda keep: lambda: replace(fleet, services=(replace(service, deployments=service.deployments[:keep]),))
+    )
+    extra = st.integers(-(2**70), 2**70).map(
+        lambda number: (
+            lambda: replace(
+                fleet,
+                services=(
+                    replace(
+                        service, deployments=(*service.deployments, replace(now, deployment_id=number, device_ids=()))
+                    ),
+                ),
+            )
+        )
+    )
+    bent = st.just(lambda: Bent(**{field.name: getattr(now, field.name) for field in fields(Deployment)}))
+    plain = JUNK.map(lambda junk: lambda: junk)
+    refusals = st.builds(lambda *parts: lambda: Skip(*parts), JUNK, JUNK, JUNK)
+    wrapped = st.builds(lambda state, *more: lambda: Proposal(state, *more), JUNK, JUNK, JUNK, JUNK, JUNK)
+    return st.one_of(
+        deployments, services, fleets, knob, hosts, devices, served, cut, twice, fewer, extra, bent, plain, refusals,
+        wrapped,
+    )  # fmt: skip
+
+
+class Liar(Exception):
+    """Not even its class can be asked for."""
+
+    @property  # type: ignore[misc]  # on purpose
+    def __class__(self) -> Any:
+        raise SystemExit("no class")
+
+
+class Noted(Exception):
+    @property
+    def __notes__(self) -> Any:  # type: ignore[override]  # on purpose
+        raise KeyboardInterrupt
+
+
+class Unmeasured(NotMeasured):
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit(name)
+
+
+def _plain(kind: type[BaseException]) -> Callable[[str], BaseException]:
+    return lambda text: kind(text)
+
+
+ERRORS: dict[str, Callable[[str], BaseException]] = {
+    **{
+        each.__name__: _plain(each)
+        for each in (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, ValueError)
+    },
+    "an error without words": Unprintable,
+    "an error without a class": Liar,
+    "an error with broken notes": Noted,
+    "a forged NotMeasured": lambda text: Unmeasured("running", text),
+    "NotMeasured of no series": lambda text: NotMeasured(text, text),
+    "NotMeasured with a remedy that cannot be stored": lambda text: NotMeasured("running", text),
+    "NotMeasured without words": lambda text: NotMeasured("running", 5),  # type: ignore[arg-type]
+    "a group of errors": lambda text: BaseExceptionGroup("\0", [KeyboardInterrupt(), NotMeasured("running", text)]),
+}
+
+
+@given(
+    edits=st.lists(_edits(FLEET), max_size=3),
+    error=st.one_of(st.none(), st.sampled_from([*ERRORS.values()])),
+    per=st.sampled_from(["now", "service", "fleet"]),
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+def test_no_proposal_leaves_the_guard_and_no_other_rule_sees_it(
+    edits: list[Callable[[], object]], error: Callable[[str], BaseException] | None, per: str
+) -> None:
+    def body() -> Iterator[Any]:
+        for edit in edits:
+            yield edit()
+        if error is not None:
+            raise error("\udfff\0 bad words")
+
+    def of_deployment(now: Deployment) -> Iterator[Any]:
+        return body()
+
+    def of_service(service: Service) -> Iterator[Any]:
+        return body()
+
+    def of_fleet(fleet: Fleet) -> Iterator[Any]:
+        return body()
+
+    functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
+    found = advised(THERE, own(functions[per], HOSTILE), *NEIGHBOURS)
+    assert others(found) == ALONE
+    assert_storable_and_possible(rows(found))
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("per", ["now", "service", "fleet"])
+def test_whatever_a_rule_raises_is_its_row(error: str, per: str) -> None:
+    def of_deployment(now: Deployment) -> None:
+        raise ERRORS[error]("\udfff\0 bad words")
+
+    def of_service(service: Service) -> None:
+        raise ERRORS[error]("\udfff\0 bad words")
+
+    def of_fleet(fleet: Fleet) -> None:
+        raise ERRORS[error]("\udfff\0 bad words")
+
+    functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
+    found = advised(THERE, own(functions[per], HOSTILE), *NEIGHBOURS)
+    assert others(found) == ALONE
+    assert {each.state for each in rows(found)} <= {State.FAILED, State.BLOCKED} and rows(found)
+    assert_storable_and_possible(rows(found))
+
+
+def test_a_person_who_presses_ctrl_c_stops_the_run() -> None:
+    def waits(service: Service) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        advised(THERE, own(waits, HOSTILE))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+FORGERIES: dict[str, Callable[[Any], Any]] = {
+    "a series that is none": lambda seen: seen._read.update(nonsense=None),
+    "a list of series": lambda seen: force(seen, _read=[[1]]),
+    "broken names": lambda seen: force(seen, _read=[Anything()]),
+    "another class": lambda seen: force(seen, __class__=Forged),
+    "broken values": lambda seen: (seen._series.update(running=Anything()), seen.running),
+}
+
+
+class Forged:
+    @property
+    def read(self) -> Any:
+        raise SystemExit("not read")
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("per", ["service", "fleet"])
+def test_evidence_that_a_rule_forges_is_not_shown(forgery: str, per: str) -> None:
+    def of_service(seen: Evidence, service: Service) -> Iterator[Any]:
+        FORGERIES[forgery](seen)
+        yield service.on(Placement(purchase="spot"), all_but=1)
+
+    def of_fleet(seen: FleetEvidence, fleet: Fleet) -> Iterator[Any]:
+        FORGERIES[forgery](seen.of(fleet.services[0]))
+        yield fleet.release(9)
+
+    functions: dict[str, Callable[..., Any]] = {"service": of_service, "fleet": of_fleet}
+    found = advised(THERE, own(functions[per], HOSTILE), *NEIGHBOURS)
+    assert others(found) == ALONE
+    assert_storable_and_possible(rows(found))
+    assert all(line.mean in (2.0, 6.0) for each in rows(found) for line in each.evidence)
+
+
+def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> None:
+    def vandal(seen: FleetEvidence, fleet: Fleet, market: Any) -> None:
+        for accelerator in market.accelerators:
+            force(accelerator, memory_bytes=1, arch="Volta")
+        force(market, all_offers=(), accelerators=())
+        for now in fleet.deployments:
+            force(now.placement, purchase="spot")
+            force(now, weight_dtype="int4", placement=None, device_ids=())
+        for each in fleet.hosts:
+            force(each, device_ids=(), name="gone")
+        for device in fleet.devices:
+            seen.of(device)._series.clear()
+        seen._measured.clear()
+        force(fleet, services=(), hosts=(), devices=())
+
+    for order in ((own(vandal, HOSTILE), *NEIGHBOURS), (*NEIGHBOURS, own(vandal, HOSTILE))):
+        assert others(advised(THERE, *order)) == ALONE
+
+
+def test_a_value_changed_by_force_is_seen_as_the_change_it_is() -> None:
+    def forged(now: Deployment) -> Iterator[Deployment]:
+        force(now, tp=-1)
+        yield now.but(max_num_seqs=8)
+
+    found = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
+    assert {each.state for each in found} == {State.FAILED}
+    assert all("tp=-1 is not possible" in (each.reason or "") for each in found)
+
+
+def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
+    from pertoken.advisor.candidate import candidate
+
+    forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
+    found = candidate(FLEET, forged, SERVICE, MARKET)
+    assert found is not None
+    changed = found.after.service("chat").demand.output_len
+    assert changed is not None and changed.provenance is Provenance.ASSUMED
+
+
+def test_a_proposal_that_equals_the_present_is_counted_and_not_shown() -> None:
+    def same(service: Service) -> Iterator[Any]:
+        yield service
+        yield service.but(tp=service.deployments[0].tp)
+
+    (row,) = advised(PRICED, own(same))
+    assert (row.state, row.ignored, [each.code for each in row.refusals]) == (State.REFUSED, 2, ["equals-present"])
+
+
+def test_refusals_stand_beside_proposals_with_their_codes() -> None:
+    def both(service: Service) -> Iterator[Any]:
+        yield skip("too-small", "eight bits are not enough")
+        yield propose(service.on(Placement(purchase="spot")), risk="quality", effort="high", requires=("use-spot",))
+        yield skip("too-small", "four bits are not enough")
+
+    (row,) = advised(PRICED, own(both))
+    assert row.state is State.OPEN
+    assert [(each.code, each.reason) for each in row.refusals] == [
+        ("too-small", "eight bits are not enough; four bits are not enough")
+    ]
+    best = row.best
+    assert best is not None and (best.risk, best.effort, best.requires) == ("quality", "high", ("use-spot",))
+
+
+def test_too_many_proposals_are_a_broken_rule() -> None:
+    def many(now: Deployment) -> Iterator[Any]:
+        for number in range(1, 10**6):
+            yield now.but(max_num_seqs=number)
+
+    found = advised(THERE, own(many))
+    assert {each.state for each in found} == {State.FAILED}
+    assert all("more than 1000 proposals" in (each.reason or "") for each in found)
+
+
+def test_equal_proposals_are_one_variant_and_the_best_comes_first() -> None:
+    def two(service: Service) -> Iterator[Any]:
+        yield service.on(Placement(purchase="spot"), all_but=2)
+        yield service.on(Placement(purchase="spot"), all_but=1)
+        yield service.on(Placement(purchase="spot"), all_but=1).expecting(1, 1, 1, "nothing")
+
+    (row,) = advised(PRICED, own(two))
+    assert [each.title for each in row.variants] == [
+        "on_demand → spot on 2 of 3 replicas",
+        "on_demand → spot on 1 of 3 replicas",
+    ]
+    assert len({each.key for each in row.variants}) == 2
+
+
+def test_a_row_keeps_its_identity_whatever_state_it_is_in() -> None:
+    def asks(seen: Evidence, service: Service) -> Iterator[Any]:
+        if seen.e2e_s.p50 > 1:
+            yield skip("slow", "requests take long")
+        yield service.on(Placement(purchase="spot"))
+
+    def raises(service: Service) -> Iterator[Any]:
+        raise ValueError("broken")
+
+    def refuses(service: Service) -> Iterator[Any]:
+        yield skip("no", "never")
+
+    def opens(service: Service) -> Iterator[Any]:
+        yield service.on(Placement(purchase="spot"))
+
+    found = [advised(PRICED, own(each))[0] for each in (asks, raises, refuses, opens)]
+    assert [each.state for each in found] == [State.BLOCKED, State.FAILED, State.REFUSED, State.OPEN]
+    assert len({each.recommendation_id for each in found}) == 1
+    assert {(each.target_kind, each.target_key, each.life) for each in found} == {("service", "chat", 1)}
+    target = found[0]
+    assert target.recommendation_id != identity("other-rule", _target(target))
+
+
+def _target(row: Recommendation) -> Any:
+    from pertoken.advisor.nature import Target
+
+    return Target(row.target_kind, row.target_key, row.target)

@@ -1,0 +1,130 @@
+"""What vLLM's pages, start page and command line are in our words."""
+
+from pertoken.agent.engines.adapters import ADAPTERS, tokens
+from pertoken.agent.engines.adapters.adapter import Identity
+from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.scrape.page import parse
+from tests.agent.engine_pages import growth, histograms, identity, values
+
+
+def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> None:
+    assert growth("vllm", "vllm-0.32.0-metrics-before", "vllm-0.32.0-metrics-after") == {
+        "prompt_tokens": 6640 + 144,
+        "cached_tokens": 5120,
+        "computed_tokens": 1664,
+        "generated_tokens": 2560 + 3,
+        "requests_finished": 40,
+        "requests_failed": 0,
+        "preemptions": 0,
+        "prefix_queries": 6784,
+        "prefix_hits": 5120,
+        "gflop_per_gpu": 0,
+        "read_mb_per_gpu": 0,
+        "write_mb_per_gpu": 0,
+        "prefill_ms": 851,
+        "decode_ms": 14_524,
+        "steps": 327,
+    }
+
+
+def test_vllm_tokens_of_data_parallel_ranks_add_up() -> None:
+    grown = growth("vllm", "vllm-0.32.0-dp2-api2-before", "vllm-0.32.0-dp2-api2-after")
+    assert (grown["prompt_tokens"], grown["generated_tokens"], grown["cached_tokens"]) == (4116, 1094, 2944)
+    assert grown["requests_finished"] == 24
+
+
+def test_vllm_prompts_computed_again_after_preemption_are_not_counted_again() -> None:
+    grown = growth("vllm", "vllm-0.32.0-preempt-before", "vllm-0.32.0-preempt-after")
+    assert (grown["prompt_tokens"], grown["preemptions"]) == (10110 + 144, 80)
+
+
+def test_vllm_gauges_are_read_while_it_is_busy() -> None:
+    assert values("vllm", "vllm-0.32.0-metrics-during").gauges["running"] == 8
+    assert values("vllm", "vllm-0.32.0-metrics-during").gauges["waiting"] == 8
+    assert values("vllm", "vllm-0.32.0-preempt-during").gauges["kv_use"] == 1.0
+
+
+def test_vllm_histograms_count_each_request_once() -> None:
+    before, after = (histograms("vllm", f"vllm-0.32.0-metrics-{when}") for when in ("before", "after"))
+    states = advance({}, bucket_values(before), owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, bucket_values(after), owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
+    assert observed == {"ttft_s": 41, "tpot_s": 2522, "e2e_s": 40, "prompt_len": 40, "generated_len": 40}
+
+
+def test_older_names_of_vllm_mean_the_same() -> None:
+    old = values("vllm", "vllm-0.9-older-names")
+    grown = advance({}, old.counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
+    assert tokens(word_totals(grown)) == {
+        "prompt_tokens": 700,
+        "cached_tokens": 200,
+        "computed_tokens": 500,
+        "generated_tokens": 90,
+        "requests_finished": 7,
+        "preemptions": 0,
+        "prefix_queries": 700,
+        "prefix_hits": 200,
+        "decode_ms": 800,
+    }
+    assert old.gauges == {"running": 3, "waiting": 1, "kv_use": 0.25}
+    tpot = histograms("vllm", "vllm-0.9-older-names")['tpot_s{engine="0",model_name="tiny-llama"}']
+    assert tpot.counts == (60, 23, 0)
+
+
+def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it() -> None:
+    told = identity(
+        "vllm",
+        "vllm-0.32.0-metrics-after",
+        {"/v1/models": "vllm-0.32.0-v1-models.json", "/version": "vllm-0.32.0-version.json"},
+    )
+    assert told == Identity(
+        served_model="tiny-llama",
+        version="0.32.0",
+        model_path="/models/tiny-llama",
+        knobs={"max_model_len": 1024, "gpu_memory_utilization": 0.92, "enable_prefix_caching": True},
+    )
+
+
+def test_vllm_in_development_mode_tells_every_knob_and_nothing_else() -> None:
+    replies = {"/server_info?config_format=json": "vllm-0.32.0-server-info.json"}
+    assert identity("vllm", "vllm-0.32.0-dp2-api2-after", replies).knobs == {
+        "tp": 1,
+        "pp": 1,
+        "dp": 2,
+        "weight_dtype": "fp32",
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 2048,
+        "enable_chunked_prefill": True,
+        "max_model_len": 1024,
+        "gpu_memory_utilization": 0.92,
+        "enforce_eager": True,
+        "enable_prefix_caching": True,
+    }
+
+
+def test_vllm_counts_the_prompt_of_each_sample_of_a_request_and_so_do_we() -> None:
+    """A prompt of 40 tokens with `n=4` is four requests to the engine, three of which find it in the prefix cache."""
+    page = """# TYPE vllm:prompt_tokens counter
+vllm:prompt_tokens_total{{model_name="m"}} {prompt}
+vllm:prompt_tokens_cached_total{{model_name="m"}} {cached}
+vllm:generation_tokens_total{{model_name="m"}} {generated}
+vllm:request_success_total{{model_name="m",finished_reason="stop"}} {requests}
+"""
+    adapter = ADAPTERS["vllm"]
+    first, second = (
+        adapter.read(parse(page.format(**counts).encode(), adapter.wanted)).counters
+        for counts in (
+            {"prompt": 100, "cached": 0, "generated": 10, "requests": 1},
+            {"prompt": 100 + 4 * 40, "cached": 3 * 32, "generated": 10 + 4 * 5, "requests": 1 + 4},
+        )
+    )
+    states = advance({}, first, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, second, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    assert tokens(word_totals(taken.deltas)) == {
+        "prompt_tokens": 160,
+        "cached_tokens": 96,
+        "computed_tokens": 64,
+        "generated_tokens": 20,
+        "requests_finished": 4,
+    }
+    assert "once per sample" in (adapter.limits or "")

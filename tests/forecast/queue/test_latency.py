@@ -1,0 +1,116 @@
+"""What requests see at a whole deployment, and how many copies of it hold an objective."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pertoken.catalog.market import load_market
+from pertoken.forecast.queue.latency import Latency, fewest_replicas, latency
+from pertoken.forecast.queue.load import Arrivals, typical
+from pertoken.forecast.serving import Calibration, Load, Range, calibrate
+from pertoken.state.deployment import Deployment
+from tests import deployments
+
+MARKET = load_market()
+CHAT = Load(generated_tok_s=400, prompt_len=1155, generated_len=211, running=8)
+PROMPT, ANSWER = typical("conversation")
+
+
+def deployment(**knobs: Any) -> Deployment:
+    return deployments.deployment(**{"max_num_batched_tokens": 8192, **knobs})
+
+
+def under(rate: float, known: Calibration | None = None, **knobs: object) -> Latency:
+    return latency(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), MARKET, known)
+
+
+def ranges(found: Latency) -> tuple[Range, Range, Range, Range]:
+    four = (found.ttft_p50_ms, found.ttft_p95_ms, found.tpot_p50_ms, found.tpot_p95_ms)
+    assert None not in four, found.refusal
+    return four  # type: ignore[return-value]
+
+
+def test_what_arrives_faster_than_a_full_batch_finishes_is_refused_with_both_rates() -> None:
+    found = under(1e3)
+    assert found.utilization > 1
+    assert found.refusal is not None and "1e+03 requests/s at the p95 demand" in found.refusal
+    assert found.ttft_p95_ms is None and found.tpot_p50_ms is None
+
+
+def test_ranges_hold_what_is_likely_and_p95_is_not_below_p50() -> None:
+    ttft, late, tpot, slow = ranges(under(2.0))
+    for low, likely, high in (ttft, late, tpot, slow):
+        assert 0 < low < likely < high
+    assert late[1] >= ttft[1] and slow[1] >= tpot[1]
+
+
+def test_what_was_measured_narrows_the_present_and_a_change_widens_it_again() -> None:
+    known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
+
+    def width(found: Latency) -> float:
+        low, _, high = ranges(found)[2]
+        return high / low
+
+    assert width(under(2.0, known)) < width(under(2.0))
+    assert width(under(2.0, known)) < width(under(2.0, known, weight_dtype="fp8"))
+
+
+def test_leaving_a_cache_that_is_read_by_slow_kernels_is_as_uncertain_as_going_there() -> None:
+    a100: dict[str, Any] = {"accelerator": "A100 80GB SXM4"}
+    for here, there in (("bf16", "fp8"), ("fp8", "bf16")):
+        known = calibrate(deployment(**a100, kv_dtype=here), CHAT, MARKET, busy_tok_s=400)
+        low, _, high = ranges(under(0.2, known, **a100, kv_dtype=there))[2]
+        assert high / low > 16
+
+
+def test_a_load_near_the_capacity_is_less_certain_and_maybe_overloaded() -> None:
+    calm, capacity = under(1.0), 1.0 / under(1.0).utilization
+    near = under(0.97 * capacity)
+    assert calm.overloaded < 0.01 < 0.2 < near.overloaded < 0.6
+    _, likely, high = ranges(near)[1]
+    assert high / likely > ranges(calm)[1][2] / ranges(calm)[1][1]
+
+
+def test_smaller_chunks_come_later_and_stall_others_less() -> None:
+    """Sarathi-Serve (arXiv 2403.02310): TTFT is traded against the tail of TPOT."""
+    whole, chunked = ranges(under(12.0)), ranges(under(12.0, max_num_batched_tokens=512))
+    assert chunked[0][1] > whole[0][1]
+    assert chunked[3][1] < whole[3][1]
+
+
+def test_copies_share_the_load_until_the_objective_is_held() -> None:
+    load = Arrivals(60.0, PROMPT, ANSWER)
+    stable = fewest_replicas(deployment(), CHAT, load, MARKET)
+    strict = fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(None, 10.0))
+    assert stable is not None and strict is not None and 1 < stable < strict
+    alone = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / strict), MARKET)
+    crowded = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / (strict - 1)), MARKET)
+    assert ranges(alone)[3][1] <= 10.0
+    assert crowded.refusal or ranges(crowded)[3][1] > 10.0
+    assert fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(0.01, None)) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    share=st.floats(0.02, 0.95),
+    copies=st.integers(2, 16),
+    dtype=st.sampled_from(["bf16", "fp8", "int4"]),
+    chunk=st.sampled_from([512, 2048, 8192]),
+)
+def test_latency_grows_with_the_load_so_more_copies_never_make_it_worse(
+    share: float, copies: int, dtype: str, chunk: int
+) -> None:
+    knobs: dict[str, Any] = {"weight_dtype": dtype, "max_num_batched_tokens": chunk}
+    rate = share / under(1.0, **knobs).utilization
+    alone, shared = under(rate, **knobs), under(rate / copies, **knobs)
+    assert shared.utilization < alone.utilization < 1 and alone.refusal is None
+    for one, several in zip(ranges(alone), ranges(shared), strict=True):
+        assert several[1] <= one[1] * (1 + 1e-9)
+
+
+def test_an_unmeasured_load_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        under(0.0)

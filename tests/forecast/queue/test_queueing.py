@@ -1,0 +1,171 @@
+"""The queueing model beside an engine played step by step, and its limits by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
+from pertoken.forecast.queue.queueing import MOST_UTILIZED, Service, UnderLoad, under_load
+from tests.forecast.engine_simulation import Request, Seen, simulate
+
+CHUNK = 2048
+REQUESTS = 8000
+
+
+def decode_s(running: float) -> float:
+    return 0.008 + 0.00012 * running
+
+
+def prefill_s(tokens: float) -> float:
+    return tokens * 9e-5
+
+
+def service(limit: float, prompt: Lengths, chunk: int = CHUNK) -> Service:
+    running = np.geomspace(1, max(limit, 2), 12)
+    return Service(
+        running[None],
+        np.array([[decode_s(each) for each in running]]),
+        np.array([[prefill_s(each) for each in prompt.tokens]]),
+        np.ceil(prompt.tokens / chunk)[None],
+        np.array([float(limit)]),
+    )
+
+
+def both(kind: str, limit: int, utilization: float) -> tuple[UnderLoad, Seen]:
+    prompt, generated = (fixed(1000), fixed(200)) if kind == "fixed" else typical(kind)
+    its = service(limit, prompt)
+    rate = utilization * under_load(its, np.array([1e-3]), generated).capacity_per_s
+    random = np.random.default_rng(7)
+    arrivals = np.cumsum(random.exponential(1 / rate[0], REQUESTS))
+    lengths = zip(random.choice(prompt.tokens, REQUESTS), random.choice(generated.tokens, REQUESTS), strict=True)
+    requests = [Request(at, round(p), round(g)) for at, (p, g) in zip(arrivals, lengths, strict=True)]
+    return under_load(its, rate, generated), simulate(requests, limit, decode_s, prefill_s, CHUNK)
+
+
+def quantiles(values: Array) -> tuple[float, float]:
+    middle, high = np.quantile(values, [0.5, 0.95])
+    return float(middle), float(high)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "conversation"])
+@pytest.mark.parametrize(("limit", "utilization"), [(4, 0.3), (4, 0.6), (32, 0.3), (32, 0.6), (32, 0.8), (256, 0.6)])
+def test_it_agrees_with_an_engine_played_step_by_step(kind: str, limit: int, utilization: float) -> None:
+    model, played = both(kind, limit, utilization)
+    assert model.running[0] == pytest.approx(played.running, rel=0.1)
+    assert model.tok_s[0] == pytest.approx(played.tok_s, rel=0.05)
+    (ttft, late), (tpot, slow) = quantiles(played.ttft_s), quantiles(played.tpot_s)
+    assert model.ttft_s[0, 0] == pytest.approx(ttft, rel=0.25)
+    assert model.ttft_s[0, 1] == pytest.approx(late, rel=0.4 if utilization < 0.8 else 0.5)
+    assert model.tpot_s[0, 0] == pytest.approx(tpot, rel=0.1)
+    assert model.tpot_s[0, 1] == pytest.approx(slow, rel=0.2)
+
+
+def test_short_answers_to_long_prompts_are_stalled_by_each_others_prefills() -> None:
+    model, played = both("code", 32, 0.6)
+    tpot, slow = quantiles(played.tpot_s)
+    assert slow > 5 * tpot
+    assert model.tpot_s[0, 0] == pytest.approx(tpot, rel=0.3)
+    assert model.tpot_s[0, 1] == pytest.approx(slow, rel=0.35)
+
+
+def test_one_place_and_equal_answers_is_the_textbook_queue_with_one_server() -> None:
+    """M/D/1: with a utilization of u, the mean wait is u / (2 (1 - u)) services."""
+    alone = service(1, fixed(1))
+    generated = fixed(101)
+    held = prefill_s(1) + 100 * decode_s(1)
+    found = under_load(alone, np.array([0.5 / held]), generated)
+    assert found.utilization[0] == pytest.approx(0.5)
+    assert found.running[0] == pytest.approx(0.5, rel=1e-6)
+    assert found.waiting[0] == pytest.approx(0.5 * 0.5 / held * held / (2 * 0.5), rel=1e-6)
+
+
+def test_where_everybody_runs_requests_are_poisson_distributed() -> None:
+    """A step that does not depend on the batch, and a limit nobody reaches: M/G/∞, mean = variance = rate x life."""
+    flat = Service(
+        np.array([[1.0, 1e4]]), np.array([[0.01, 0.01]]), np.full((1, 16), 1e-9), np.ones((1, 16)), np.array([1e4])
+    )
+    found = under_load(flat, np.array([5.0]), fixed(1001))
+    assert found.running[0] == pytest.approx(5.0 * 10.0, rel=0.01)
+    assert found.tpot_s[0, 0] == pytest.approx(0.01, rel=1e-3)
+    assert found.waiting[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_load_above_the_capacity_fills_the_batch_and_waits_without_end() -> None:
+    prompt, generated = typical("conversation")
+    its = service(32, prompt)
+    found = under_load(its, np.array([1e3]), generated)
+    assert found.saturated[0] and np.isinf(found.ttft_s[0]).all() and np.isinf(found.waiting[0])
+    assert found.running[0] == 32
+    assert found.tok_s[0] == pytest.approx(found.capacity_per_s[0] * generated.mean)
+    assert np.isfinite(found.tpot_s[0]).all()
+
+
+def test_rates_and_shares_out_of_range_are_refused() -> None:
+    its = service(4, fixed(100))
+    with pytest.raises(ValueError, match="above 0"):
+        under_load(its, np.array([0.0]), fixed(100))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        under_load(its, np.array([1.0]), fixed(100), (1.0,))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    limit=st.floats(1, 4096),
+    utilization=st.floats(1e-4, 3.0),
+    step_s=st.floats(1e-4, 1.0),
+    grows=st.floats(0, 10.0),
+    per_prompt_s=st.floats(1e-6, 30.0),
+    generated=st.floats(1, 1e5),
+)
+def test_any_load_gives_numbers_that_rise_with_it(
+    limit: float, utilization: float, step_s: float, grows: float, per_prompt_s: float, generated: float
+) -> None:
+    running = np.geomspace(1, max(limit, 2.0), 8)
+    its = Service(
+        np.repeat(running[None], 2, axis=0),
+        np.repeat(step_s * (1 + grows * running / running[-1])[None], 2, axis=0),
+        np.full((2, 16), per_prompt_s),
+        np.ones((2, 16)),
+        np.full(2, limit),
+    )
+    capacity = under_load(its, np.full(2, 1e-9), fixed(generated)).capacity_per_s[0]
+    found = under_load(its, np.array([0.5, 1.0]) * utilization * capacity, fixed(generated))
+    for column in (found.running, found.waiting, found.tok_s, *found.ttft_s.T, *found.tpot_s.T):
+        assert not np.isnan(column).any() and (column >= 0).all()
+    assert found.running[0] <= found.running[1] * (1 + 1e-6) <= max(limit, 1.0) * (1 + 1e-5)
+    assert found.tok_s[0] <= found.tok_s[1] * (1 + 1e-9)
+    assert (found.ttft_s[:, 0] <= found.ttft_s[:, 1] * (1 + 1e-9)).all()
+    assert (found.saturated == (found.utilization >= MOST_UTILIZED)).all()
+    assert (np.isfinite(found.ttft_s).all(axis=1) == ~found.saturated).all()
+    for late in found.ttft_s.T:
+        assert late[0] <= late[1] * (1 + 1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    limit=st.integers(1, 512),
+    more=st.floats(1.05, 8.0),
+    utilization=st.floats(0.01, 0.97),
+    grows=st.floats(0.0, 2.0),
+    per_prompt_s=st.floats(1e-4, 0.2),
+    kind=st.sampled_from(["conversation", "code"]),
+)
+def test_more_slots_never_make_the_first_token_later(
+    limit: int, more: float, utilization: float, grows: float, per_prompt_s: float, kind: str
+) -> None:
+    prompt, generated = typical(kind)
+    limits = np.array([float(limit), float(np.ceil(limit * more))])
+    running = np.geomspace(1, max(limits[1], 2.0), 12)
+    its = Service(
+        np.repeat(running[None], 2, axis=0),
+        np.repeat((0.01 * (1 + grows * running / running[-1]))[None], 2, axis=0),
+        np.repeat((per_prompt_s * prompt.tokens / prompt.mean)[None], 2, axis=0),
+        np.ones((2, len(prompt.tokens))),
+        limits,
+    )
+    rate = utilization * under_load(its, np.full(2, 1e-9), generated).capacity_per_s[0]
+    found = under_load(its, np.full(2, rate), generated)
+    assert not found.saturated.any()
+    assert (found.ttft_s[1] <= found.ttft_s[0] * 1.02).all()
+    assert found.waiting[1] <= found.waiting[0] + 1e-9

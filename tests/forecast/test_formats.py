@@ -1,0 +1,25 @@
+"""How weights and caches are stored, and what is assumed of engines."""
+
+from pertoken.forecast.formats import defaults, engine_tag, gguf_format, hardware_tag, kv_bytes_per_value, weight_format
+
+
+def test_fewer_bits_are_fewer_bytes() -> None:
+    bits = [found.bits for dtype in ("bf16", "fp8", "int4") if (found := weight_format(dtype))]
+    assert bits == sorted(bits, reverse=True) and len(bits) == 3
+
+
+def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
+    formats = [weight_format(gguf_format(dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")]
+    bits = [found.bits for found in formats if found]
+    assert len(bits) == 6 and bits == sorted(set(bits), reverse=True)
+
+
+def test_an_unknown_format_is_none_and_an_unseen_cache_dtype_is_16_bit() -> None:
+    assert weight_format("fp3") is None
+    assert (kv_bytes_per_value(None), kv_bytes_per_value("fp8"), kv_bytes_per_value("fp5")) == (2, 1, None)
+
+
+def test_engines_and_architectures_without_measurements_have_no_prior() -> None:
+    assert engine_tag("trtllm") == "" and engine_tag("vllm") == "vllm" and engine_tag("lmdeploy") is None
+    assert hardware_tag("Hopper") == "" and hardware_tag("Gaudi3") is None
+    assert defaults().max_num_seqs == 256

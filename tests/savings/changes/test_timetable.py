@@ -1,0 +1,127 @@
+"""Replicas by hour of the week: what hours with fewer, none or sleeping replicas save, and what they must hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.savings.context import NOTHING
+from pertoken.savings.estimate import Estimate, estimate
+from pertoken.state.fleet import Fleet
+from pertoken.state.schedule import Schedule, asleep, off
+from pertoken.state.service import Slo
+from tests.savings.fleets import (
+    ONE,
+    chat,
+    context,
+    low_batch,
+    priced,
+    replicas,
+    usd_month,
+)
+
+NIGHT = frozenset(hour for hour in range(168) if hour % 24 < 6)
+MORNING = frozenset(hour for hour in range(168) if 6 <= hour % 24 < 10)
+HOST = usd_month(2 * 6.88)
+
+
+def four(**fields: object) -> Fleet:
+    """Four replicas: nothing at night, little in the morning, 0.4 requests/s for the rest of the day."""
+    fleet = replicas(4, **fields)
+    (service,) = fleet.services
+    rates = tuple(0.0 if hour in NIGHT else 0.02 if hour in MORNING else 0.4 for hour in range(168))
+    demand = replace(service.demand, requests_by_hour_of_week=rates)
+    return replace(fleet, services=(replace(service, demand=demand),))
+
+
+def saved_by(schedule: Schedule, fleet: Fleet | None = None, **known: object) -> Estimate:
+    fleet = fleet or four()
+    return estimate(fleet, fleet.edit(fleet.services[0].scheduled(schedule)), context(fleet, **known))  # type: ignore[arg-type]
+
+
+def counts(hours: frozenset[int], count: int) -> tuple[tuple[int, int], ...]:
+    return tuple((hour, count) for hour in sorted(hours))
+
+
+def test_hours_with_fewer_replicas_bank_the_hosts_of_the_others() -> None:
+    found = saved_by(Schedule(replicas=counts(MORNING, 1)))
+    assert found.bankable is not None and found.capacity == NOTHING
+    assert found.bankable[1] == pytest.approx(3 * HOST * 28 / 168, abs=2)
+    both = saved_by(Schedule(off=NIGHT, replicas=counts(MORNING, 2)))
+    assert both.bankable is not None
+    assert both.bankable[1] == pytest.approx(4 * HOST * 42 / 168 + 2 * HOST * 28 / 168, abs=2)
+
+
+def test_no_replicas_in_an_hour_is_the_hour_off() -> None:
+    assert saved_by(Schedule(replicas=counts(NIGHT, 0))).bankable == saved_by(off(NIGHT)).bankable
+
+
+def test_hours_off_and_hours_asleep_are_bankable_and_capacity_apart() -> None:
+    half = frozenset(sorted(NIGHT)[:21])
+    found = saved_by(Schedule(off=half, asleep=NIGHT - half))
+    assert found.bankable is not None and found.capacity is not None
+    assert found.bankable[1] == found.capacity[1] == pytest.approx(4 * HOST * 21 / 168, abs=2)
+
+
+def test_too_few_replicas_for_the_busiest_of_their_hours_are_refused_by_its_name() -> None:
+    heavy = low_batch(generated_tok_s=1200, busy_generated_tok_s=1300, running=60, prompt_tok_s=4800, requests_s=3.0)
+    fleet = four()
+    rates = tuple(12.0 if hour == 50 else 0.02 for hour in range(168))
+    demand = replace(fleet.services[0].demand, requests_by_hour_of_week=rates)
+    fleet = replace(fleet, services=(replace(fleet.services[0], demand=demand),))
+    found = saved_by(Schedule(replicas=counts(frozenset({49, 50}), 1)), fleet, seen=heavy)
+    assert found.infeasible is not None and "1 replicas do not do on Wednesday at 02:00 UTC" in found.infeasible
+    assert saved_by(Schedule(replicas=counts(frozenset({49}), 1)), fleet, seen=heavy).bankable is not None
+
+
+def test_the_objectives_of_the_service_hold_in_every_scheduled_hour() -> None:
+    found = saved_by(Schedule(replicas=counts(MORNING, 1)), slo=Slo(tpot_p95_ms=5.0))
+    assert found.infeasible is not None and "within the SLO" in found.infeasible
+
+
+def test_minimum_replicas_hold_in_every_hour() -> None:
+    fleet = four(min_replicas=2)
+    asleep = saved_by(Schedule(off=NIGHT), fleet)
+    assert asleep.infeasible == "2 replicas are the minimum set for chat"
+    one = saved_by(Schedule(replicas=counts(MORNING, 1)), fleet)
+    assert one.infeasible is not None and "2 replicas are the minimum set for chat" in one.infeasible
+    two = saved_by(Schedule(replicas=counts(MORNING, 2)), fleet)
+    assert two.bankable is not None and two.bankable[1] == pytest.approx(2 * HOST * 28 / 168, abs=2)
+
+
+def test_more_replicas_than_there_are_is_unpriced_with_its_range() -> None:
+    found = saved_by(Schedule(replicas=((100, 9),)))
+    assert found.bankable is None and found.unpriced == "chat has 4 replicas: schedule a number from 0 to 4"
+
+
+def test_a_schedule_beside_another_change_is_not_half_priced() -> None:
+    fleet = four()
+    service = fleet.services[0]
+    for changed in (service.but(weight_dtype="fp8"), service.resized()):
+        found = estimate(fleet, fleet.edit(changed.scheduled(off(NIGHT))), context(fleet))
+        assert found.bankable is None and "propose one, apply it, then the other" in (found.unpriced or "")
+
+
+def with_nights(fleet: Fleet) -> Fleet:
+    hours = tuple(0.0 if hour % 24 < 6 else 1.0 for hour in range(168))
+    service = chat(fleet)
+    return replace(fleet, services=(replace(service, demand=replace(service.demand, requests_by_hour_of_week=hours)),))
+
+
+NIGHTS = [hour for hour in range(168) if hour % 24 < 6]
+
+
+def test_nights_off_bank_their_hours_and_nights_asleep_are_capacity() -> None:
+    fleet = with_nights(ONE)
+    found = priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
+    assert found.bankable is not None and found.bankable[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
+    slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS)))
+    assert slept.bankable == NOTHING and slept.capacity is not None
+    assert slept.capacity[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
+
+
+def test_an_hour_with_requests_cannot_be_off_and_an_unseen_one_is_unpriced() -> None:
+    served = priced(ONE, chat(ONE).scheduled(off([30])))
+    assert served.infeasible == "0.05 requests/s came on Tuesday at 06:00 UTC: it is not idle then"
+    blank = replace(chat(ONE), demand=replace(chat(ONE).demand, requests_by_hour_of_week=(None,) * 168))
+    fleet = replace(ONE, services=(blank,))
+    assert "record a whole week first" in (priced(fleet, blank.scheduled(off([0]))).unpriced or "")

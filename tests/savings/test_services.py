@@ -1,0 +1,34 @@
+"""The outcome of a change of knobs for one service, or why it has none."""
+
+import pytest
+
+from pertoken.savings.context import NOTHING
+from tests.savings.fleets import (
+    ONE,
+    chat,
+    priced,
+    usd_month,
+)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [{"kv_offload_bytes": 2**30}, {"ep": 2}, {"sleep": True}, {"engine_version": "0.12"}, {"sm_clock_mhz": 1200}],
+)
+def test_a_knob_that_nobody_can_price_is_unpriced_and_never_zero(knobs: dict[str, object]) -> None:
+    found = priced(ONE, chat(ONE).but(**knobs))
+    assert found.unpriced is not None and found.bankable is None and found.capacity is None
+
+
+def test_a_rule_s_own_expectation_prices_busy_time_as_assumed() -> None:
+    now = chat(ONE).deployments[0]
+    found = priced(ONE, now.but(engine_version="0.12").expecting(1.0, 1.25, 1.5, "release notes"))
+    assert found.bankable == NOTHING and found.capacity is not None
+    assert found.capacity[1] == pytest.approx(0.6 * usd_month(2 * 6.88) * 0.2, rel=1e-6)
+    assert found.provenance is not None and found.provenance.label == "assumed"
+
+
+def test_a_layout_that_does_not_start_is_infeasible() -> None:
+    found = priced(ONE, chat(ONE).but(tp=1))
+    assert found.infeasible is not None and found.infeasible.startswith("it would not start")
+    assert found.bankable is None

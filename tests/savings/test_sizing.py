@@ -1,0 +1,59 @@
+"""How many replicas a service keeps: its demand, its objectives, its minimum and its spares."""
+
+from pertoken.savings.context import NOTHING
+from pertoken.state.service import Slo
+from tests.savings.fleets import (
+    FOUR,
+    chat,
+    low_batch,
+    priced,
+    replicas,
+    usd_month,
+)
+
+
+def test_a_half_idle_service_of_four_replicas_releases_whole_hosts() -> None:
+    resized = priced(FOUR, chat(FOUR).resized())
+    assert resized.replicas is not None and resized.replicas[0] == 4 and resized.replicas[1] < 4
+    assert resized.bankable is not None and resized.bankable[1] == (4 - resized.replicas[1]) * usd_month(2 * 6.88)
+    assert len(resized.released) == 4 - resized.replicas[1]
+    both = priced(FOUR, chat(FOUR).but(weight_dtype="fp8").resized())
+    assert both.bankable is not None and both.bankable[1] >= resized.bankable[1]
+
+
+def test_fp8_that_frees_two_replicas_banks_their_hosts() -> None:
+    busy = low_batch(generated_tok_s=1200, busy_generated_tok_s=1300, running=60, prompt_tok_s=4800, requests_s=3.0)
+    found = priced(FOUR, chat(FOUR).but(weight_dtype="fp8").resized(), seen=busy)
+    plain = priced(FOUR, chat(FOUR).resized(), seen=busy)
+    assert found.replicas is not None and found.replicas[1] <= 3
+    assert found.bankable is not None and found.bankable[1] > (plain.bankable or NOTHING)[1]
+
+
+def test_minimum_replicas_keep_their_hosts_and_say_so() -> None:
+    fleet = replicas(4, min_replicas=4)
+    resized = priced(fleet, chat(fleet).resized())
+    assert resized.infeasible is not None and "4 replicas are the minimum set for chat" in resized.infeasible
+    faster = priced(fleet, chat(fleet).but(weight_dtype="fp8").resized())
+    assert faster.bankable == NOTHING and any("4 replicas are the minimum" in said for said in faster.against)
+    assert faster.capacity is not None and faster.capacity[1] > 0
+
+
+def test_spare_replicas_are_kept_beyond_the_demand() -> None:
+    without = priced(FOUR, chat(FOUR).resized()).replicas
+    fleet = replicas(4, spare_replicas=1)
+    spared = priced(fleet, chat(fleet).resized()).replicas
+    assert without is not None and spared is not None and spared[1] == without[1] + 1
+
+
+def test_a_number_of_replicas_that_does_not_hold_the_demand_is_refused() -> None:
+    heavy = low_batch(generated_tok_s=1200, busy_generated_tok_s=1300, running=60, prompt_tok_s=4800, requests_s=3.0)
+    found = priced(FOUR, chat(FOUR).scaled_to(1), seen=heavy)
+    assert found.infeasible is not None and "1 replicas do not hold the p95 demand" in found.infeasible
+
+
+def test_an_slo_needs_more_replicas_than_the_demand_alone() -> None:
+    busy = low_batch(generated_tok_s=150, busy_generated_tok_s=250, running=8, prompt_tok_s=600, requests_s=0.375)
+    loose = priced(FOUR, chat(FOUR).resized(), seen=busy)
+    tight = priced(FOUR, chat(FOUR).resized(), seen=busy, slo=Slo(tpot_p95_ms=40.0, ttft_p95_ms=900.0))
+    assert loose.replicas is not None
+    assert tight.infeasible is not None or (tight.replicas is not None and tight.replicas[1] >= loose.replicas[1])

@@ -1,0 +1,40 @@
+"""What changes of a demand refuse, and what they make of it."""
+
+from typing import Any
+
+import pytest
+
+from pertoken.provenance import Provenance
+from pertoken.state.demand import times, to
+from pertoken.state.errors import InvalidEdit
+from tests.state.fleets import CHAT
+
+
+def test_demand_changes_are_relative_or_absolute_and_assumed() -> None:
+    changed = CHAT.serving(output_len=times(0.7, "a trial"), response_cache_share=to(0.2)).demand
+    assert changed.output_len is not None and changed.output_len.value == pytest.approx(140)
+    assert changed.output_len.provenance is Provenance.ASSUMED and changed.output_len.source == "a trial"
+    assert changed.response_cache_share is not None and changed.response_cache_share.value == 0.2
+    busier = CHAT.serving(requests_per_s=times(1.5)).demand
+    assert busier.requests_by_hour_of_week == (9.0,) * 168
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output_len": 140}, r"use times\(x\), relative to the present, or to\(x\)"),
+        ({"response_cache_share": times(0.5)}, "response_cache_share is unknown"),
+        ({"tenants": to(1)}, "'tenants' is not a field of a demand that"),
+        ({"cached_share": to(1.5)}, "use a share from 0 to 1"),
+    ],
+)
+def test_a_demand_change_that_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidEdit, match=message.removesuffix(" that")):
+        CHAT.serving(**changes)
+
+
+@pytest.mark.parametrize("number", [-1, float("nan"), float("inf"), True, "2"])
+def test_a_change_takes_finite_numbers_only(number: Any) -> None:
+    for make in (times, to):
+        with pytest.raises(InvalidEdit, match="use a finite number, 0 or more"):
+            make(number)

@@ -1,0 +1,45 @@
+"""Edits of a whole fleet: what is released, replaced and shared."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.state.demand import Demand
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from tests.state.fleets import FLEET, LARGE, NOW, fleet
+
+
+def test_a_host_that_is_held_cannot_be_released() -> None:
+    with pytest.raises(InvalidEdit, match="host-1 is held by llama-70b: move these first"):
+        FLEET.release(1)
+    with pytest.raises(InvalidEdit, match="host 9 is not part of this fleet"):
+        FLEET.release(9)
+    assert [each.device_id for each in FLEET.release(4).devices if each.host_id == 4] == []
+
+
+def test_a_second_engine_does_not_take_the_devices_of_the_first() -> None:
+    split = FLEET.replace(NOW, NOW.but(role="prefill"), NOW.but(role="decode"))
+    first, second = split.deployment(100), split.deployment(1)
+    assert (first.device_ids, second.device_ids) == ((10,), ())
+    assert second in split.service("chat").deployments
+
+
+def test_a_deployment_edited_twice_must_be_named_as_the_fleet_has_it() -> None:
+    with pytest.raises(InvalidEdit, match="was edited before it was named"):
+        FLEET.replace(NOW.but(tp=2), NOW.but(tp=4))
+
+
+def test_a_deployment_that_serves_two_services_changes_in_both() -> None:
+    shared = replace(NOW, serves=(("chat", None), ("code", None)))
+    both = Fleet((Service("chat", (shared,)), Service("code", (shared,))))
+    assert both.edit(shared.but(tp=2)).service("code").deployments[0].tp == 2
+    assert both.edit(both.service("code").but(tp=2)).service("chat").deployments[0].tp == 2
+    with pytest.raises(InvalidEdit, match="differs between the services it serves"):
+        Fleet((Service("chat", (shared,)), Service("code", (shared.but(tp=2),))))
+
+
+def test_values_can_be_keys() -> None:
+    assert hash(FLEET) == hash(fleet()) and fleet() == FLEET
+    assert Demand() == Demand() and LARGE.known is False

@@ -1,0 +1,9 @@
+import pytest
+
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.placement import Placement
+
+
+def test_a_purchase_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InvalidEdit, match="purchase='reserved_1y' is not possible: use one of on_demand, spot"):
+        Placement(purchase="reserved_1y")

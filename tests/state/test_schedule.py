@@ -1,0 +1,11 @@
+import pytest
+
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.schedule import Schedule
+
+
+def test_an_hour_is_of_the_week_and_stated_once() -> None:
+    with pytest.raises(InvalidEdit, match="hour 168 is not an hour of the week"):
+        Schedule(off=frozenset({168}))
+    with pytest.raises(InvalidEdit, match="either off or asleep"):
+        Schedule(off=frozenset({1}), asleep=frozenset({1}))

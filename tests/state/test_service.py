@@ -1,0 +1,16 @@
+import pytest
+
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.placement import Placement
+from pertoken.state.service import FEWEST
+from tests.state.fleets import CHAT, FLEET
+
+
+def test_one_replica_cannot_move_while_one_stays() -> None:
+    with pytest.raises(InvalidEdit, match="all_but=1 moves nothing: code has 1 deployment"):
+        FLEET.service("code").on(Placement(purchase="spot"), all_but=1)
+
+
+def test_a_resized_service_leaves_the_number_to_pricing() -> None:
+    assert CHAT.resized().replicas == FEWEST
+    assert CHAT.resized().deployments == CHAT.deployments

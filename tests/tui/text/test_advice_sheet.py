@@ -1,0 +1,50 @@
+"""The details of advice, as a page shows them."""
+
+import re
+
+import pytest
+
+from pertoken.plugins.use_spot import use_spot
+from tests.advisor.gathered import advised, gathered
+from tests.savings.fleets import replicas
+from tests.tui.reports import FixedSource
+from tests.tui.screens import running, text_of, until_shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$1,640 likely, $1,200 to $1,818",
+        "bf16 → fp8",
+        "vllm serve meta-llama/Llama-3.1-70B-Instruct --quantization fp8 --tensor-parallel-size 1",
+        "mean 14.2, p50 14, p95 63.5 requests  (n=360, reported)",
+        "not measured: needs GPM",
+        "Quality at FP8 is acceptable",
+        "Compute-bound at peak hours",
+        "Serve INT4 weights: bankable $900 to $1,700",
+        "quality, medium",
+        "tp 2 → 1: it would not start",
+    ],
+)
+async def test_the_detail_of_advice_shows(text: str) -> None:
+    async with running(FixedSource(), (120, 50)) as pilot:
+        await pilot.press("2", "down", "enter")
+        await until_shown(pilot, text)
+
+
+async def test_a_failed_rule_shows_its_traceback_as_text() -> None:
+    async with running(FixedSource()) as pilot:
+        await pilot.press("2", "tab", "enter")
+        await until_shown(pilot, "ZeroDivisionError: [b]division[/b]")
+        await until_shown(pilot, "Ask the author of the rule.")
+
+
+async def test_a_range_of_listed_prices_stands_beside_its_assumption_on_a_small_terminal() -> None:
+    found = advised(gathered(replicas(5)), use_spot)
+    async with running(FixedSource(recommendations=found), (80, 24)) as pilot:
+        await pilot.press("2")
+        await until_shown(pilot, "on_demand → spot on 4")
+        head = " ".join(text_of(pilot).partition("Open (1)")[0].split())
+    assert re.search(r"Bankable \$[\d,]+ to \$[\d,]+ a month: the bill falls by this", head)
+    assert "Assumed: H100 SXM5 spot costs 0.23 of H100 SXM5 on-demand, the median of 18 listed pairs" in head
+    assert "(and 1 more, in the details)" in head

@@ -1,0 +1,29 @@
+"""The bill in words, and as a bar."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.costs.ledger import Bill
+from pertoken.tui.text.bill import bar_cells
+from pertoken.tui.text.words import (
+    usd_parts,
+)
+
+MONEY = st.integers(0, 10**15)
+
+
+@given(MONEY, MONEY, MONEY, MONEY)
+def test_a_bill_adds_up_as_it_is_read(busy: int, idle: int, other: int, unallocated: int) -> None:
+    amounts = (busy, idle, other, unallocated)
+    paid, parts = usd_parts(sum(amounts), amounts)
+
+    def cents(text: str) -> int:
+        return round(float(text.removeprefix("$").replace(",", "")) * 10**9)
+
+    assert cents(paid) == sum(cents(part) for part in parts)
+
+
+@given(MONEY, MONEY, MONEY, MONEY, st.integers(1, 300))
+def test_a_bar_is_exactly_as_long_as_its_room(busy: int, idle: int, other: int, unallocated: int, width: int) -> None:
+    cells = bar_cells(Bill(busy + idle + other + unallocated, busy, idle, other, unallocated), width)
+    assert sum(cells) == (width if busy + idle + other + unallocated else 0)
