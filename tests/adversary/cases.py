@@ -53,6 +53,12 @@ CASES: dict[str, World] = {
         _world("killed", (2.0, agents.Away(signal.SIGKILL, 3.0)), (8.0, agents.Away(signal.SIGKILL, 0.5))),
         _world("engine crashes", (2.0, engines.Crash("a", 2.0)), (3.0, engines.Crash("b", 3.0))),
         _world("engine crashes while away", (2.0, agents.Away(signal.SIGTERM, 5.0)), (3.0, engines.Crash("a", 1.0))),
+        _world(
+            "unreadable when the agent starts",
+            (2.0, engines.Lies("a", 8.0, "large")),
+            (2.0, engines.Lies("b", 8.0, "cut")),
+            (4.0, agents.Away(signal.SIGTERM, 1.0)),
+        ),
         _world("engine hangs", (2.0, engines.Hang("a", 20.0))),
         _world("engine is slow", (2.0, engines.Slow("a", 15.0, 4.0))),
         _world("silent at the start", silent_at_start=("a", "b", "c")),
