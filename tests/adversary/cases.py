@@ -63,6 +63,12 @@ CASES: dict[str, World] = {
         _world("engine is slow", (2.0, engines.Slow("a", 15.0, 4.0))),
         _world("silent at the start", silent_at_start=("a", "b", "c")),
         *map(_lie, LIES),
+        _world(
+            "half of each count and a restart",
+            # Ends before the half passes the whole: by such a rise a true reset is counted.
+            *((6.0, engines.Lies(key, 4.0, "half")) for key in ("a", "b")),
+            (7.5, agents.Away(signal.SIGKILL, 0.5)),
+        ),
         _world("model swap", (2.0, engines.SwapModel("a", 30.0)), (2.0, engines.SwapModel("b", 30.0))),
         _world("twins on one port", engines=(*ENGINES, *TWINS)),
         _world("twins on one port and a crash", (3.0, engines.Crash("t1", 2.0)), engines=(*ENGINES, *TWINS)),
