@@ -16,16 +16,19 @@ Lie = Literal[
     "twice",
     "cut",
     "large",
+    "half",
 ]
 """What is wrong with the counters of a page:
 
 - `one_less`: every second pair of pages shows one token less; `far`: 5 * 10^17 more;
 - `alternating`: two pages 0 and two 10^18 in turn; `beyond_int64`: 2^63; `nan`: NaN; `overflow`: 1e400;
 - `missing`: no generated tokens; `twice`: each series twice, with different values;
-- `cut`: half of a page; `large`: more bytes than a page may have.
+- `cut`: half of a page; `large`: more bytes than a page may have;
+- `half`: half of each count.
 """
 
-LIES: tuple[Lie, ...] = get_args(Lie)[1:]
+LIES: tuple[Lie, ...] = tuple(lie for lie in get_args(Lie) if lie not in ("none", "half"))
+"""Those of random worlds: with another one, every seed would be another world."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,22 @@ CASES: dict[str, World] = {
         _world("killed", (2.0, agents.Away(signal.SIGKILL, 3.0)), (8.0, agents.Away(signal.SIGKILL, 0.5))),
         _world("engine crashes", (2.0, engines.Crash("a", 2.0)), (3.0, engines.Crash("b", 3.0))),
         _world("engine crashes while away", (2.0, agents.Away(signal.SIGTERM, 5.0)), (3.0, engines.Crash("a", 1.0))),
+        _world(
+            "unreadable when the agent starts",
+            (2.0, engines.Lies("a", 8.0, "large")),
+            (2.0, engines.Lies("b", 8.0, "cut")),
+            (4.0, agents.Away(signal.SIGTERM, 1.0)),
+        ),
         _world("engine hangs", (2.0, engines.Hang("a", 20.0))),
         _world("engine is slow", (2.0, engines.Slow("a", 15.0, 4.0))),
         _world("silent at the start", silent_at_start=("a", "b", "c")),
         *map(_lie, LIES),
+        _world(
+            "half of each count and a restart",
+            # Ends before the half passes the whole: by such a rise a true reset is counted.
+            *((6.0, engines.Lies(key, 4.0, "half")) for key in ("a", "b")),
+            (7.5, agents.Away(signal.SIGKILL, 0.5)),
+        ),
         _world("model swap", (2.0, engines.SwapModel("a", 30.0)), (2.0, engines.SwapModel("b", 30.0))),
         _world("twins on one port", engines=(*ENGINES, *TWINS)),
         _world("twins on one port and a crash", (3.0, engines.Crash("t1", 2.0)), engines=(*ENGINES, *TWINS)),

@@ -95,6 +95,7 @@ class Engine:
             return {"nan": "NaN", "overflow": "1e400"}[lie]
         changed = {
             "one_less": max(0, value - odd),
+            "half": value // 2,
             "far": value + FAR,
             "alternating": 10**18 * odd,
             "beyond_int64": 2**63,

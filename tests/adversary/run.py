@@ -16,7 +16,8 @@ from tests.adversary.world import PRICES, World
 from tests.llama import ALIAS, LlamaServer, write_model
 
 READY_S = 45.0
-SETTLE_S = 20.0
+SETTLE_S = 60.0
+"""An engine that could not be read when the agent started is asked again after `recorder.LOOK_S`, 30 s."""
 COMMANDS = (
     ("db", "check"),
     ("top",),
@@ -181,7 +182,7 @@ def _play_acts(
 
 
 def _settled(scene: Scene, downs: _Downs) -> list[str]:
-    """Stop the load, and wait until the agent has had time to see all of it."""
+    """Stop the load, and wait until the agent has stored all of it: further rows of the host and of every engine."""
     for engine in scene.engines.values():
         if engine.runs:
             engine.signal(signal.SIGCONT)
@@ -190,13 +191,36 @@ def _settled(scene: Scene, downs: _Downs) -> list[str]:
     scene.agent.died()
     scene.agent.start()
     time.sleep(0.3)
-    rows = _rows(scene)
+    rows, counted = _rows(scene), _counted_rows(scene)
+    # The first row may hold a page that was read before the load ended.
+    wanted = {key: counted.get(key, 0) + 2 for key in _awaited(scene)}
+
+    def missing() -> list[str]:
+        now = _counted_rows(scene)
+        return [f"{model} at port {port}" for (model, port), n in wanted.items() if now.get((model, port), 0) < n]
+
     try:
         scene.until(lambda: _rows(scene) >= rows + 3, "three more rows", SETTLE_S)
+        downs.look()
+        scene.until(lambda: not missing(), "rows of all engines", SETTLE_S)
     except NotReached as error:
-        return [str(error)]
-    downs.look()
+        return [f"{error}; without rows: {', '.join(missing()) or 'none'}"]
     return []
+
+
+def _awaited(scene: Scene) -> set[tuple[str, int]]:
+    """Model and port of every engine whose tokens must be counted in the end."""
+    return {(each.behaviour.model, each.port) for each in scene.engines.values() if each.runs and not each.spec.shared}
+
+
+def _counted_rows(scene: Scene) -> dict[tuple[str, int], int]:
+    """The number of rows that hold tokens, by model and port."""
+    rows = scene.ask(
+        "SELECT served_model, port, COUNT(*) FROM deployment_sample JOIN epoch USING (epoch_id) "
+        "JOIN deployment USING (deployment_id) JOIN engine USING (engine_id) "
+        "WHERE generated_tokens IS NOT NULL GROUP BY served_model, port"
+    )
+    return {(model, port): n for model, port, n in rows}
 
 
 def _rows(scene: Scene) -> int:

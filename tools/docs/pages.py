@@ -116,7 +116,8 @@ def _engines() -> str:
         "How long an engine worked is computed from its own time counters, never from a driver's utilization. Requests "
         "that run together overlap, so their time is an upper bound (`≤`): decode time is divided by the tokens per "
         "step where steps are counted, and the sum is capped by the observed time. Time that is counted late, when a "
-        "request ends, is reported after it: the sum over time is right, and lags by at most one request. Rows from "
+        "request ends, is reported after it: the sum over time is right, and lags by at most one request. An agent "
+        "that is restarted meanwhile does not report what was not reported yet: less busy time, never more. Rows from "
         "before busy time was read like this hold the whole tick if anything ran in it; they are shown as upper "
         "bounds, too.\n",
         "| engine | busy time from | exact |",

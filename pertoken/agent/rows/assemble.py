@@ -12,7 +12,7 @@ from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
 from pertoken.agent.rows.allocation import Holding
 from pertoken.agent.rows.conditions import Condition, Conditions, followed
-from pertoken.agent.rows.counters import Peak, is_bucket
+from pertoken.agent.rows.counters import is_bucket
 from pertoken.agent.rows.devices import (
     DeviceStep,
     device_step,
@@ -118,7 +118,7 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
             *_moved(memory, chain.from_iterable(states)),
             *host_states(memory, host_id, boot_id, moment, baseline),
         ),
-        forgotten=tuple((step.engine.engine_id, series) for step in engines for series in step.forgotten),
+        forgotten=tuple(each for step in engines for each in step.forgotten),
         capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each)
         if capabilities is not memory.capabilities
         else (),
@@ -305,7 +305,6 @@ def _kept(
         probe=readings.probe,
         counters=_counted(memory.counters, tick, buckets=False),
         buckets=_counted(memory.buckets, tick, buckets=True),
-        peaks=_peaks(memory, engines),
         pages={**memory.pages, **taken},
         epochs={**memory.epochs, **epochs},
         gaps=gaps,
@@ -317,11 +316,6 @@ def _kept(
         gpu_holdings=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )
-
-
-def _peaks(memory: TickState, engines: Sequence[EngineStep]) -> Mapping[int, Mapping[str, Peak]]:
-    taken = {step.engine.engine_id: step.peaks for step in engines if step.peaks is not None}
-    return {engine_id: peaks for engine_id, peaks in {**memory.peaks, **taken}.items() if peaks}
 
 
 def _set_back_ts(memory: TickState, ts: int) -> int:

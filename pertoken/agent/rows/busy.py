@@ -12,6 +12,10 @@ Time can be counted late: llama.cpp counts the decode time of a request when the
 30 s of work counted within 1 s. A `Stretch` therefore adds up work since the last reading in which nothing ran. What
 does not fit into one reading's time is reported by the readings after it, so that the sum over time is right. A stretch
 never reports more than its observed time: that is the cap on time that overlaps.
+
+A stretch is kept in memory only: it changes with every tick in which anything runs, and storing it would be a row more
+in each. A restart of the agent within a stretch loses what is not reported yet: busy time may be too small by that, and
+is never too large.
 """
 
 from collections.abc import Mapping

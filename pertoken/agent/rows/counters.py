@@ -58,15 +58,22 @@ class Advance:
     forgotten: tuple[str, ...] = ()
     """Series of an ended life that this reading lacks: their states are to be removed."""
     peaks: Mapping[str, "Peak"] = field(default_factory=dict)
-    """Of the series of this life that fell or jumped: to be passed with the next reading."""
+    """Of the series of this life that fell or jumped: to be kept and passed with the next reading."""
 
 
 class Peak(NamedTuple):
-    """Where a counter of a living process stood before it fell, or jumped beyond what can be counted."""
+    """Where a counter of a living process stood before it fell, or jumped beyond what can be counted.
+
+    Neither number changes while the counter counts on, so that storing them costs nothing then.
+    """
 
     value: int
-    counted: int
-    """What was counted of it since."""
+    fallen: int
+    """By how much it fell since; less than 0 after a jump. Counted is what it shows now, and so much beyond that."""
+
+    def after(self, change: int) -> "Peak":
+        """Return the peak after a change that is not counted."""
+        return Peak(self.value, self.fallen - change)
 
 
 def advance(
@@ -127,25 +134,20 @@ def advance(
         elif value < state.value:
             delta = None if lives else value
             fell.append(name)
-            if lives:
-                kept_peaks.setdefault(name, Peak(state.value, 0))
+            peak = kept_peaks.pop(name, Peak(state.value, 0))
+            # Else it begins anew, or is back from a jump to where it may well have come meanwhile.
+            if lives and not 0 <= value - peak.value <= _most(name, elapsed_s):
+                kept_peaks[name] = peak.after(value - state.value)
         else:
             delta = value - state.value
-            if name in kept_peaks:
-                peak = kept_peaks[name]
-                if state.value < peak.value <= value:
-                    beyond = max(0, value - peak.value - peak.counted)
-                    if beyond < delta:
-                        passed.append(name)
-                        delta = beyond
-                    del kept_peaks[name]
-                else:
-                    kept_peaks[name] = Peak(peak.value, peak.counted + delta)
-        if delta and delta > _max_per_s(name) * (elapsed_s + _MARGIN_S):
+            if name in kept_peaks and state.value < kept_peaks[name].value <= value:
+                passed.append(name)
+                delta = max(0, delta - kept_peaks.pop(name).fallen)
+        if delta and delta > _most(name, elapsed_s):
             implausible.append(f"{name} increased by {delta} in {elapsed_s:.0f} s, more than a server can count")
             delta = None
             if state is not None and not restarted:
-                kept_peaks[name] = peaks.get(name) or Peak(state.value, 0)
+                kept_peaks[name] = peaks.get(name, Peak(state.value, 0)).after(value - state.value)
         deltas[name] = delta
         if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
             state = CounterState(owner_id, name, value, life, ts)
@@ -259,8 +261,10 @@ def bucket_totals(
     return totals
 
 
-def _max_per_s(series: str) -> int:
-    return MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
+def _most(series: str, elapsed_s: float) -> float:
+    """Return by how much a series can have increased between two readings."""
+    max_per_s = MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
+    return max_per_s * (elapsed_s + _MARGIN_S)
 
 
 def _grew(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:

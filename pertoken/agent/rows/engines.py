@@ -11,6 +11,7 @@ from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.rows import counters, life_ids
 from pertoken.agent.rows.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.rows.conditions import Condition
+from pertoken.agent.rows.stored_peaks import peak_states, stored_peaks
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS
 from pertoken.provenance import Provenance
@@ -55,10 +56,8 @@ class EngineStep:
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
     """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
     states: tuple[CounterState, ...] = ()
-    forgotten: tuple[str, ...] = ()
-    """Counters of a process that is gone."""
-    peaks: Mapping[str, counters.Peak] | None = None
-    """Of its counters that fell or jumped; None where none were taken."""
+    forgotten: tuple[tuple[int, str], ...] = ()
+    """(owner, series) of states to remove: counters of a process that is gone, and peaks that were passed."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -217,10 +216,12 @@ def engine_step(
     known = memory.counters.get(engine_id, {})
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
-    advance = _advance(memory, reading, engine, moment)
+    peaks = stored_peaks(memory, engine_id)
+    advance = _advance(memory, reading, engine, moment, peaks)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
+    peaks_now, peaks_gone = peak_states(engine_id, peaks, advance.peaks, life=engine.life, ts=moment.ts)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
     words = tokens(counters.word_totals(counted_deltas))
     since = endpoint.process_start_ms if advance.restarted else None
@@ -247,16 +248,21 @@ def engine_step(
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
             if any(counts)
         ),
-        states=tuple(advance.states.values()),
-        forgotten=advance.forgotten,
-        peaks=advance.peaks,
+        states=(*advance.states.values(), *peaks_now),
+        forgotten=(*((engine_id, series) for series in advance.forgotten), *peaks_gone),
         gaps=reading.gaps,
         events=_events(engine, before, advance),
         conditions=_conditions(engine, advance.reason),
     )
 
 
-def _advance(memory: TickState, reading: EngineReading, engine: EngineRow, moment: Moment) -> counters.Advance:
+def _advance(
+    memory: TickState,
+    reading: EngineReading,
+    engine: EngineRow,
+    moment: Moment,
+    peaks: Mapping[str, counters.Peak],
+) -> counters.Advance:
     """Return what its counters increased by since the last page that was taken."""
     engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
     known, values = memory.counters.get(engine_id, {}), reading.counters
@@ -285,7 +291,7 @@ def _advance(memory: TickState, reading: EngineReading, engine: EngineRow, momen
         from_zero=from_zero,
         elapsed_s=elapsed_ms / 1000,
         unseen_s=since_page_ms / 1000 if since_page_ms > 1000 * OBSERVED_TICKS * moment.interval_s else 0,
-        peaks=memory.peaks.get(engine_id, {}),
+        peaks=peaks,
     )
     if advance.restarted and reading.histograms is None:
         # Buckets of the process that ended: the next page with latencies counts from 0.

@@ -7,7 +7,6 @@ from pertoken.agent.readings import EngineReading, Gap, ProbeReading
 from pertoken.agent.rows.allocation import Holding
 from pertoken.agent.rows.busy import Stretch
 from pertoken.agent.rows.conditions import Conditions
-from pertoken.agent.rows.counters import Peak
 from pertoken.store.schema.rows import Capability, CounterState, EpochRow
 
 OBSERVED_TICKS = 2
@@ -69,8 +68,6 @@ class TickState:
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     buckets: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     """Those of buckets of histograms, which are read less often."""
-    peaks: Mapping[int, Mapping[str, Peak]] = field(default_factory=dict)
-    """By engine, of its counters that fell or jumped since this start."""
     pages: Mapping[int, Moment] = field(default_factory=dict)
     """When the counters of each engine were last taken, since this start."""
     known_owners: frozenset[int] = frozenset()

@@ -217,7 +217,7 @@ engine_counter_sample = telemetry_table(
 
 counter_state = telemetry_table(
     "counter_state",
-    integer("owner_id", key=True),  # device_id, engine_id or host_id
+    integer("owner_id", key=True),  # device_id, engine_id, host_id, or made of an engine_id (`agent.rows.stored_peaks`)
     text("series", key=True),
     integer("value", required=True),
     integer("process_start_ms"),  # NULL since schema 0005; before, wall-clock start of the counting process

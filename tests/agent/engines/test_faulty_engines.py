@@ -12,6 +12,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.scrape.http import Limits
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
@@ -24,6 +25,7 @@ from tests.agent.values import engine, memory, moment, probe
 from tests.values import laid
 
 GOOD = pages({**VLLM, "/metrics": PAGE})
+TOKENS = "generated_tokens"
 FAULTS: dict[str, Answer] = {
     "malformed": pages({**VLLM, "/metrics": b"vllm:prompt_tokens_total{engine=\n"}),
     "http": pages({**VLLM, "/metrics": (500, b"boom")}),
@@ -68,11 +70,29 @@ def test_each_fault_is_an_event_and_a_null_and_the_next_good_page_counts_on(tmp_
     assert f"engine_{kind}" in events
 
 
-def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing() -> None:
+SHOWN_LESS = (1000, 1000, 999, 999, 1000, 400, 400, 450, 1057)
+"""Generated tokens on the pages of one process. 57 were generated, 50 of them while its pages showed less."""
+
+
+@pytest.mark.parametrize("restart_before", [None, *range(1, len(SHOWN_LESS))])
+def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing_even_if_the_agent_restarts_meanwhile(
+    tmp_path: Path, restart_before: int | None
+) -> None:
+    where = laid(tmp_path)
     kept, rows = memory(), list[DeploymentSample]()
-    for n, count in enumerate((1000, 1000, 999, 999, 1000, 400, 400, 1007)):
-        tick, kept = assemble(kept, Readings(probe(), (engine(count),)), moment(n), Cost(1, 1, 1, 0) if n else None)
+    for n, count in enumerate(SHOWN_LESS):
+        readings = Readings(probe(), (engine(count),))
+        with Writer(where) as writer:
+            if n == restart_before:
+                away = moment(n - 1).monotonic_ms
+                kept = restored(writer.restored, probe(), (), wall_ms=away, since_boot_ms=away).memory
+                tick, kept = assemble(kept, readings, moment(n - 1), None)
+                writer.commit(tick)
+            tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)
+            writer.commit(tick)
         rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
-    assert [row.generated_tokens for row in rows] == [0, None, 0, 0, None, 0, 7]
-    assert [row.complete for row in rows] == [True, False, True, False, False, True, False]
-    assert not kept.peaks
+    assert [row.generated_tokens for row in rows] == [0, None, 0, 0, None, 0, 50, 7]
+    assert [row.complete for row in rows] == [True, False, True, False, False, True, True, False]
+    with open_store(where).read() as connection:
+        owners = connection.execute(select(t.counter_state.c.owner_id).where(t.counter_state.c.series == TOKENS))
+        assert len(owners.all()) == 1, "the peaks are removed"

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pertoken.agent.readings import HistogramReading
@@ -131,6 +131,22 @@ def test_a_counter_that_rises_past_where_it_fell_from_counts_only_what_is_beyond
     assert (fifth.deltas, fifth.complete, fifth.peaks) == ({"prompt_tokens": 1}, True, {})
 
 
+def test_a_counter_that_jumped_and_came_back_is_counted_once_when_it_falls_later() -> None:
+    taken, counted = step({}, {"prompt_tokens": 1_000}), 0
+    for value in (10**18, 1_020, 5_000, 4_000, 5_100):
+        taken = step(taken.states, {"prompt_tokens": value}, elapsed_s=2, peaks=taken.peaks)
+        counted += taken.deltas["prompt_tokens"] or 0
+    assert counted == 5_100 - 1_020
+    assert not taken.peaks
+
+
+def test_a_peak_stays_as_it_is_while_its_counter_counts_on_below() -> None:
+    first = step({}, {"prompt_tokens": 1_000})
+    second = step(first.states, {"prompt_tokens": 400}, peaks=first.peaks)
+    third = step(second.states, {"prompt_tokens": 450}, peaks=second.peaks)
+    assert second.peaks == third.peaks == {"prompt_tokens": Peak(1_000, 600)}
+
+
 def test_a_counter_that_was_reset_in_a_living_process_counts_on_and_loses_at_most_one_reading() -> None:
     taken = step({}, {"prompt_tokens": 1_000})
     counted = 0
@@ -151,10 +167,13 @@ SHOWN = st.one_of(st.just("true"), st.just("true"), st.integers(0, 50), st.integ
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), SHOWN), max_size=15))
-def test_pages_of_a_living_process_that_show_less_or_impossibly_much_add_nothing(
+@example([(0, 0), (0, 1)])
+def test_pages_of_a_living_process_that_show_less_or_impossibly_much_add_at_most_what_they_rise_by(
     pages: list[tuple[int, str | int]],
 ) -> None:
+    """A counter that was truly reset counts on, so that a rise from one false page to the next is counted too."""
     served, counted, complete = 1_000, 0, True
+    last_false, risen = None, 0
     taken = step({}, {"tokens": served})
     for more, shown in [*pages, (0, "true")]:
         served += more
@@ -163,7 +182,11 @@ def test_pages_of_a_living_process_that_show_less_or_impossibly_much_add_nothing
         counted += taken.deltas["tokens"] or 0
         complete &= taken.complete
         if isinstance(shown, str):
-            assert counted <= served - 1_000
+            last_false = None
+            assert counted <= served - 1_000 + risen
+        else:
+            risen += 0 if last_false is None else max(0, shown - last_false)
+            last_false = shown
     assert not complete or counted == served - 1_000
 
 

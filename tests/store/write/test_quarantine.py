@@ -20,8 +20,9 @@ from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare
-from pertoken.store.write import Writer, quarantine
+from pertoken.store.write import quarantine
 from pertoken.store.write.retention import Ages, purge
+from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
 from tests.recorded import agent, until
 from tests.values import laid, tick
