@@ -24,6 +24,9 @@ TLS = ("verify-full", "verify-ca", "require", "disable")
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and what Python makes of bytes that are not UTF-8; tables may hold tabs and line ends."""
+
 
 class _Unrepeated(ValueError):
     """A mistake in a value that may hold a secret: the message does not show it."""
@@ -60,7 +63,7 @@ def _flag(value: object) -> bool:
 def _seconds(value: object, least: float) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a duration such as 10s, 5m or 24h")
-    seconds = parse_duration_s(str(value))
+    seconds = parse_duration_s(value) if isinstance(value, str) else float(value)
     if seconds < least:
         raise ValueError(f"must be at least {least:g} s")
     return seconds
@@ -382,6 +385,8 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
 
 def _parsed(key: Setting, value: Any, where: str) -> Any:
     try:
+        if isinstance(value, str) and _CONTROL.search(value):
+            raise _Unrepeated("must be UTF-8 text without control characters")
         return key.parse(value)
     except _Unrepeated as error:
         raise BadInput(f"{where}: {error}") from None

@@ -51,6 +51,7 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
 def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: int) -> None:
     import os
     import shlex
+    import socket
     import sys
 
     from pertoken.errors import BadInput
@@ -59,6 +60,11 @@ def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: 
         from textual_serve.server import Server
     except ModuleNotFoundError:
         raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"--web {port}: {reason}; choose another port, or stop what listens there") from None
     command = [sys.executable, "-m", "pertoken", "top"]
     command += ["--config", config_file] if config_file else []
     if db and where.url is None:
