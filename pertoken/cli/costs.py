@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, json_option, settings_of
+from pertoken.cli.options import db_option, json_option, settings_of, text_width
 
 if TYPE_CHECKING:
     from pertoken.costs.hour import ModelHours
@@ -46,7 +46,7 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     else:
         from pertoken.tui.summary import hours_summary
 
-        click.echo(hours_summary(found), nl=False)
+        click.echo(hours_summary(found, text_width()), nl=False)
 
 
 _COLUMNS = ("model", "hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")

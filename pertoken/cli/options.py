@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,13 @@ def json_option(command: Command) -> Command:
 def parent_option(command: Command) -> Command:
     """Hidden: end when standard input does, however the parent ends."""
     return click.option("--with-parent", is_flag=True, hidden=True)(command)
+
+
+def text_width() -> int | None:
+    """Return how many cells a table may take: None where output goes to a file or a pipe, so that nothing is cut."""
+    from pertoken.tui.summary import WIDTH
+
+    return WIDTH if sys.stdout.isatty() else None
 
 
 def settings_of(config_file: str | None, **options: Any) -> Settings:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, settings_of, text_width
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def plain(source: Source) -> str:
     """The facts of the screens as plain text."""
     from pertoken.tui.summary import summary
 
-    return summary(source.fleet(3600), source.advice())
+    return summary(source.fleet(3600), source.advice(), text_width())
 
 
 def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
