@@ -65,7 +65,7 @@ def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: 
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadInput(f"--web {port}: {reason}; choose another port, or stop what listens there") from None
-    command = [sys.executable, "-m", "pertoken", "top"]
+    command = [sys.executable, "-P", "-m", "pertoken", "top"]
     command += ["--config", config_file] if config_file else []
     if db and where.url is None:
         command += ["--db", str(where.folder)]

@@ -86,8 +86,9 @@ def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     with (folder / f"{command}.log").open("ab") as log:
+        # -P: a module of the folder this person is in is not ours to run.
         return subprocess.Popen(
-            [sys.executable, "-m", "pertoken", command, *options, "--with-parent"],
+            [sys.executable, "-P", "-m", "pertoken", command, *options, "--with-parent"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

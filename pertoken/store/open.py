@@ -29,7 +29,7 @@ from pertoken.errors import CorruptStore, FullStore, StoreError, StoreInaccessib
 from pertoken.store import sqlite
 from pertoken.store.location import GROUPS, StoreLocation
 from pertoken.store.postgres import set_local
-from pertoken.store.server import not_allowed, without_secret
+from pertoken.store.server import not_allowed, tls_defaults, tls_hint, without_secret
 from pertoken.store.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.trouble import trouble
 
@@ -108,7 +108,8 @@ def _postgres(place: StoreLocation, *, read_only: bool) -> Engine:
     pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if read_only else {"poolclass": NullPool}
     try:
         # PgBouncer in transaction mode hands the next transaction to another session: nothing is prepared there.
-        engine = create_engine(place.url, hide_parameters=True, connect_args={"prepare_threshold": None}, **pool)
+        arguments = {"prepare_threshold": None, **tls_defaults(place.url)}
+        engine = create_engine(place.url, hide_parameters=True, connect_args=arguments, **pool)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
     return _snapshots(engine) if read_only else engine
@@ -146,6 +147,7 @@ def explained(place: StoreLocation) -> Iterator[None]:
         reason = lines[0] if lines else type(error.orig or error).__name__
         if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
             reason += f"; {not_allowed(place.url)}"
+        reason += tls_hint(place.url, reason)
         why = _unopened(place, error.orig)
         kind = StoreInaccessible if why else _kind_of(error.orig)
         raise kind(f"{place}: {without_secret(reason + why, place.url)}") from error
