@@ -57,7 +57,7 @@ def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: 
     from pertoken.errors import BadInput
 
     try:
-        from textual_serve.server import Server
+        from pertoken.cli.web import ScreenServer
     except ModuleNotFoundError:
         raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
     try:
@@ -71,4 +71,4 @@ def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: 
         command += ["--db", str(where.folder)]
     elif db:
         os.environ["PERTOKEN_DB"] = db  # a URL may hold a password, which a command line would show to everyone
-    Server(shlex.join(command), host="127.0.0.1", port=port, title="pertoken").serve()
+    ScreenServer(shlex.join(command), port).serve()
