@@ -24,6 +24,11 @@ def literal(text: str) -> str:
     )
 
 
+def csv_cell(text: str) -> str:
+    """Return text as a cell of CSV: literal, and no formula where a spreadsheet opens it."""
+    return ("'" if text.startswith(("=", "+", "-", "@")) else "") + literal(text)
+
+
 def literal_lines(text: str) -> tuple[str, ...]:
     """Return the lines of a text, each of them literal; tabs become spaces."""
     return tuple(literal(line) for line in text.expandtabs(4).split("\n"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, json_option, parent_option, settings_of, text_width
+from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def advise(
     if advisor_every is None:
         with _stdout_to_stderr():
             report, found, broken = _run(where, settings, rule_files)
-        click.echo(_json(report, found, settings) if as_json else _text(report, found))
+        echo(_json(report, found, settings) if as_json else _text(report, found))
         if broken:
             raise BadInput("; ".join(broken))
         return
@@ -99,7 +99,7 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
         ids = ", ".join(map(full_id, matches))
         raise BadInput(f"{advice_id!r} names {len(matches)} pieces of advice: {ids}; give more digits")
     (match,) = matches
-    click.echo(json.dumps(_values(match), indent=2) if as_json else sheet_text(match, time.time()), nl=as_json)
+    echo(json.dumps(_values(match), indent=2) if as_json else sheet_text(match, time.time()), nl=as_json)
 
 
 @contextlib.contextmanager
@@ -192,14 +192,14 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
         try:
             _, found, broken = _run(where, settings, rule_files)
         except PertokenError as error:
-            click.echo(f"pertoken advise: {error}", err=True)
+            echo(f"pertoken advise: {error}", err=True)
         else:
             for line in broken:
-                click.echo(f"pertoken advise: {line}", err=True)
+                echo(f"pertoken advise: {line}", err=True)
             counts: dict[str, int] = {}
             for each in found:
                 counts[each.state.value] = counts.get(each.state.value, 0) + 1
-            click.echo(f"advised: {', '.join(f'{n} {state.lower()}' for state, n in sorted(counts.items()))}", err=True)
+            echo(f"advised: {', '.join(f'{n} {state.lower()}' for state, n in sorted(counts.items()))}", err=True)
         stop.wait(settings.advisor_every)
 
 

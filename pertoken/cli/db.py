@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pertoken.cli.fleet import COMMANDS as FLEET_COMMANDS
-from pertoken.cli.options import db_option, json_option, settings_of
+from pertoken.cli.options import db_option, echo, json_option, settings_of
 
 
 @click.group(short_help="Upgrade, check, describe and clean a database.")
@@ -29,7 +29,7 @@ def upgrade(config_file: str | None, db: str | None) -> None:
         for group in GROUPS:
             before, now = bring(where, group)
             what = f"is at {now}" if before == now else f"went from {before or 'nothing'} to {now}"
-            click.echo(f"{where}: {group} {what}.")
+            echo(f"{where}: {group} {what}.")
     finally:
         if lock:
             lock.release()
@@ -51,11 +51,11 @@ def check(config_file: str | None, db: str | None) -> None:
     found = 0
     for each in faults(where):
         if each is not None:
-            click.echo(each)
+            echo(each)
             found += 1
     if found:
         raise StoreError(f"{where}: {found} fault{'s' if found > 1 else ''} found")
-    click.echo(f"{where}: schema and integrity are good.")
+    echo(f"{where}: schema and integrity are good.")
 
 
 @db.command("info", short_help="Say what a database holds.")
@@ -72,15 +72,15 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
     settings = settings_of(config_file, db=db)
     found = contents(open_store(locate(settings.db, settings.advice)))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     for name, value in found.items():
         if isinstance(value, dict):
-            click.echo(f"{name}:")
+            echo(f"{name}:")
             for table, rows in value.items():
-                click.echo(f"  {table:22} {rows:>12,}")
+                echo(f"  {table:22} {rows:>12,}")
         else:
-            click.echo(f"{name}: {value}")
+            echo(f"{name}: {value}")
 
 
 @db.command("purge", short_help="Delete old telemetry.")
@@ -141,9 +141,9 @@ def purge(
         _, newest_ts = first_and_last(connection)
         counts = aged_rows(connection, ages, min(now_ts, newest_ts or now_ts))
     for name, count in counts.items():
-        click.echo(f"  {name:22} {count:>16,}")
+        echo(f"  {name:22} {count:>16,}")
     if dry_run or not counts:
-        click.echo("Nothing was deleted." if counts else f"{where}: nothing is that old; nothing was deleted.")
+        echo("Nothing was deleted." if counts else f"{where}: nothing is that old; nothing was deleted.")
         return
     if not yes:
         if not _asks():
@@ -157,10 +157,10 @@ def purge(
             deleted, from_ts = clean(writer, ages, now_ts)
     finally:
         lock.release()
-    click.echo(f"{where}: {deleted:,} rows deleted.")
+    echo(f"{where}: {deleted:,} rows deleted.")
     if now_ts - from_ts > 86_400:
         newest = f"{datetime.fromtimestamp(from_ts, UTC):%Y-%m-%d %H:%M} UTC"
-        click.echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
+        echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
 
 
 def _asks() -> bool:

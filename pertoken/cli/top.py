@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, echo, settings_of
 
 if TYPE_CHECKING:
     from pertoken.store.location import StoreLocation
@@ -41,7 +41,7 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     if not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ:
         from pertoken.cli.up import plain
 
-        click.echo(plain(source))
+        echo(plain(source))
         return
     from pertoken.tui.app import PertokenApp
 
