@@ -224,7 +224,7 @@ class Settings:
     matters), `instance_type`, `count`, `usd_per_instance_hour`, `end` (a date)."""
     agent_interval: int = _setting("agent", _interval, 10, '"10s"')
     """Seconds between ticks; divides a minute."""
-    agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]')
+    agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]', option="--engine")
     """Base URLs of inference servers to read besides those discovered; the kind is detected."""
     agent_access: tuple[Access, ...] = _setting(
         "agent", _access, (), '[{url = "https://gpu-1:8000", token_file = "/etc/pertoken/token", ca_file = "ca.pem"}]'
@@ -320,6 +320,8 @@ class Setting:
     default: Any
     example: str
     parse: Any
+    option: str
+    """As typed on the command line, by the commands that have it: `--interval`."""
 
     @classmethod
     def of(cls, spec: "Field[Any]") -> "Setting":
@@ -334,6 +336,7 @@ class Setting:
             default=spec.default,
             example=spec.metadata["example"],
             parse=spec.metadata["parse"],
+            option=spec.metadata.get("option", f"--{key.replace('_', '-')}"),
         )
 
     @property
@@ -379,7 +382,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
         if key.environment in environment:
             values[key.attribute] = _parsed(key, environment[key.environment], key.environment)
         if options.get(key.attribute) is not None:
-            values[key.attribute] = _parsed(key, options[key.attribute], f"--{key.key.replace('_', '-')}")
+            values[key.attribute] = _parsed(key, options[key.attribute], key.option)
     return Settings(**values)
 
 
