@@ -24,6 +24,9 @@ TLS = ("verify-full", "verify-ca", "require", "disable")
 SERVICE_FOLDER = Path("/var/lib/pertoken")
 """Where the system service keeps its database."""
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and what Python makes of bytes that are not UTF-8; tables may hold tabs and line ends."""
+
 
 class _Unrepeated(ValueError):
     """A mistake in a value that may hold a secret: the message does not show it."""
@@ -60,7 +63,7 @@ def _flag(value: object) -> bool:
 def _seconds(value: object, least: float) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("must be a duration such as 10s, 5m or 24h")
-    seconds = parse_duration_s(str(value))
+    seconds = parse_duration_s(value) if isinstance(value, str) else float(value)
     if seconds < least:
         raise ValueError(f"must be at least {least:g} s")
     return seconds
@@ -221,7 +224,7 @@ class Settings:
     matters), `instance_type`, `count`, `usd_per_instance_hour`, `end` (a date)."""
     agent_interval: int = _setting("agent", _interval, 10, '"10s"')
     """Seconds between ticks; divides a minute."""
-    agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]')
+    agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]', option="--engine")
     """Base URLs of inference servers to read besides those discovered; the kind is detected."""
     agent_access: tuple[Access, ...] = _setting(
         "agent", _access, (), '[{url = "https://gpu-1:8000", token_file = "/etc/pertoken/token", ca_file = "ca.pem"}]'
@@ -317,6 +320,8 @@ class Setting:
     default: Any
     example: str
     parse: Any
+    option: str
+    """As typed on the command line, by the commands that have it: `--interval`."""
 
     @classmethod
     def of(cls, spec: "Field[Any]") -> "Setting":
@@ -331,6 +336,7 @@ class Setting:
             default=spec.default,
             example=spec.metadata["example"],
             parse=spec.metadata["parse"],
+            option=spec.metadata.get("option", f"--{key.replace('_', '-')}"),
         )
 
     @property
@@ -376,12 +382,14 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
         if key.environment in environment:
             values[key.attribute] = _parsed(key, environment[key.environment], key.environment)
         if options.get(key.attribute) is not None:
-            values[key.attribute] = _parsed(key, options[key.attribute], f"--{key.key.replace('_', '-')}")
+            values[key.attribute] = _parsed(key, options[key.attribute], key.option)
     return Settings(**values)
 
 
 def _parsed(key: Setting, value: Any, where: str) -> Any:
     try:
+        if isinstance(value, str) and _CONTROL.search(value):
+            raise _Unrepeated("must be UTF-8 text without control characters")
         return key.parse(value)
     except _Unrepeated as error:
         raise BadInput(f"{where}: {error}") from None

@@ -1,6 +1,9 @@
 """Errors meant for a person: each message says what happened, to what, and what to do next."""
 
 import errno
+import os
+
+from pertoken.printable import literal
 
 
 class PertokenError(Exception):
@@ -21,8 +24,20 @@ class LimitReached(PertokenError):
     exit_code = 2
 
 
+class SystemRefusal(PertokenError):
+    """The operating system refused a file, a port or a device."""
+
+    exit_code = 2
+
+
 class StoreError(PertokenError):
     """The database is missing, of another version, in use, or cannot be read."""
+
+
+class StoreInaccessible(StoreError):
+    """The operating system refuses the database: rights, a path, a disk that is read-only."""
+
+    exit_code = 2
 
 
 CORRUPT_STATUS = 3
@@ -70,3 +85,40 @@ def limit_reached(error: BaseException) -> LimitReached | None:
         # What was handled and replaced (`from None`) is not the cause: a lock that is taken is no limit.
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
+
+
+_JOIN = "run as its owner or join its group"
+_NEXT_STEPS = {
+    errno.EACCES: _JOIN,
+    errno.EPERM: _JOIN,
+    errno.EADDRINUSE: "choose another port, or stop what listens there",
+    errno.EADDRNOTAVAIL: "choose an address of this host",
+    errno.ENOSPC: "free space on that disk, or choose another place",
+    errno.EDQUOT: "free space in your quota, or choose another place",
+    errno.EROFS: "that disk is mounted read-only: choose another place",
+    errno.EISDIR: "name a file",
+    errno.ENOTDIR: "name a folder",
+    errno.ENOENT: "check the name",
+    errno.EEXIST: "choose another name, or move that away",
+    errno.ELOOP: "a symbolic link there points back to itself: mend it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EIO: "look at the disk (`dmesg`)",
+    errno.ECONNREFUSED: "check that the server runs and its address",
+}
+
+
+def system_error(error: BaseException) -> SystemRefusal | None:
+    """Return an error of the operating system as one line: its subject, what happened, the next step.
+
+    None for other errors, and for a closed pipe, of which nobody is left to read.
+    """
+    if not isinstance(error, OSError) or error.errno is None or error.errno == errno.EPIPE:
+        return None
+    subject = f"{literal(_name(error.filename))}: " if error.filename is not None else ""
+    reason = os.strerror(error.errno).lower()
+    user = f" for this user (uid {os.geteuid()})" if error.errno in (errno.EACCES, errno.EPERM) else ""
+    return SystemRefusal(f"{subject}{reason}{user}; {_NEXT_STEPS.get(error.errno, 'mend that and try again')}")
+
+
+def _name(file: object) -> str:
+    return os.fsdecode(file) if isinstance(file, str | bytes | os.PathLike) else str(file)

@@ -20,19 +20,24 @@ SHARE = 1_000_000
 HOURS_PER_MONTH = 730
 """Hours a month is taken to have when money per hour is shown per month."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|w)")
+MAX_DURATION_S = 100 * 365 * 86_400
+"""Longer is a slip of the keyboard, and beyond what a time can count back."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def parse_duration_s(text: str) -> float:
-    """Seconds in `10s`, `1.5m`, `24h`, `30d`, `2w` or a bare number of seconds.
+    """Return the seconds in `10s`, `1.5m`, `24h`, `30d` or `2w`; a number without a unit is refused, not guessed.
 
     Raises ValueError naming the text and the accepted forms.
     """
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise ValueError(f"{text!r} is not a duration: write it like 10s, 5m, 24h or 30d")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+        raise ValueError(f"{text!r} is not a duration: write it with a unit, like 10s, 5m, 24h or 30d")
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds > MAX_DURATION_S:
+        raise ValueError(f"{text!r} is longer than 100 years")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

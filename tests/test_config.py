@@ -113,8 +113,8 @@ def test_zero_is_a_value_wherever_it_is_given_and_not_the_same_as_nothing(tmp_pa
     nowhere = {"PERTOKEN_CONFIG": ""}
     with pytest.raises(BadInput, match=r"--interval: must be at least 1 s \(got 0\)"):
         config.load(None, nowhere, agent_interval=0)
-    with pytest.raises(BadInput, match=r"PERTOKEN_SHIP_EVERY: must be at least 1 s \(got '0'\)"):
-        config.load(None, nowhere | {"PERTOKEN_SHIP_EVERY": "0"})
+    with pytest.raises(BadInput, match=r"PERTOKEN_SHIP_EVERY: must be at least 1 s \(got '0s'\)"):
+        config.load(None, nowhere | {"PERTOKEN_SHIP_EVERY": "0s"})
     with pytest.raises(BadInput, match=r"ship\.every: must be at least 1 s \(got 0\)"):
         config.load(written(tmp_path, "[ship]\nevery = 0\n"), {})
     with pytest.raises(BadInput, match=r"slo\.ttft_ms: must be a number above 0 \(got 0\)"):

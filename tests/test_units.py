@@ -4,14 +4,20 @@ from pertoken.units import NANO_USD, format_bytes, format_count, format_duration
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("10s", 10), ("1.5m", 90), ("24h", 86_400), ("30d", 2_592_000), ("250ms", 0.25), ("7", 7)]
+    ("text", "seconds"), [("10s", 10), ("1.5m", 90), ("24h", 86_400), ("30d", 2_592_000), ("250ms", 0.25)]
 )
 def test_durations_are_read_in_their_usual_forms(text: str, seconds: float) -> None:
     assert parse_duration_s(text) == seconds
 
 
+@pytest.mark.parametrize("text", ["7", "1", "0", "1.5", "٣d", "1e3s", "9" * 400 + "d", "101w2d", "40000d"])
+def test_a_duration_without_a_unit_or_beyond_a_hundred_years_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration|longer than 100 years"):
+        parse_duration_s(text)
+
+
 def test_a_wrong_duration_says_how_to_write_one() -> None:
-    with pytest.raises(ValueError, match="write it like 10s"):
+    with pytest.raises(ValueError, match="write it with a unit, like 10s"):
         parse_duration_s("-3s")
 
 

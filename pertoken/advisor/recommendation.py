@@ -151,3 +151,13 @@ class Recommendation:
     def best(self) -> Variant | None:
         """The variant that saves most."""
         return self.variants[0] if self.variants else None
+
+
+def full_id(each: Recommendation) -> str:
+    """Return the id as people read it: 16 hexadecimal digits."""
+    return f"{each.recommendation_id % 2**64:016x}"
+
+
+def short_id(each: Recommendation) -> str:
+    """Return the first digits of the id, which name a piece of advice among thousands."""
+    return full_id(each)[:8]

@@ -90,7 +90,7 @@ def migrate(where: StoreLocation) -> None:
     if found == REVISIONS["telemetry"][-1]:
         return
     done = subprocess.run(
-        [sys.executable, "-m", "pertoken.migrations", "telemetry", str(where.folder)],
+        [sys.executable, "-P", "-m", "pertoken.migrations", "telemetry", str(where.folder)],
         capture_output=True,
         text=True,
         check=False,

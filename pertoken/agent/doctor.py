@@ -17,7 +17,7 @@ from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.agent.rows.engines import engine_id_of
 from pertoken.config import Settings
-from pertoken.errors import PertokenError
+from pertoken.errors import PertokenError, StoreInaccessible
 from pertoken.metrics import DEVICE
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
@@ -148,7 +148,8 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
             failed = list(quarantine.findings(connection))
             _, newest_ts = first_and_last(connection)
     except PertokenError as error:
-        found.append(Finding("database", str(where), False, str(error), "start one: `pertoken agent`"))
+        remedy = None if isinstance(error, StoreInaccessible) else "start one: `pertoken agent`"
+        found.append(Finding("database", str(where), False, str(error), remedy))
     else:
         found.append(Finding("database", str(where), True, f"readable; {running}"))
         if owner and newest_ts is not None:

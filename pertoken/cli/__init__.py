@@ -17,11 +17,24 @@ from pertoken.cli.export import export, restore
 from pertoken.cli.prices import prices
 from pertoken.cli.top import top
 from pertoken.cli.up import up
-from pertoken.errors import PertokenError, limit_reached
+from pertoken.errors import BadInput, PertokenError, limit_reached, system_error
+from pertoken.printable import acts, literal
+
+
+def _report(error: PertokenError) -> None:
+    click.echo(f"pertoken: {' '.join(map(literal, str(error).splitlines()))}", err=True)
 
 
 class _Commands(click.Group):
-    """Tells our own errors in one line, and keeps the commands in the order a newcomer meets them."""
+    """Reports errors in one line, and keeps the commands in the order a newcomer meets them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for argument in args:
+            if any(map(acts, argument)):
+                what = f"argument {literal(argument)}: is not UTF-8 text without control characters"
+                _report(BadInput(f"{what}; write it otherwise, or rename the file"))
+                ctx.exit(BadInput.exit_code)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
@@ -32,11 +45,12 @@ class _Commands(click.Group):
         except (PertokenError, OSError, MemoryError, RuntimeError, ImportError) as error:
             if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
                 raise  # they are RuntimeErrors
-            told = limit_reached(error) or (error if isinstance(error, PertokenError) else None)
-            if told is None:
+            own = error if isinstance(error, PertokenError) else None
+            reported = limit_reached(error) or own or system_error(error)
+            if reported is None:
                 raise
-            click.echo(f"pertoken: {told}", err=True)
-            ctx.exit(told.exit_code)
+            _report(reported)
+            ctx.exit(reported.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pertoken.cli.options import db_option, json_option, parent_option, settings_of
+from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of
 
 RELEASE_S = 30.0
 """How long the running agent may take to end its tick and let go of the drivers."""
@@ -50,7 +50,7 @@ def agent(
         from pertoken.agent.once import measure, show
 
         reading = measure(settings_of(config_file, **options))
-        click.echo(show(reading, as_json))
+        echo(show(reading, as_json))
         return
     from pertoken.agent.sampler.drivers import Drivers
 
@@ -79,15 +79,15 @@ def install(dry_run: bool) -> None:
 
     plan, hidden = installation(), hidden_from_service()
     if dry_run:
-        click.echo(plan)
+        echo(plan)
         if hidden:
-            click.echo(f"It would be refused: {hidden}.", err=True)
+            echo(f"It would be refused: {hidden}.", err=True)
         return
     if hidden:
         raise BadInput(hidden)
     put(plan, carry_out)
-    click.echo(f"The agent runs and records in {SERVICE_FOLDER}; its settings are in {SETTINGS_FILE}.")
-    click.echo("To see it: `sudo usermod -aG pertoken $USER`, log in again, `pertoken top`.")
+    echo(f"The agent runs and records in {SERVICE_FOLDER}; its settings are in {SETTINGS_FILE}.")
+    echo("To see it: `sudo usermod -aG pertoken $USER`, log in again, `pertoken top`.")
 
 
 @agent.command(short_help="Take the service away again.")
@@ -99,7 +99,7 @@ def uninstall(delete_data: bool) -> None:
     from pertoken.config import SERVICE_FOLDER
 
     take(carry_out, delete_data)
-    click.echo("The service is gone." if delete_data else f"The service is gone; its data stay in {SERVICE_FOLDER}.")
+    echo("The service is gone." if delete_data else f"The service is gone; its data stay in {SERVICE_FOLDER}.")
 
 
 @agent.command(short_help="Say whether it runs.")
@@ -118,14 +118,14 @@ def status(config_file: str | None, db: str | None) -> None:
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    click.echo(f"service   {manager_state()}")
+    echo(f"service   {manager_state()}")
     owner = AgentLock(where.folder).owner() if where.folder else None
     if owner is None or where.folder is None:
         raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")
-    click.echo(f"recording pid {owner}, in {where}")
+    echo(f"recording pid {owner}, in {where}")
     now_ts = time.time()
     for state in read_states(where.folder, owner):
-        click.echo(f"job       {state.name}: {state.text(now_ts)}")
+        echo(f"job       {state.name}: {state.text(now_ts)}")
 
 
 @agent.command(short_help="Let go of the drivers, so that they can be unloaded.")
@@ -151,7 +151,7 @@ def release(config_file: str | None, db: str | None) -> None:
                 "left to end by itself"
             )
         time.sleep(0.1)
-    click.echo(f"The agent (pid {pid}) has let go of the drivers for 10 minutes; `pertoken agent resume` ends that.")
+    echo(f"The agent (pid {pid}) has let go of the drivers for 10 minutes; `pertoken agent resume` ends that.")
 
 
 @agent.command(short_help="Take the drivers up again.")
@@ -160,7 +160,7 @@ def resume(config_file: str | None, db: str | None) -> None:
     """Make the running agent reread its settings and read the drivers again."""
     import signal
 
-    click.echo(f"The agent (pid {_tell(config_file, db, signal.SIGHUP)}) reads the drivers again.")
+    echo(f"The agent (pid {_tell(config_file, db, signal.SIGHUP)}) reads the drivers again.")
 
 
 def _tell(config_file: str | None, db: str | None, number: int) -> int:

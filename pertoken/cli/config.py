@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pertoken.cli.options import config_option, json_option, settings_of
+from pertoken.cli.options import config_option, echo, json_option, settings_of
 
 
 @click.group(short_help="Write, check and show the settings.")
@@ -31,7 +31,7 @@ def init(config_file: str | None, force: bool) -> None:
         file.write_text(template())
     except OSError as error:
         raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
-    click.echo(f"Wrote {file}.")
+    echo(f"Wrote {file}.")
 
 
 @config.command("check", short_help="Check the settings file and the environment.")
@@ -39,7 +39,7 @@ def init(config_file: str | None, force: bool) -> None:
 def check(config_file: str | None) -> None:
     """Check the settings file and the environment; one line per mistake, exit 2."""
     settings = settings_of(config_file)
-    click.echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")
+    echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")
 
 
 @config.command("show", short_help="Show every setting and where it comes from.")
@@ -59,9 +59,9 @@ def show(config_file: str | None, as_json: bool) -> None:
     for name in ("db", "ship.url"):
         values[name] = without_password(values[name]) if values[name] else None
     if as_json:
-        click.echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
+        echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
         return
-    click.echo(f"# settings file: {settings.source or 'none'}")
+    echo(f"# settings file: {settings.source or 'none'}")
     for key in Settings.table():
         value = values[key.name]
-        click.echo(f"{key.name} = {json.dumps(value) if value is not None else '(decided by what is there)'}")
+        echo(f"{key.name} = {json.dumps(value) if value is not None else '(decided by what is there)'}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, json_option, settings_of
+from pertoken.cli.options import db_option, echo, json_option, settings_of, text_width
 
 if TYPE_CHECKING:
     from pertoken.costs.hours.hour import ModelHours
@@ -37,16 +37,18 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
 
     settings = settings_of(config_file, db=db)
     found = hourly(open_store(locate(settings.db, settings.advice)), n, int(time.time()))
+    from pertoken.printable import csv_cell
+
     if as_json:
-        click.echo(json.dumps(list(_lines(found)), indent=2))
+        echo(json.dumps(list(_lines(found)), indent=2))
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(_lines(found))
+        writer.writerows({**line, "model": csv_cell(line["model"])} for line in _lines(found))
     else:
         from pertoken.tui.text.summary import hours_summary
 
-        click.echo(hours_summary(found), nl=False)
+        echo(hours_summary(found, text_width()), nl=False)
 
 
 _COLUMNS = ("model", "hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")

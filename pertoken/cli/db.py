@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pertoken.cli.fleet import COMMANDS as FLEET_COMMANDS
-from pertoken.cli.options import db_option, json_option, settings_of
+from pertoken.cli.options import db_option, echo, json_option, settings_of
 
 
 @click.group(short_help="Upgrade, check, describe and clean a database.")
@@ -29,7 +29,7 @@ def upgrade(config_file: str | None, db: str | None) -> None:
         for group in GROUPS:
             before, now = bring(where, group)
             what = f"is at {now}" if before == now else f"went from {before or 'nothing'} to {now}"
-            click.echo(f"{where}: {group} {what}.")
+            echo(f"{where}: {group} {what}.")
     finally:
         if lock:
             lock.release()
@@ -51,11 +51,11 @@ def check(config_file: str | None, db: str | None) -> None:
     found = 0
     for each in faults(where):
         if each is not None:
-            click.echo(each)
+            echo(each)
             found += 1
     if found:
         raise StoreError(f"{where}: {found} fault{'s' if found > 1 else ''} found")
-    click.echo(f"{where}: schema and integrity are good.")
+    echo(f"{where}: schema and integrity are good.")
 
 
 @db.command("info", short_help="Say what a database holds.")
@@ -72,21 +72,23 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
     settings = settings_of(config_file, db=db)
     found = contents(open_store(locate(settings.db, settings.advice)))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
         return
     for name, value in found.items():
         if isinstance(value, dict):
-            click.echo(f"{name}:")
+            echo(f"{name}:")
             for table, rows in value.items():
-                click.echo(f"  {table:22} {rows:>12,}")
+                echo(f"  {table:22} {rows:>12,}")
         else:
-            click.echo(f"{name}: {value}")
+            echo(f"{name}: {value}")
 
 
 @db.command("purge", short_help="Delete old telemetry.")
 @click.option("--raw-before", metavar="AGE", help="Delete ticks older than this [default: store.raw].")
 @click.option("--minutes-before", metavar="AGE", help="Delete 1-min roll-ups older than this [default: store.minutes].")
 @click.option("--hours-before", metavar="AGE", help="Delete 1-h roll-ups older than this [default: store.hours].")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
+@click.option("--yes", is_flag=True, help="Delete without being asked.")
 @db_option
 def purge(
     config_file: str | None,
@@ -94,51 +96,78 @@ def purge(
     raw_before: str | None,
     minutes_before: str | None,
     hours_before: str | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Delete telemetry by age: ticks, minutes, hours, events; an agent does the same as it runs.
 
     Roll-ups are brought up to date first, so no total changes. Whole hours of ticks and minutes go, and
     whole days of hours. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
+    What would go is shown first, by table; without --yes a person is asked.
     """
     import time
     from datetime import UTC, datetime
 
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
-    from pertoken.store.write.retention import Ages
+    from pertoken.store.connect.open import open_store
+    from pertoken.store.query.read import first_and_last
+    from pertoken.store.write.retention import Ages, aged_rows
     from pertoken.store.write.retention import purge as clean
     from pertoken.store.write.writer import Writer
     from pertoken.units import parse_duration_s
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    try:
-        chosen = (
-            (raw_before, settings.store_raw),
-            (minutes_before, settings.store_minutes),
-            (hours_before, settings.store_hours),
-        )
-        raw_s, minutes_s, hours_s = (int(kept if text is None else parse_duration_s(text)) for text, kept in chosen)
 
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-    ages = Ages(raw_s, minutes_s, hours_s, int(settings.store_events))
+    def age(option: str, text: str | None, kept: float) -> int:
+        try:
+            return int(kept if text is None else parse_duration_s(text))
+        except ValueError as error:
+            raise BadInput(f"{option}: {error}") from None
+
+    ages = Ages(
+        age("--raw-before", raw_before, settings.store_raw),
+        age("--minutes-before", minutes_before, settings.store_minutes),
+        age("--hours-before", hours_before, settings.store_hours),
+        int(settings.store_events),
+    )
     if where.folder is None:
         raise BadInput("purge works on a folder")
     if not where.exists("telemetry"):
         raise BadInput(f"{where}: holds no telemetry.db")
+    now_ts = int(time.time())
+    with open_store(where).read() as connection:
+        _, newest_ts = first_and_last(connection)
+        counts = aged_rows(connection, ages, min(now_ts, newest_ts or now_ts))
+    for name, count in counts.items():
+        echo(f"  {name:22} {count:>16,}")
+    if dry_run or not counts:
+        echo("Nothing was deleted." if counts else f"{where}: nothing is that old; nothing was deleted.")
+        return
+    if not yes:
+        if not _asks():
+            raise BadInput("the rows shown would be deleted for good: nothing was deleted; pass --yes to do it")
+        if not click.confirm(f"Delete these {sum(counts.values()):,} rows of {where} for good?"):
+            raise BadInput("nothing was deleted")
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
         with Writer(where) as writer:
-            now_ts = int(time.time())
             deleted, from_ts = clean(writer, ages, now_ts)
     finally:
         lock.release()
-    click.echo(f"{where}: {deleted:,} rows deleted.")
+    echo(f"{where}: {deleted:,} rows deleted.")
     if now_ts - from_ts > 86_400:
         newest = f"{datetime.fromtimestamp(from_ts, UTC):%Y-%m-%d %H:%M} UTC"
-        click.echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
+        echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
+
+
+def _asks() -> bool:
+    """Return whether there is a person to ask."""
+    import sys
+
+    return sys.stdin.isatty()
 
 
 for _command in FLEET_COMMANDS:

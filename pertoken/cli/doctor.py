@@ -2,7 +2,7 @@
 
 import click
 
-from pertoken.cli.options import db_option, json_option, settings_of
+from pertoken.cli.options import db_option, echo, json_option, settings_of
 
 
 @click.command(short_help="Say what can be measured here, what not, and how to switch it on.")
@@ -13,4 +13,4 @@ def doctor(config_file: str | None, db: str | None, as_json: bool) -> None:
     from pertoken.agent.doctor import examine, show
 
     findings = examine(settings_of(config_file, db=db))
-    click.echo(show(findings, as_json))
+    echo(show(findings, as_json))

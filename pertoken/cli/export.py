@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, echo, settings_of
 
 
 @click.command(short_help="Write rows of a table to a Parquet or CSV file.")
@@ -58,7 +58,7 @@ def export(
                 bar.update(len(rows))
     except OSError as error:
         raise StoreError(f"{out or 'stdout'}: cannot be written: {error.strerror}") from None
-    click.echo(f"{out or 'stdout'}: {written:,} rows of {table}.", err=True)
+    echo(f"{out or 'stdout'}: {written:,} rows of {table}.", err=True)
 
 
 @click.command("import", short_help="Read rows of a table back from such a file.")
@@ -98,7 +98,7 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
                 bar.update(len(rows))
     finally:
         lock.release()
-    click.echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
+    echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
 
 
 def _bar(length: int | None, label: str) -> Any:

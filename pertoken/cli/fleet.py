@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, echo, settings_of
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -52,10 +52,10 @@ def init_fleet(
     statements = prepare(where, int(time.time()), keep=keep, distribute=citus, dry_run=dry_run)
     if dry_run:
         for each in statements:
-            click.echo(f"{each};")
-        click.echo(f"-- {where}: tried and taken back; nothing changed.", err=True)
+            echo(f"{each};")
+        echo(f"-- {where}: tried and taken back; nothing changed.", err=True)
     else:
-        click.echo(f"{where}: ready. `pertoken db enroll LOGIN` lets a host in.")
+        echo(f"{where}: ready. `pertoken db enroll LOGIN` lets a host in.")
 
 
 @click.command("maintain", short_help="Make a fleet's partitions ahead and drop what is past its age.")
@@ -83,7 +83,7 @@ def maintain(config_file: str | None, db: str | None) -> None:
         found = keep(where, int(time.time()), told=step)
     made = sum(each.startswith("CREATE TABLE") for each in found)
     dropped = sum(each.startswith("DROP TABLE") for each in found)
-    click.echo(f"{where}: {made} partitions made, {dropped} dropped.")
+    echo(f"{where}: {made} partitions made, {dropped} dropped.")
 
 
 @click.command("enroll", short_help="Let a login ship a host to a fleet's server.")
@@ -102,12 +102,12 @@ def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> N
     where = _server(config_file, db)
     password = let_in(where, login, hosts)
     if password is None:
-        click.echo(f"{where}: the login {login}, which was there, may ship {hosts} host(s).", err=True)
+        echo(f"{where}: the login {login}, which was there, may ship {hosts} host(s).", err=True)
         return
     assert where.url is not None
     url = where.url.set(drivername="postgresql", username=login, password=password)
-    click.echo(url.render_as_string(hide_password=False))
-    click.echo(
+    echo(url.render_as_string(hide_password=False))
+    echo(
         "Put this line, which is shown only now, into /etc/credstore/pertoken.database-url on the host (mode 0600).",
         err=True,
     )
@@ -122,7 +122,7 @@ def disown(config_file: str | None, db: str | None, host: str) -> None:
 
     where = _server(config_file, db)
     login = take(where, host)
-    click.echo(f"{where}: {host} is no longer {login}'s; the next login that ships it has it.")
+    echo(f"{where}: {host} is no longer {login}'s; the next login that ships it has it.")
 
 
 @click.command("request-raw", short_help="Ask a host for its ticks of a stretch of time.")
@@ -147,7 +147,7 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
     if start >= end:
         raise BadInput("--since must be longer ago than --until")
     ask(where, host, start, end, now)
-    click.echo(f"{where}: {host} will send its ticks of that time with its next batch.")
+    echo(f"{where}: {host} will send its ticks of that time with its next batch.")
 
 
 def _server(config_file: str | None, db: str | None) -> StoreLocation:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, json_option, settings_of
+from pertoken.cli.options import db_option, echo, json_option, settings_of
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, Priced
@@ -96,19 +96,19 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
         shown = [
             asdict(each) | {"devices": [one.uuid for one in known.named(each.selector)]} for each in known.book.prices
         ]
-        click.echo(json.dumps([*shown, *map(asdict, listed)], indent=2))
+        echo(json.dumps([*shown, *map(asdict, listed)], indent=2))
         return
     if not known.book.prices and not listed:
-        click.echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
+        echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
     for each in known.book.prices:
-        click.echo(f"{_since(each.from_ts, now):24} {_per_hour(each):>14}  {each.selector}  {_by(each)}")
-        click.echo(f"{'':24} {_named(known, each.selector)}")
+        echo(f"{_since(each.from_ts, now):24} {_per_hour(each):>14}  {each.selector}  {_by(each)}")
+        echo(f"{'':24} {_named(known, each.selector)}")
     for each in listed:
         since = f"where none is set, {_since(each.from_ts, now)}"
-        click.echo(f"{since:24} {_per_hour(each):>14}  {each.selector}  ({each.note})")
+        echo(f"{since:24} {_per_hour(each):>14}  {each.selector}  ({each.note})")
     for selector in dict.fromkeys(each.selector for each in known.book.prices):
         if lost := known.lost(selector):
-            click.echo(_no_longer(selector, lost), err=True)
+            echo(_no_longer(selector, lost), err=True)
 
 
 def _put(
@@ -153,8 +153,8 @@ def _put(
         if from_ts is None:
             from_ts = 0 if known.unpriced(selector) else _start("now", now)
         price = Price(selector, nano, from_ts, now, getpass.getuser(), note, seq=known.seq + 1)
-        click.echo(f"{selector}: {_per_hour(price)}, {_since(from_ts, now)}.")
-        click.echo(_named(known, selector))
+        echo(f"{selector}: {_per_hour(price)}, {_since(from_ts, now)}.")
+        echo(_named(known, selector))
         _confirm(where, known, price, now, yes or asked_ts is None)
         try:
             with advice.writing() as connection:
@@ -169,12 +169,12 @@ def _put(
                     note=note,
                 )
         except PricesChanged:
-            click.echo("Someone else changed prices meanwhile; looking again.", err=True)
+            echo("Someone else changed prices meanwhile; looking again.", err=True)
             continue
         break
     _after(known, price, now)
     if asked_ts is None and from_ts:
-        click.echo("Costs before that stay as they are; `--from ever` would change them, and shows how before it does.")
+        echo("Costs before that stay as they are; `--from ever` would change them, and shows how before it does.")
 
 
 def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: bool) -> None:
@@ -193,7 +193,7 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
         if each.first_ts < now // 60 * 60  # the minute under way is not past
     ]
     for each in changes:
-        click.echo(
+        echo(
             f"Cost of {len(each.devices)} x {each.name} from {_when(each.first_ts)} to {_when(each.last_ts)} "
             f"({each.device_ms / 3_600_000:,.1f} device-hours): {format_usd(each.before, 'no price')} → "
             f"{format_usd(each.after, 'no price')}"
@@ -217,10 +217,10 @@ def _after(known: Prices, price: Price, now: int) -> None:
             what = "no price" if found is None else f"{_per_hour(found)} of {found.selector}"
             others.setdefault(what, []).append(device)
     for what, devices in others.items():
-        click.echo(f"{_counted(devices)}: {what} {'applies' if what != 'no price' else 'is known'} then.")
+        echo(f"{_counted(devices)}: {what} {'applies' if what != 'no price' else 'is known'} then.")
     for later in book.of_selector(price.selector):
         if later.from_ts > price.from_ts and later.nano_usd_per_device_hour is not None:
-            click.echo(f"{later.selector}: {_per_hour(later)} {_since(later.from_ts, then)}, as it was set before.")
+            echo(f"{later.selector}: {_per_hour(later)} {_since(later.from_ts, then)}, as it was set before.")
 
 
 def _named(known: Prices, selector: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, echo, settings_of
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -41,7 +41,7 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     if not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ:
         from pertoken.cli.up import plain
 
-        click.echo(plain(source))
+        echo(plain(source))
         return
     from pertoken.tui.app import PertokenApp
 
@@ -51,18 +51,24 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
 def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: int) -> None:
     import os
     import shlex
+    import socket
     import sys
 
     from pertoken.errors import BadInput
 
     try:
-        from textual_serve.server import Server
+        from pertoken.cli.web import ScreenServer
     except ModuleNotFoundError:
         raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
-    command = [sys.executable, "-m", "pertoken", "top"]
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"--web {port}: {reason}; choose another port, or stop what listens there") from None
+    command = [sys.executable, "-P", "-m", "pertoken", "top"]
     command += ["--config", config_file] if config_file else []
     if db and where.url is None:
         command += ["--db", str(where.folder)]
     elif db:
         os.environ["PERTOKEN_DB"] = db  # a URL may hold a password, which a command line would show to everyone
-    Server(shlex.join(command), host="127.0.0.1", port=port, title="pertoken").serve()
+    ScreenServer(shlex.join(command), port).serve()

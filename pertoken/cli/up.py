@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, echo, settings_of, text_width
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             children.append(_child("agent", options, where.folder))
             _await_database(where, children[0], where.folder)
         else:
-            click.echo(f"An agent (pid {running}) already records in {where}; showing what it sees.", err=True)
+            echo(f"An agent (pid {running}) already records in {where}; showing what it sees.", err=True)
         children.append(_child("advise", ["--db", str(where.folder), "--every", "1m", *common], where.folder))
         source = StoreSource(where)
         if terminal:
@@ -61,9 +61,9 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
 
             PertokenApp(source).run()
         else:
-            click.echo("There is no terminal here: a plain summary instead of the screens.\n")
+            echo("There is no terminal here: a plain summary instead of the screens.\n")
             _await_figures(source)
-            click.echo(plain(source))
+            echo(plain(source))
     finally:
         for child in children:
             if child.stdin:
@@ -76,7 +76,7 @@ def plain(source: Source) -> str:
     """The facts of the screens as plain text."""
     from pertoken.tui.text.summary import summary
 
-    return summary(source.fleet(3600), source.advice())
+    return summary(source.fleet(3600), source.advice(), text_width())
 
 
 def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
@@ -86,8 +86,9 @@ def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
 
     folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     with (folder / f"{command}.log").open("ab") as log:
+        # -P: a module of the folder this person is in is not ours to run.
         return subprocess.Popen(
-            [sys.executable, "-m", "pertoken", command, *options, "--with-parent"],
+            [sys.executable, "-P", "-m", "pertoken", command, *options, "--with-parent"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -102,7 +103,7 @@ def _await_database(where: StoreLocation, child: Popen[bytes], folder: Path) -> 
     from pertoken.errors import PertokenError, StoreError
     from pertoken.store.connect.open import open_store
 
-    click.echo(f"Starting the agent; it records in {where} (log: {folder / 'agent.log'}) ...", err=True)
+    echo(f"Starting the agent; it records in {where} (log: {folder / 'agent.log'}) ...", err=True)
     deadline = time.monotonic() + FIRST_FIGURE_S
     while time.monotonic() < deadline:
         if child.poll() is not None:

@@ -1,10 +1,16 @@
 """What a database holds, whether it is whole, and its schema."""
 
 import json
+import sys
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from pertoken.cli import main
 from pertoken.store.connect.open import REVISIONS
-from tests.cli.builders import run
+from tests.cli.builders import NOW, run
+from tests.scenario import LOW_BATCH_70B, seed
 
 
 def test_a_database_says_what_it_holds_and_whether_it_is_whole(recorded: str) -> None:
@@ -32,10 +38,55 @@ def test_upgrading_lays_both_groups_and_says_so(tmp_path: Path) -> None:
     assert f"telemetry is at {REVISIONS['telemetry'][-1]}." in again.output
 
 
-def test_purging_raw_rows_changes_no_total(recorded: str) -> None:
-    before = json.loads(run("advise", "--db", recorded, "--since", "1h", "--json").stdout)["fleet"]["deployments"]
-    done = run("db", "purge", "--db", recorded, "--raw-before", "0s", "--minutes-before", "30d")
+@pytest.fixture
+def aged(tmp_path: Path) -> str:
+    """A folder with two whole hours of ticks."""
+    folder = tmp_path / "db"
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=120, end_ts=NOW // 3600 * 3600)
+    return str(folder)
+
+
+def test_purging_raw_rows_changes_no_total(aged: str) -> None:
+    before = json.loads(run("advise", "--db", aged, "--since", "4h", "--json").stdout)["fleet"]["deployments"]
+    done = run("db", "purge", "--db", aged, "--raw-before", "0s", "--minutes-before", "30d", "--yes")
     assert "rows deleted" in done.output
-    after = json.loads(run("advise", "--db", recorded, "--since", "1h", "--json").stdout)["fleet"]["deployments"]
+    after = json.loads(run("advise", "--db", aged, "--since", "4h", "--json").stdout)["fleet"]["deployments"]
     totals = ("generated_tokens", "prompt_tokens", "cached_tokens", "busy", "nano_usd", "ttft_p95_s", "incomplete")
     assert [after[0][name] for name in totals] == [before[0][name] for name in totals]
+
+
+def samples(folder: str) -> int:
+    found: int = json.loads(run("db", "info", "--db", folder, "--json").stdout)["telemetry rows"]["device_sample"]
+    return found
+
+
+def test_purging_without_anybody_to_ask_shows_what_would_go_and_deletes_nothing(aged: str) -> None:
+    whole = samples(aged)
+    refused = run("db", "purge", "--db", aged, "--raw-before", "0s")
+    assert refused.exit_code == 2
+    assert f"{'device_sample':22} {whole - 2:>16,}" in refused.stdout and "--yes" in refused.stderr
+    assert samples(aged) == whole
+
+
+def test_a_dry_run_of_purging_names_the_tables_and_rows_and_deletes_nothing(aged: str) -> None:
+    whole = samples(aged)
+    done = run("db", "purge", "--db", aged, "--raw-before", "0s", "--dry-run")
+    assert done.exit_code == 0 and "device_sample" in done.stdout and "Nothing was deleted" in done.stdout
+    assert samples(aged) == whole
+    purged = run("db", "purge", "--db", aged, "--raw-before", "0s", "--yes")
+    said = sum(int(line.split()[1].replace(",", "")) for line in done.stdout.splitlines() if line.startswith("  "))
+    assert f"{said:,} rows deleted" in purged.stdout
+    assert samples(aged) < whole
+
+
+def test_purging_what_is_not_that_old_asks_nothing(recorded: str) -> None:
+    done = run("db", "purge", "--db", recorded)
+    assert (done.exit_code, done.stdout) == (0, f"{recorded}: nothing is that old; nothing was deleted.\n")
+
+
+def test_purging_asks_at_a_terminal(aged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = samples(aged)
+    monkeypatch.setattr(sys.modules["pertoken.cli.db"], "_asks", lambda: True)
+    for answer, code, left in (("n", 2, True), ("y", 0, False)):
+        done = CliRunner().invoke(main, ["db", "purge", "--db", aged, "--raw-before", "0s"], input=f"{answer}\n")
+        assert (done.exit_code, samples(aged) == whole) == (code, left), done.output

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from pertoken.access import Access
 from pertoken.config import Settings
+from pertoken.printable import literal
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -242,7 +243,7 @@ def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
     status = response.status
     if status != 200:
         elsewhere = fields.get("location")
-        where = f" to {elsewhere[:200]}, which is not followed" if elsewhere else ""
+        where = f" to {literal(elsewhere[:200])}, which is not followed" if elsewhere else ""
         raise ScrapeError("access" if status in (401, 403) else "http", f"{at}: answered {status}{where}", status)
     encoding = fields.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from pertoken.config import APP, SERVICE_FOLDER
-from pertoken.errors import BadInput, StoreError, limit_reached
+from pertoken.errors import BadInput, StoreError, StoreInaccessible, limit_reached
 from pertoken.store.connect.server import server_url, shown
 from pertoken.store.connect.trouble import trouble
 
@@ -37,8 +37,22 @@ class StoreLocation:
         return folder / f"{group}.db"
 
     def exists(self, group: str) -> bool:
-        """Whether there is something to open (a server is taken to exist until it is asked)."""
-        return self.url is not None or self.file(group).is_file()
+        """Whether there is something to open (a server is taken to exist until it is asked).
+
+        Raises StoreInaccessible where this user may not look.
+        """
+        if self.url is not None:
+            return True
+        file = self.file(group)
+        try:
+            return file.is_file()
+        except OSError as error:
+            raise _inaccessible(file, error) from None
+
+
+def _inaccessible(file: Path, error: OSError) -> StoreInaccessible:
+    why = trouble(file, writing=False) or "choose another --db"
+    return StoreInaccessible(f"{file.parent}: {(error.strerror or str(error)).lower()}; {why}")
 
 
 def locate(db: str | None = None, advice: str | None = None) -> StoreLocation:
@@ -46,16 +60,24 @@ def locate(db: str | None = None, advice: str | None = None) -> StoreLocation:
 
     Raises BadInput for a URL that is neither a folder nor PostgreSQL.
     """
-    advice_folder = Path(advice).expanduser() if advice else None
+    advice_folder = _expanded(advice, "advice") if advice else None
     if db is None:
         folder = SERVICE_FOLDER if os.access(SERVICE_FOLDER / "telemetry.db", os.R_OK) else person_folder()
         return StoreLocation(folder=folder, advice_folder=advice_folder)
     if not _SCHEME.match(db):
-        folder = Path(db).expanduser()
-        if folder.exists() and not folder.is_dir():
+        folder = _expanded(db, "--db")
+        # By `os.path`, which reports a path that may not be looked at as absent: whoever opens it explains.
+        if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112
             raise BadInput(f"--db {db}: is a file; name the folder that holds (or is to hold) telemetry.db")
         return StoreLocation(folder=folder, advice_folder=advice_folder)
     return StoreLocation(url=server_url(db, "--db"))
+
+
+def _expanded(text: str, where: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise BadInput(f"{where} {text}: there is no such user; write the folder out") from None
 
 
 def person_folder() -> Path:
@@ -82,7 +104,7 @@ class AgentLock:
             if limit := limit_reached(error):
                 raise limit from None
             why = trouble(self._file, writing=True) or "choose another --db"
-            raise StoreError(f"{self._file.parent}: cannot be written: {error.strerror}; {why}") from None
+            raise StoreInaccessible(f"{self._file.parent}: cannot be written: {error.strerror}; {why}") from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -25,11 +25,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from pertoken.errors import CorruptStore, FullStore, StoreError, limit_reached
+from pertoken.errors import CorruptStore, FullStore, StoreError, StoreInaccessible, limit_reached
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.postgres import set_local
-from pertoken.store.connect.server import not_allowed, without_secret
+from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, without_secret
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.connect.trouble import trouble
 
@@ -63,7 +63,7 @@ def altering(place: StoreLocation, group: str) -> Engine:
 
 
 def _sqlite(place: StoreLocation, group: str, mode: str, *, attached: bool = True, keep: bool = False) -> Engine:
-    file = place.file(group).resolve()
+    file = Path(os.path.realpath(place.file(group)))  # raises nothing for a loop of links
     kept: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
     pool = kept if keep else {"poolclass": NullPool}
     engine = create_engine("sqlite://", creator=lambda: sqlite.connect(file, group, mode, attached=attached), **pool)
@@ -108,7 +108,8 @@ def _postgres(place: StoreLocation, *, read_only: bool) -> Engine:
     pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if read_only else {"poolclass": NullPool}
     try:
         # PgBouncer in transaction mode hands the next transaction to another session: nothing is prepared there.
-        engine = create_engine(place.url, hide_parameters=True, connect_args={"prepare_threshold": None}, **pool)
+        arguments = {"prepare_threshold": None, **tls_defaults(place.url)}
+        engine = create_engine(place.url, hide_parameters=True, connect_args=arguments, **pool)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
     return _snapshots(engine) if read_only else engine
@@ -146,10 +147,13 @@ def explained(place: StoreLocation) -> Iterator[None]:
         reason = lines[0] if lines else type(error.orig or error).__name__
         if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
             reason += f"; {not_allowed(place.url)}"
-        reason += _unopened(place, error.orig)
-        raise _kind_of(error.orig)(f"{place}: {without_secret(reason, place.url)}") from error
+        reason += tls_hint(place.url, reason)
+        why = _unopened(place, error.orig)
+        kind = StoreInaccessible if why else _kind_of(error.orig)
+        raise kind(f"{place}: {without_secret(reason + why, place.url)}") from error
     except sqlite3.Error as error:
-        raise _kind_of(error)(f"{place}: {error}{_unopened(place, error)}") from error
+        why = _unopened(place, error)
+        raise (StoreInaccessible if why else _kind_of(error))(f"{place}: {error}{why}") from error
     except UnicodeDecodeError as error:  # SQLite's own text of an error may repeat a damaged name
         raise CorruptStore(f"{place}: holds text that is none: {error}") from error
 

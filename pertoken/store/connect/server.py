@@ -115,23 +115,18 @@ class Server:
         return text.replace(password, "***") if password else text
 
     def _parameters(self) -> dict[str, Any]:
-        url = self.url
-        found: dict[str, Any] = {
+        chosen = {"sslmode": self.tls, "sslrootcert": self.ca_file, "sslcert": self.cert_file, "sslkey": self.key_file}
+        url = self.url.update_query_dict({name: value for name, value in chosen.items() if value})
+        parameters: dict[str, Any] = {
             "host": url.host or None,
             "port": url.port,
             "user": url.username,
             "dbname": url.database,
             "password": self._password(required=True) or (str(url.password) if url.password else None),
             **{name: value for name, value in url.query.items() if isinstance(value, str)},
+            **tls_defaults(url),
         }
-        if self.tls or "sslmode" not in found:
-            found["sslmode"] = self.tls or ("prefer" if _near(found["host"]) else "verify-full")
-        if self.ca_file:
-            found["sslrootcert"] = self.ca_file
-        elif found["sslmode"] == "verify-full":
-            found.setdefault("sslrootcert", "system")
-        found |= {name: value for name, value in (("sslcert", self.cert_file), ("sslkey", self.key_file)) if value}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in parameters.items() if value is not None}
 
     def _password(self, *, required: bool = False) -> str | None:
         if self.password_file is None:
@@ -145,13 +140,51 @@ class Server:
             raise StoreError(f"the password cannot be read from {self.password_file}: {reason}") from None
 
 
-def _near(host: object) -> bool:
-    if not isinstance(host, str) or host.startswith(("/", "@")) or host == "localhost":
+def tls_defaults(url: URL, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the TLS parameters of libpq that neither a URL nor the environment sets, for a connection by that URL.
+
+    A server elsewhere must prove itself by its certificate and name before it gets a password, for libpq's own default
+    (`prefer`) gives it to whoever answers. A socket or a loopback address is taken as it is.
+    """
+    defaults = {}
+    mode = url.query.get("sslmode") or environment.get("PGSSLMODE")
+    if not mode:
+        mode = defaults["sslmode"] = "prefer" if _is_local(url, environment) else "verify-full"
+    if mode == "verify-full" and not (url.query.get("sslrootcert") or environment.get("PGSSLROOTCERT")):
+        defaults["sslrootcert"] = "system"
+    return defaults
+
+
+def _is_local(url: URL, environment: Mapping[str, str]) -> bool:
+    """Return whether every host and address that libpq may connect to is a socket or a loopback address."""
+    if url.query.get("service") or environment.get("PGSERVICE"):
+        return False  # a file of libpq's names the host
+    named: list[str] = [url.host] if url.host else []
+    for name, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR")):
+        value = url.query.get(name) or ("" if name == "host" and url.host else environment.get(variable, ""))
+        named += [part for each in ((value,) if isinstance(value, str) else value) for part in each.split(",") if part]
+    return all(_is_near(each) for each in named)
+
+
+def _is_near(host: str) -> bool:
+    if host.startswith(("/", "@")) or host == "localhost":
         return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    for address in (host, host.rpartition(":")[0]):  # of several hosts each has its port
+        try:
+            return ip_address(address).is_loopback
+        except ValueError:
+            continue
+    return False
+
+
+def tls_hint(url: URL | None, reason: str) -> str:
+    """Return what to add to a refusal that is about TLS: the next step."""
+    if url is None or not any(word in reason for word in ("SSL", "certificate")):
+        return ""
+    return (
+        "; name its authority with ?sslrootcert=FILE in the URL, or trust the network to it with ?sslmode=disable "
+        "(sslmode=require: encrypted, not proven)"
+    )
 
 
 def shipping_server(settings: Settings, environment: Mapping[str, str] = os.environ) -> Server | None:

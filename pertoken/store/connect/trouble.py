@@ -7,12 +7,15 @@ from pathlib import Path
 def trouble(file: Path, *, writing: bool) -> str | None:
     """What is in the way of a file and what to do about it; None if nothing is found."""
     folder = file.parent
+    for ancestor in (*reversed(folder.absolute().parents), folder):
+        if ancestor.is_dir() and not os.access(ancestor, os.X_OK):
+            return (
+                f"{ancestor} may not be entered by this user (uid {os.geteuid()}): run as its owner or join its group"
+            )
     if file.is_dir():
         return f"{file} is a folder; move it away"
     if not folder.is_dir():
         return f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
-    if not os.access(folder, os.X_OK):
-        return f"{folder} may not be entered by this user (uid {os.geteuid()}): run as its owner or join its group"
     if file.exists() and not os.access(file, os.R_OK):
         return f"{file} may not be read by this user (uid {os.geteuid()}): run as its owner or join its group"
     disk = os.statvfs(folder)

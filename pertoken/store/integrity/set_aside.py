@@ -33,6 +33,9 @@ def set_aside(place: StoreLocation, now_ts: int) -> Path:
 
 
 def databases_set_aside(place: StoreLocation) -> list[Path]:
-    """Damaged databases of a folder, oldest first."""
+    """Damaged databases of a folder, oldest first; none of a folder this user may not enter."""
     database = place.file("telemetry")
-    return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))
+    try:
+        return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))
+    except PermissionError:
+        return []

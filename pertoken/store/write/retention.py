@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sqlalchemy import Connection, func, select
+
 from pertoken.store.integrity.checksums import CHECKSUMMED, DAY, SAMPLES, ChecksummedTable
+from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.writer import Writer
@@ -32,13 +35,7 @@ def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = Non
     Every row deleted is in its roll-up: those are brought up to date first.
     """
     writer.roll_up()
-    # A bucket is recomputed from all rows below it, so they go only by whole hours.
-    raw_before = (now_ts - ages.raw_s) // HOUR * HOUR
-    for tables, before in (
-        (SAMPLES, raw_before),
-        (_resolution(MINUTE), now_ts - ages.minutes_s),
-        (_resolution(HOUR), now_ts - ages.hours_s),
-    ):
+    for tables, before in _limits(ages, now_ts):
         if max_steps is not None:
             before = min(before, _after(writer, tables, max_steps))
         yield from _deleting(writer, tables, before)
@@ -46,6 +43,31 @@ def purging(writer: Writer, ages: Ages, now_ts: int, max_steps: int | None = Non
         yield deleted
         if max_steps is not None:
             break
+
+
+def aged_rows(connection: Connection, ages: Ages, now_ts: int) -> dict[str, int]:
+    """Return how many rows of each table are older than `ages` at `now_ts`; tables without such rows are left out.
+
+    Counted by the checksums' counts, without reading the rows.
+    """
+    counts: dict[str, int] = {}
+    for tables, before in _limits(ages, now_ts):
+        for each in tables:
+            old = (t.seal.c.name == each.table.name, t.seal.c.ts + each.span_s <= before)
+            counts[each.table.name] = connection.execute(select(func.sum(t.seal.c.row_count)).where(*old)).scalar() or 0
+    old_events = select(func.count()).select_from(t.event).where(t.event.c.last_ts < now_ts - ages.events_s)
+    counts[t.event.name] = connection.execute(old_events).scalar() or 0
+    return {name: count for name, count in counts.items() if count}
+
+
+def _limits(ages: Ages, now_ts: int) -> tuple[tuple[Sequence[ChecksummedTable], int], ...]:
+    """Return the tables of each resolution and the time before which their rows go."""
+    return (
+        # A bucket is recomputed from all rows below it, so they go only by whole hours.
+        (SAMPLES, (now_ts - ages.raw_s) // HOUR * HOUR),
+        (_resolution(MINUTE), now_ts - ages.minutes_s),
+        (_resolution(HOUR), now_ts - ages.hours_s),
+    )
 
 
 def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before: int) -> Iterator[int]:

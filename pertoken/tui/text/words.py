@@ -1,26 +1,12 @@
 """How values are written on screens: a dash for unknown, and nothing a name holds can act on the terminal."""
 
-import unicodedata
-
+from pertoken.printable import literal as literal
+from pertoken.printable import literal_lines as literal_lines
 from pertoken.units import NANO_USD, format_bytes, format_duration, format_usd
 
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
-_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken"}
-
-
-def literal(text: str) -> str:
-    """Text on one line with control, direction and surrogate characters written out, as `\\x1b`."""
-    return "".join(
-        char.encode("unicode_escape").decode("ascii") if unicodedata.category(char) in _ACTING else char
-        for char in text
-    )
-
-
-def literal_lines(text: str) -> tuple[str, ...]:
-    """The lines of a text, each of them literal; tabs become spaces."""
-    return tuple(literal(line) for line in text.expandtabs(4).split("\n"))
 
 
 def percent(share: float | None) -> str:

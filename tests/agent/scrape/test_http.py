@@ -74,6 +74,12 @@ def test_a_redirect_is_named_but_not_followed() -> None:
     assert "302 to http://other/" in error.message
 
 
+def test_a_redirect_that_acts_on_a_terminal_is_named_in_escapes() -> None:
+    answer = http(b"", "Location: http://other/\x1b[2J\x7f", status=302)
+    error = refused(lambda connection, path: connection.sendall(answer))
+    assert error.message.replace("\\x1b[2J\\x7f", "").isprintable() and "\\x1b[2J" in error.message
+
+
 def drip_headers(connection: socket.socket, path: str) -> None:
     dripping(b"HTTP/1.1 200 OK\r\n")(connection, path)
 

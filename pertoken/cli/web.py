@@ -1,0 +1,58 @@
+"""Web server of `pertoken top --web`: the screens for browsers of this host, and for no page from elsewhere."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from textual_serve.server import Server
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_EXTERNAL_LINK = re.compile(r"<link\b[^>]*href=\"https?:[^>]*>\s*")
+_FOCUS = """<script>
+  // Keys reach the screens without a click, as soon as the terminal is there.
+  addEventListener("load", function focusTerminal() {
+    const area = document.querySelector(".xterm-helper-textarea");
+    if (area) area.focus();
+    else requestAnimationFrame(focusTerminal);
+  });
+</script>
+</head>"""
+_POLICY = "style-src 'self' 'unsafe-inline'; font-src 'self' data:; frame-ancestors 'none'"
+
+
+class ScreenServer(Server):
+    """Serves the screens on a port of 127.0.0.1.
+
+    A page from elsewhere that a browser of this host shows could open the screens: by its own script (its Origin gives
+    it away), or under a name of its own that resolves to 127.0.0.1 (its Host does). Both are refused.
+    """
+
+    def __init__(self, command: str, port: int) -> None:
+        super().__init__(command, host="127.0.0.1", port=port, title="pertoken")
+        names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
+        names += ["127.0.0.1", "localhost"] if port == 80 else []
+        self._hosts = frozenset(names)
+        self._origins = frozenset(f"http://{name}" for name in names)
+
+    async def _make_app(self) -> web.Application:
+        app = await super()._make_app()
+
+        @web.middleware
+        async def own_pages_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+            origin = request.headers.get("Origin")
+            if request.headers.get("Host") not in self._hosts or (origin is not None and origin not in self._origins):
+                raise web.HTTPForbidden(text=f"Only for pages of {self.public_url}: open that address.\n")
+            return await handler(request)
+
+        app.middlewares.append(own_pages_only)
+        return app
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """Return the page without anything that another host would serve."""
+        page = await super().handle_index(request)
+        assert isinstance(page, web.Response)
+        page.text = _EXTERNAL_LINK.sub("", page.text or "").replace("</head>", _FOCUS, 1)
+        page.headers["Content-Security-Policy"] = _POLICY
+        page.headers["Referrer-Policy"] = "no-referrer"
+        return page

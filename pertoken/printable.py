@@ -1,0 +1,34 @@
+"""Text that others wrote, as it may be printed: nothing in it acts on a terminal or changes a log's lines."""
+
+import unicodedata
+
+_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories: control, format (direction of writing), surrogate, line and paragraph separators."""
+
+
+def acts(char: str) -> bool:
+    """Return whether a character acts on a terminal or on lines, in place of showing something."""
+    return unicodedata.category(char) in _ACTING
+
+
+def literal(text: str) -> str:
+    """Return text on one line, with control, direction and surrogate characters written out, as `\\x1b`."""
+    if text.isascii() and text.isprintable():
+        return text
+    # A byte that is not UTF-8 reaches Python as U+DC80 to U+DCFF: write out the byte.
+    return "".join(
+        (f"\\x{ord(char) - 0xDC00:02x}" if "\udc80" <= char <= "\udcff" else char.encode("unicode_escape").decode())
+        if acts(char)
+        else char
+        for char in text
+    )
+
+
+def csv_cell(text: str) -> str:
+    """Return text as a cell of CSV: literal, and no formula where a spreadsheet opens it."""
+    return ("'" if text.startswith(("=", "+", "-", "@")) else "") + literal(text)
+
+
+def literal_lines(text: str) -> tuple[str, ...]:
+    """Return the lines of a text, each of them literal; tabs become spaces."""
+    return tuple(literal(line) for line in text.expandtabs(4).split("\n"))

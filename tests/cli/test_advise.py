@@ -1,0 +1,89 @@
+"""`pertoken advise`: rule files that are broken or print, tables in files, one piece of advice by its id."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.builders import run
+from tests.scenario import LOW_BATCH_70B
+
+RULE = """
+import subprocess
+from pertoken.rule import rule
+
+
+@rule("noisy")
+def noisy(seen):
+    \"\"\"Print.
+
+    ## Why it saves
+    It does not.
+    ## When it is wrong
+    Always.
+    ## How to apply
+    Not.
+    ## Sources
+    1. None.
+    \"\"\"
+    print("printed by a rule")
+    subprocess.run(["echo", "printed by its child"])
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("import no_such_module", "No module named"), ("x = 1", "defines no rule"), (RULE.format(body="1 / 0"), "Zero")],
+)
+def test_a_rule_file_that_is_broken_is_named_and_ends_with_exit_2_after_the_other_advice(
+    recorded: str, tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    done = run("advise", "--db", recorded, "--rule", str(tmp_path / "broken.py"), "--json")
+    assert done.exit_code == 2
+    assert len(json.loads(done.stdout)["recommendations"]) > 1
+    assert f"--rule {tmp_path}/broken.py" in done.stderr and says in done.stderr.splitlines()[-1]
+
+
+def test_what_a_rule_and_its_children_print_does_not_break_json(recorded: str, tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(RULE.format(body="return []"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken", "advise", "--db", recorded, "--rule", tmp_path / "noisy.py", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recommendations"]
+    assert "printed by a rule" in done.stderr and "printed by its child" in done.stderr
+
+
+def test_tables_in_a_file_or_a_pipe_are_not_cut(recorded: str) -> None:
+    text = run("advise", "--db", recorded).stdout
+    assert "…" not in text
+    assert LOW_BATCH_70B.model in text
+
+
+def test_one_piece_of_advice_is_shown_by_the_id_that_advise_prints(recorded: str) -> None:
+    found = json.loads(run("advise", "--db", recorded, "--json").stdout)["recommendations"]
+    text = run("advise", "--db", recorded).stdout
+    for each in found:
+        full = each["id"]
+        assert full[:8] in text
+        for written in (full[:8], full.upper()):
+            assert each["rule_id"] in run("advise", "show", written, "--db", recorded).stdout
+    full = found[-1]["id"]
+    one = json.loads(run("advise", "show", full, "--db", recorded, "--json").stdout)
+    assert one["recommendation_id"] == found[-1]["recommendation_id"]
+
+
+def test_an_id_that_names_no_advice_is_one_line_and_exit_2(recorded: str) -> None:
+    run("advise", "--db", recorded)
+    for written in ("zz", "", "ffffffffffffffff"):
+        done = run("advise", "show", written, "--db", recorded)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert "`pertoken advise` lists" in done.stderr

@@ -1,0 +1,124 @@
+"""What the operating system refuses: one line with the next step, exit 2, and no traceback."""
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pertoken.cli import main
+from pertoken.errors import system_error
+from tests.cli.sweep import commands
+from tests.rights import run_bound_by_modes
+from tests.values import laid
+
+COMMANDS = (
+    ["top"],
+    ["advise"],
+    ["up"],
+    ["agent"],
+    ["costs"],
+    ["db", "info"],
+    ["db", "check"],
+    ["db", "upgrade"],
+    ["prices", "show"],
+    ["export", "csv", "--table", "event"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_folder_this_user_may_not_enter_is_one_line_with_the_next_step(command: list[str], tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    laid(closed)
+    closed.chmod(0)
+    done = run_bound_by_modes("-m", "pertoken", *command, "--db", str(closed))
+    closed.chmod(0o700)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()[-1:]
+    assert "Traceback" not in done.stderr
+    assert str(closed) in line and "join its group" in line
+
+
+def test_doctor_reports_a_folder_this_user_may_not_enter_beside_its_other_findings(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+    done = run_bound_by_modes("-m", "pertoken", "doctor", "--db", str(tmp_path / "db"), PERTOKEN_AGENT_DISCOVER="false")
+    tmp_path.chmod(0o700)
+    assert done.returncode == 0, done.stderr
+    assert "join its group" in done.stdout and "settings" in done.stdout
+
+
+def test_a_web_port_that_is_taken_is_one_line_that_names_it(tmp_path: Path) -> None:
+    laid(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_bound_by_modes("-m", "pertoken", "top", "--db", str(tmp_path), "--web", str(port))
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"--web {port}" in line and "another port" in line
+
+
+@pytest.mark.parametrize("command", ["top --db", "up --engine", "export csv --table", "prices set 1 --for", "db"])
+def test_an_argument_that_is_not_utf_8_is_one_line_that_names_it(command: str) -> None:
+    done = subprocess.run(
+        [os.fsencode(sys.executable), b"-m", b"pertoken", *command.encode().split(), b"/tmp/caf\xe9"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.decode().splitlines()
+    assert r"caf\xe9" in line and "UTF-8" in line
+
+
+def test_a_setting_in_the_environment_that_is_not_utf_8_is_one_line_that_names_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pertoken", "top"],
+        env={**os.environb, b"PERTOKEN_DB": b"/tmp/caf\xe9"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.decode().splitlines()
+    assert "PERTOKEN_DB" in line and "UTF-8" in line
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EADDRINUSE, errno.EIO, errno.ELOOP])
+def test_every_error_of_the_system_names_its_subject_and_a_next_step(number: int) -> None:
+    error = system_error(OSError(number, os.strerror(number), "/srv/db"))
+    assert error is not None and error.exit_code == 2
+    assert "/srv/db" in str(error) and os.strerror(number).lower() in str(error).lower()
+    assert ";" in str(error) and "\n" not in str(error)
+
+
+def test_an_error_of_another_kind_is_no_error_of_the_system() -> None:
+    assert system_error(ValueError("x")) is None
+    assert system_error(OSError("a library's own text")) is None
+    assert system_error(BrokenPipeError(errno.EPIPE, "Broken pipe")) is None
+
+
+def test_no_bad_input_of_any_command_or_option_ends_in_a_traceback_or_acts_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "cwd").mkdir()
+    (tmp_path / "cases").mkdir()
+    done = run_bound_by_modes(
+        "-m",
+        "tests.cli.sweep",
+        str(tmp_path / "cases"),
+        cwd=tmp_path / "cwd",
+        HOME=str(tmp_path),
+        PYTHONPATH=str(Path(__file__).parents[2]),
+        PERTOKEN_AGENT_DISCOVER="false",
+        PERTOKEN_AGENT_PROBES="",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("command", [" ".join(words) for words, _ in commands(main)])
+def test_every_command_as_a_real_process_refuses_an_unknown_option_with_exit_2(command: str) -> None:
+    done = run_bound_by_modes("-m", "pertoken", *command.split(), "--no-such-option")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
