@@ -12,7 +12,8 @@ from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
 from pertoken.agent.rows.allocation import Holding
 from pertoken.agent.rows.conditions import Condition, Conditions, followed
-from pertoken.agent.rows.counters import is_bucket
+from pertoken.agent.rows.counting.counters import is_bucket
+from pertoken.agent.rows.counting.life_ids import boot_life
 from pertoken.agent.rows.devices import (
     DeviceStep,
     device_step,
@@ -24,7 +25,6 @@ from pertoken.agent.rows.devices import (
 from pertoken.agent.rows.engines import EngineStep, bucket_set_id, engine_steps
 from pertoken.agent.rows.epochs import follow
 from pertoken.agent.rows.host_states import host_states
-from pertoken.agent.rows.life_ids import boot_life
 from pertoken.agent.rows.owners import find_holders
 from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState

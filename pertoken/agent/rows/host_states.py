@@ -5,7 +5,7 @@ These states lie beside those of counters, of the host as their owner and with i
 
 from collections.abc import Iterator
 
-from pertoken.agent.rows.life_ids import boot_life
+from pertoken.agent.rows.counting.life_ids import boot_life
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.store.schema.rows import CounterState
 

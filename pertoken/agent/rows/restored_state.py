@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.recorded_clock import RecordedClock
 from pertoken.agent.readings import ProbeReading
-from pertoken.agent.rows import life_ids
-from pertoken.agent.rows.counters import is_bucket
+from pertoken.agent.rows.counting import life_ids
+from pertoken.agent.rows.counting.counters import is_bucket
 from pertoken.agent.rows.devices import ENERGY, host_id_of
 from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED
 from pertoken.agent.rows.tick_state import TickState

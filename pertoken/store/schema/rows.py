@@ -66,7 +66,7 @@ class EngineRow:
     version: str | None
     found_by: str
     life: int | None = None
-    """Id of the process (`agent.rows.life_ids`), None where it cannot be seen."""
+    """Id of the process (`agent.rows.counting.life_ids`), None where it cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class CounterState:
     series: str
     value: int
     life: int | None
-    """Id by `agent.rows.life_ids`; None where nothing reveals it."""
+    """Id by `agent.rows.counting.life_ids`; None where nothing reveals it."""
     ts: int
     process_start_ms: int | None = None
     """Only of a state stored before schema 0005, which has no life: the start by the wall clock of that time."""

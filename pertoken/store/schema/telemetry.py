@@ -94,7 +94,7 @@ engine = telemetry_table(
     text("found_by", required=True),  # process | setting
     integer("first_ts", required=True),
     integer("last_ts", required=True),
-    integer("life"),  # id of the process: of the boot and its start after that (`agent.rows.life_ids`)
+    integer("life"),  # id of the process: of the boot and its start after that (`agent.rows.counting.life_ids`)
 )
 deployment = telemetry_table(
     "deployment",
@@ -217,12 +217,12 @@ engine_counter_sample = telemetry_table(
 
 counter_state = telemetry_table(
     "counter_state",
-    integer("owner_id", key=True),  # device_id, engine_id, host_id, or made of an engine_id (`agent.rows.stored_peaks`)
+    integer("owner_id", key=True),  # device_id, engine_id, host_id, or made of an engine_id (`stored_peaks`)
     text("series", key=True),
     integer("value", required=True),
     integer("process_start_ms"),  # NULL since schema 0005; before, wall-clock start of the counting process
     integer("ts", required=True),
-    integer("life"),  # id of the process (or boot) that counts (`agent.rows.life_ids`): another one counts from 0
+    integer("life"),  # id of the process (or boot) that counts (`life_ids`): another one counts from 0
 )
 capability = telemetry_table(
     "capability",

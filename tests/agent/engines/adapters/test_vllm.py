@@ -2,7 +2,7 @@
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity
-from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
+from pertoken.agent.rows.counting.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape.page import parse
 from tests.agent.engine_pages import growth, histograms, identity, values
 

@@ -6,7 +6,7 @@ A peak changes only where a counter falls, jumps or passes it again: other ticks
 from collections.abc import Mapping
 from functools import cache
 
-from pertoken.agent.rows.counters import Peak
+from pertoken.agent.rows.counting.counters import Peak
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import CounterState

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pertoken.agent.readings import HistogramReading
-from pertoken.agent.rows.life_ids import comparable
+from pertoken.agent.rows.counting.life_ids import comparable
 from pertoken.store.schema.rows import CounterState
 
 _REASON = re.compile(r'[{,](reason="(?:[^"\\]|\\.)*")')
