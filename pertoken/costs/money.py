@@ -7,7 +7,6 @@ from typing import Any
 
 from pertoken.costs.ledger import Allocation, Bill, DeviceTime, Share, allocate
 from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.store.query.held import held
 from pertoken.window.totals import Stretch
 
 _NOBODY: Mapping[int, tuple[int, int]] = {}
@@ -64,7 +63,7 @@ def allocations(
     for n, each in enumerate(stretches):
         if each.divides_hour and each.times:
             money.estimated |= n == 0 or _repriced(devices.values(), prices, each.start)
-        holders = held(each.shared, each.totals, devices_of)
+        holders = each.held(devices_of)
         bounds = each.bounds()
         for (device_id, epoch_id), (busy_ns, _) in each.following.items():
             if epoch_id in holders.get(device_id, ()):

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.store.query.buckets import NULL
+from pertoken.store.query.buckets import NULL as NULL
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

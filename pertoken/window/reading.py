@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
 from pertoken.store.query import read, sums
+from pertoken.store.query.answers import Rows, asking
 from pertoken.store.query.buckets import buckets
 from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.window.columns import Columns, columns
@@ -60,6 +62,12 @@ class Window:
         """What there was."""
         return read_inventory(self._connection, self.start, self.end)
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Let a server work on what was asked while Python does; look late at what was asked first."""
+        with asking(self._connection):
+            yield
+
     @property
     def slice_s(self) -> int:
         """Length of the slices of a sparkline."""
@@ -70,7 +78,7 @@ class Window:
         return tuple((each, following(self._connection, each, self.inventory)) for each in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
-        """Ask for the sums of each piece; within `store.query.answers.asking` a server works while Python does."""
+        """Ask for the sums of each piece; within `asking` a server works while Python does."""
         connection = self._connection
         paid = [stretch(connection, *each) for each in pieces]
         hours = self._hours()
@@ -95,6 +103,11 @@ class Window:
                 columns(SERVED, buckets(self._connection, "deployment", each, SERVED)),
                 columns(SHARED, buckets(self._connection, "share", each, SHARED)),
             )
+
+    def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Rows]]:
+        """Yield (first, last, rows of `sums.device_time`) between two cuts each."""
+        for each in self._stretches(cuts):
+            yield each[0].begin, each[-1].until, sums.device_time(self._connection, each)
 
     @cached_property
     def measured(self) -> Measured:

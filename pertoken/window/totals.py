@@ -1,7 +1,7 @@
 """Sums over a window, stretch by stretch: what was there, what it served, and who held which device."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from pertoken.provenance import Provenance
 from pertoken.store.query import read, sums
 from pertoken.store.query.answers import Rows
+from pertoken.store.query.held import held
 from pertoken.store.query.segments import Segments, scaled
 from pertoken.window import ranks
 from pertoken.window.engine_counts import Counts, by_epoch
@@ -44,6 +45,10 @@ class Stretch:
         bounds = {row.epoch_id for row in self.totals if row.busy_provenance == Provenance.BOUND}
         bounds -= {epoch_id for _, epoch_id in self.following}
         return bounds | {epoch for (_, epoch), (_, origin) in self.following.items() if origin == Provenance.BOUND}
+
+    def held(self, devices_of: Mapping[int, Sequence[int]]) -> dict[int, dict[int, tuple[int, int]]]:
+        """Return device_id -> epoch_id -> (held_ns, busy_ns); `devices_of` each epoch."""
+        return held(self.shared, self.totals, devices_of)
 
 
 def following(connection: Connection, segments: Segments, inventory: Inventory) -> Following:
@@ -84,7 +89,7 @@ class Totals:
     stretches: Sequence[Stretch]
     histograms: Rows
     counters: Rows
-    slices_told: Rows
+    sliced: Rows
 
     @cached_property
     def _by_epoch(self) -> Mapping[int, Sums]:
@@ -104,9 +109,12 @@ class Totals:
         return by_epoch(self.counters)
 
     @cached_property
-    def slices(self) -> Mapping[int, str]:
-        """Rows of `sums.generated_by_slice` by epoch, as they are stored."""
-        return dict(self.slices_told)
+    def _slices(self) -> Mapping[int, str]:
+        return dict(self.sliced)
+
+    def slices(self, epoch_id: int) -> Iterator[tuple[int, ...]]:
+        """Yield (start, generated tokens, observed ms) of each slice in which an epoch's tokens are known."""
+        return sums.told(self._slices.get(epoch_id, ""))
 
     @cached_property
     def _latencies(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:

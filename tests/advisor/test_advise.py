@@ -147,7 +147,7 @@ def test_a_rule_that_breaks_is_a_row_and_stops_nothing_else(
     monkeypatch.setenv("PERTOKEN_ADVISOR_RULE_TIMEOUT", "300ms")
     file = tmp_path / "broken.py"
     file.write_text(source(body, before=before))
-    found = advise(low_batch, "--rule", str(file))
+    found = advise(low_batch, "--rule", str(file), code=2)
     (failed,) = [each for each in found if each["state"] == "FAILED"]
     assert says in failed["reason"]
     assert {each["rule_id"] for each in found} >= BUILT_IN

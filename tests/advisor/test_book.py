@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from pertoken.advisor.book import standing
+from pertoken.advisor.recommendation import full_id
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import advice as tables
 from tests.advisor.builders import NOW, advise
@@ -44,7 +45,7 @@ def test_one_row_goes_through_its_states_and_keeps_its_refusals_beside_it(tmp_pa
     ids, states, refusals = set(), [], []
     for body in bodies:
         file.write_text(source(body))
-        advise(tmp_path, "--rule", str(file))
+        advise(tmp_path, "--rule", str(file), code=2 if "broken" in body else 0)
         (row,) = [each for each in standing(open_store(where)) if each.rule_id == "own-rule"]
         ids.add(row.recommendation_id)
         states.append(row.state.value)
@@ -66,4 +67,4 @@ def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
     stored = {each.recommendation_id: each for each in standing(open_store(where))}
     for each in found:
         read = json.loads(json.dumps(asdict(stored[each["recommendation_id"]])))
-        assert {**read, "version": 0} == each
+        assert {"id": full_id(stored[each["recommendation_id"]]), **read, "version": 0} == each

@@ -9,10 +9,9 @@ import numpy as np
 from pertoken.costs.hours.hour import Key, ModelHour
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices.book import PriceBook
-from pertoken.store.query.buckets import NULL
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
-from pertoken.window.columns import Columns, Ints
+from pertoken.window.columns import NULL, Columns, Ints
 from pertoken.window.inventory import STALE_TICKS, Inventory
 from pertoken.window.ranks import follows
 from pertoken.window.reading import ServedBuckets, Window

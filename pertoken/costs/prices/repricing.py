@@ -9,10 +9,9 @@ from pertoken.costs.prices.selectors import accelerators, formerly, identity, ra
 from pertoken.costs.prices.stored import price_book, prices_set
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
-from pertoken.store.query import read, sums
-from pertoken.store.query.segments import divided_hours, stretches
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.units import HOUR_MS
+from pertoken.window.reading import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def read_prices(place: StoreLocation, now_ts: int) -> Prices:
         return Prices(PriceBook(prices), (), _newest(prices))
     store = open_store(place)
     with store.read() as connection:
-        rows = read.devices(connection, 0)
+        rows = Window(connection, 0, now_ts).inventory.devices.values()
         book = price_book(store, connection, rows, now_ts)
     payers = tuple(Priced(row.kind, row.name, row.uuid) for row in rows if row.parent_id is None)
     return Prices(book, payers, _newest(book.prices))
@@ -94,13 +93,12 @@ def repriced(
         return ()
     found: dict[tuple[str, bool, bool], Repriced] = {}
     with open_store(place).read() as connection:
-        rows = {row.device_id: row for row in read.devices(connection, 0) if row.parent_id is None}
+        devices = Window(connection, 0, now_ts).inventory.devices
+        rows = {device_id: row for device_id, row in devices.items() if row.parent_id is None}
         start = max(since, min((row.first_ts for row in rows.values()), default=now_ts) - HOUR)
-        changes = {*before.changes(), *after.changes()}
-        gone = read.without_minutes(connection, divided_hours(start, now_ts, changes))
-        for stretch in stretches(start, now_ts, changes, without_minutes=gone):
-            first, last = stretch[0].begin, min(now_ts, stretch[-1].until)
-            for device_id, duration_ms, _ in sums.device_time(connection, stretch):
+        for first, until, times in Window(connection, start, now_ts).device_time({*before.changes(), *after.changes()}):
+            last = min(now_ts, until)
+            for device_id, duration_ms, _ in times:
                 row = rows.get(device_id)
                 if row is None:
                     continue

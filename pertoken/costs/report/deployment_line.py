@@ -9,7 +9,6 @@ from pertoken.catalog.market import Market
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.lines import DeploymentLine
 from pertoken.provenance import Provenance
-from pertoken.store.query.sums import told
 from pertoken.window.engine_counts import engine_counts
 from pertoken.window.figures import mean, per_mtok, rate, ratio
 from pertoken.window.observed import observed_share
@@ -149,7 +148,7 @@ def _spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, .
     n = -(-(priced.window.end - first) // priced.window.slice_s)
     tokens: list[int | None] = [None] * n
     time = [0] * n
-    for ts, generated, duration_ms in (each for epoch in epochs for each in told(priced.totals.slices.get(epoch, ""))):
+    for ts, generated, duration_ms in (each for epoch in epochs for each in priced.totals.slices(epoch)):
         i = (ts - first) // priced.window.slice_s
         if 0 <= i < n:
             tokens[i] = (tokens[i] or 0) + generated

@@ -21,7 +21,6 @@ from pertoken.costs.report.lines import (
     MissingMetric,
 )
 from pertoken.store.connect.open import Store
-from pertoken.store.query.answers import asking
 from pertoken.window.figures import mean, per_mtok, rate, total
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
@@ -36,7 +35,7 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
         window = Window(connection, now_ts - window_s, now_ts)
         prices = price_book(store, connection, window.inventory.devices.values(), now_ts)
         pieces = window.pieces(prices.changes())
-        with asking(connection):
+        with window.asking():
             priced = PricedWindow(window, window.totals(pieces), window.recent(), prices)
             return _report(priced, str(store.place))
 

@@ -33,12 +33,12 @@ from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, w
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.connect.trouble import trouble
 
+_VERSIONS = Path(__file__).parents[2] / "migrations" / "versions"
 REVISIONS = {
-    "telemetry": ("0001", "0002", "0003", "0004", "0005", "0006", "0007"),
-    "advice": ("0001", "0002", "0003"),
-    "fleet": ("0001",),
+    group: tuple(sorted(file.name.partition("_")[0] for file in (_VERSIONS / group).glob("[0-9]*_*.py")))
+    for group in ("telemetry", "advice", "fleet")
 }
-"""Schema revisions this pertoken knows, oldest first; the last is the one it reads and writes."""
+"""Schema revisions this pertoken knows, oldest first, by their files; the last is the one it reads and writes."""
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
