@@ -1,14 +1,16 @@
 """Text that others wrote, as it may be printed: nothing in it acts on a terminal or changes a log's lines."""
 
-import unicodedata
-
 _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories: control, format (direction of writing), surrogate, line and paragraph separators."""
 
 
 def acts(char: str) -> bool:
     """Return whether a character acts on a terminal or on lines, in place of showing something."""
-    return unicodedata.category(char) in _ACTING
+    if char.isprintable():
+        return False
+    from unicodedata import category  # a megabyte that the agent rarely needs
+
+    return category(char) in _ACTING
 
 
 def literal(text: str) -> str:
