@@ -75,6 +75,25 @@ def together(parts: Sequence[Columns]) -> Columns:
     return Columns(parts[0].at, values[np.argsort(values[:, 1], kind="stable")])
 
 
+def in_turn(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of owners that ran one after another as those of one owner: what shares a bucket is added.
+
+    A sum of which a part is not known is not known; of a provenance the worst counts.
+    """
+    rows = together(parts)
+    ts = rows.values[:, 1]
+    begins = starts(ts)
+    if len(begins) == len(ts):
+        return rows
+    values = np.add.reduceat(np.where(rows.values == NULL, 0, rows.values), begins)
+    values[np.maximum.reduceat(rows.values == NULL, begins)] = NULL
+    values[:, :2] = rows.values[begins, :2]
+    for name, at in rows.at.items():
+        if name.endswith("provenance"):
+            values[:, at] = np.maximum.reduceat(rows.values[:, at], begins)
+    return Columns(rows.at, values)
+
+
 def starts(values: Ints) -> Ints:
     """Return where a run of equal values begins."""
     begins: Ints = np.flatnonzero(np.concatenate((values[:1] == values[:1], values[1:] != values[:-1])))

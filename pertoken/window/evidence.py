@@ -12,10 +12,10 @@ from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts, series
-from pertoken.window.columns import Columns, Floats
+from pertoken.window.columns import Columns, Floats, in_turn
 from pertoken.window.demand import demand
 from pertoken.window.histograms import histogram
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import Measured
 
 LENGTHS = ("prompt_len", "generated_len")
@@ -40,7 +40,7 @@ _BEGUN = "recording has only begun: let the agent run some minutes"
 
 @dataclass(frozen=True)
 class EvidenceReader:
-    """Makes series of what was measured; each method reads nothing but its arguments."""
+    """Series for rules, and the demand of services, made of the buckets of a window."""
 
     market: Market
     inventory: Inventory
@@ -104,9 +104,13 @@ class EvidenceReader:
         return Evidence(_known(found), self._remedies(*device_ids))
 
     def demand_of(self, epochs: Sequence[Any]) -> Demand:
-        """Return what was asked of these epochs together, those that ended in the window included."""
+        """Return what was asked of these epochs together, those that ended in the window included.
+
+        Epochs of one deployment follow each other: an hour in which one ended and the next began is served once.
+        """
         lengths = {name: self._histogram(epochs, name) for name in LENGTHS}
-        members = [self._served(row.epoch_id) for row in epochs]
+        deployments = by(epochs, "deployment_id").values()
+        members = [in_turn([self._served(row.epoch_id) for row in each]) for each in deployments]
         return demand(series.together(members), lengths, late=self._late(epochs) != set())
 
     def _served(self, epoch_id: int) -> Columns:

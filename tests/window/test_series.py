@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pertoken.provenance import Provenance
 from pertoken.store.query.buckets import NULL
 from pertoken.window import series
-from pertoken.window.columns import Columns, columns
+from pertoken.window.columns import Columns, columns, in_turn
 
 NAMES = ("epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "tokens", "prompt", "gauge_sum", "gauge_n")
 Row = Mapping[str, Any]
@@ -134,3 +134,13 @@ def test_a_weighted_quantile_leaves_at_most_its_share_below(pairs: list[tuple[fl
     assert sum(weight for value, weight in pairs if value < at) <= q * total * (1 + 1e-12)
     assert sum(weight for value, weight in pairs if value <= at) >= q * total * (1 - 1e-12)
     assert math.isfinite(found.mean)
+
+
+def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once() -> None:
+    half = {"ts": 0, "duration_ms": 1_800_000, "observed_ms": 1_800_000, "tokens": 1_800_000, "busy_ms": 600_000}
+    first, second = rows(1, half), rows(2, half, {"ts": 3600, "duration_ms": 3_600_000, "tokens": 3_600_000})
+    found = series.rate(series.together([in_turn([first, second])]), "tokens")
+    assert found is not None and (found.mean, found.max, found.n) == (1000, 1000, 2)
+    unknown = in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
+    assert series.rate(series.together([unknown]), "tokens") is None
+    assert unknown.ints("busy_ms").tolist() == [1_200_000]

@@ -230,6 +230,8 @@ def _expected(spans: Iterator[tuple[str, int, int]]) -> dict[Key, int]:
     """Return the milliseconds of each hour that the spans of a model cover together."""
     found: dict[Key, int] = {}
     for (model, first, last), n in Counter(spans).items():
+        if first >= last:
+            continue  # by a clock that was ahead, it begins after the window
         for ts in range(first // HOUR * HOUR, last, HOUR):
             seconds = HOUR if first <= ts and ts + HOUR <= last else min(last, ts + HOUR) - max(first, ts)
             found[model, ts] = found.get((model, ts), 0) + 1000 * n * seconds
