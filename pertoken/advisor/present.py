@@ -43,7 +43,7 @@ def present(store: Store, market: Market, window_s: int, now_ts: int, settings: 
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts)
         there = window.inventory
-        prices = price_book(store, connection, there.devices.values(), now_ts)
+        prices = price_book(store, connection, there)
         seen = window.evidence(market)
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in there.served:

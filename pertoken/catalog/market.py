@@ -164,6 +164,7 @@ class Market:
         return tuple(sorted(smaller.values(), key=lambda m: (-(m.params_active or 0), m.name)))
 
 
+@cache
 def load_market(provider: str | None = None, region: str | None = None) -> Market:
     """The catalog, its offers limited to a provider and a region where they are given."""
     offers = tuple(

@@ -29,7 +29,7 @@ def service_name(served_model: str, settings: Settings) -> str:
 def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, settings: Settings, now_ts: int) -> Fleet:
     """Return the fleet that these rows and settings describe; `demands` are by service name."""
     devices = [row for row in there.devices.values() if row.parent_id is None]
-    hosts = _hosts(devices, market, settings)
+    hosts = _hosts(devices, there, market, settings)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
     for row in there.running.values():
         deployment = _deployment(row, there, hosts, market, settings)
@@ -70,7 +70,7 @@ def _service(name: str, deployments: Sequence[Deployment], demand: Demand, said:
     )
 
 
-def _hosts(devices: Iterable[Any], market: Market, settings: Settings) -> dict[int, Host]:
+def _hosts(devices: Iterable[Any], there: Inventory, market: Market, settings: Settings) -> dict[int, Host]:
     said = {each.name: each for each in settings.hosts}
     by_host: dict[int, list[Any]] = defaultdict(list)
     for row in devices:
@@ -80,24 +80,24 @@ def _hosts(devices: Iterable[Any], market: Market, settings: Settings) -> dict[i
             host_id,
             rows[0].host_name,
             tuple(row.device_id for row in rows),
-            _placement(rows, market, said.get(rows[0].host_name)),
+            _placement(rows, there.host[host_id], market, said.get(rows[0].host_name)),
             said[rows[0].host_name].paid_until if rows[0].host_name in said else None,
         )
         for host_id, rows in by_host.items()
     }
 
 
-def _placement(rows: Sequence[Any], market: Market, said: HostSettings | None) -> Placement:
-    first, said = rows[0], said or HostSettings("")
-    provider, instance_type = said.provider or first.cloud, said.instance_type or first.instance_type
+def _placement(rows: Sequence[Any], host: Any, market: Market, said: HostSettings | None) -> Placement:
+    said = said or HostSettings("")
+    provider, instance_type = said.provider or host.cloud, said.instance_type or host.instance_type
     listed = market.devices_per_instance(provider, instance_type) if provider and instance_type else None
     return Placement(
         provider=provider,
-        region=said.region or first.region,
+        region=said.region or host.region,
         instance_type=instance_type,
         accelerator=_accelerator([row for row in rows if row.kind != "cpu"], market),
         devices_per_instance=listed,
-        purchase=said.purchase or first.purchase,
+        purchase=said.purchase or host.purchase,
     )
 
 

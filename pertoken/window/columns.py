@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pertoken.errors import CorruptStore
 from pertoken.store.query.buckets import NULL as NULL
+from pertoken.store.query.buckets import SEPARATOR
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -50,16 +52,28 @@ class Columns:
         return Columns(self.at, changed)
 
 
-def columns(names: Sequence[str], chunks: Iterable[Sequence[Sequence[int]]]) -> Columns:
-    """Make columns of chunks of rows, ordered by the first two columns."""
-    width = len(names)
-    parts = [np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width) for rows in chunks]
-    values = np.concatenate(parts).reshape(-1, width) if parts else np.empty((0, width), np.int64)
-    if width > 1 and len(values) > 1:
+def columns(names: Sequence[str], chunks: Iterable[Sequence[str]]) -> Columns:
+    """Make columns of chunks of `store.query.buckets`, ordered by the first two columns.
+
+    Raises CorruptStore for a value that is no whole number.
+    """
+    parts = [np.array([_whole_numbers(text) for text in texts]) for texts in chunks]
+    values = np.concatenate(parts, axis=1).T if parts else np.empty((0, len(names)), np.int64)
+    if len(names) > 1 and len(values) > 1:
         order = np.lexsort((values[:, 1], values[:, 0]))
         if not np.array_equal(order, np.arange(len(order))):
             values = values[order]
     return Columns({name: n for n, name in enumerate(names)}, values)
+
+
+def _whole_numbers(text: str) -> Ints:
+    try:
+        values: Ints = np.fromstring(text, np.int64, sep=SEPARATOR)
+    except ValueError as error:
+        raise CorruptStore(
+            f"a roll-up holds a value that is no whole number ({error}): run `pertoken db check`"
+        ) from None
+    return values
 
 
 def by_owner(rows: Columns) -> dict[int, Columns]:

@@ -37,6 +37,11 @@ class Inventory:
     """Multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
 
     @cached_property
+    def host(self) -> Mapping[int, Any]:
+        """Row of each host, by id."""
+        return {row.host_id: row for row in self.hosts}
+
+    @cached_property
     def heads(self) -> Mapping[int, int]:
         """Epochs of worker ranks -> the deployment of their head rank."""
         return ranks.heads(self.epochs)

@@ -29,6 +29,7 @@ class Recent:
     _gaps: Rows
     _events: Rows
     _agents: Rows
+    _newest: Rows
 
     def of(self, deployment_id: int) -> Sums:
         """Return the sums of all epochs of a deployment."""
@@ -47,6 +48,11 @@ class Recent:
     def hosts(self) -> Mapping[int, Any]:
         """Sums by host."""
         return {row.host_id: row for row in self._hosts}
+
+    @cached_property
+    def newest_ts(self) -> Mapping[int, int]:
+        """`ts` of the newest row of each device."""
+        return dict(self._newest)
 
     @cached_property
     def gaps(self) -> Sequence[Any]:
@@ -112,4 +118,5 @@ def read_recent(connection: Connection, inventory: Inventory, start: int) -> Rec
         read.missing(connection),
         read.events(connection, start),
         read.newest_agent_samples(connection),
+        read.newest_of_devices(connection, start),
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from pertoken.costs.hours.hourly import hourly, model_hours
+from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.money import Money
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.book import Price, PriceBook
@@ -22,6 +22,7 @@ from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
+from tests.costs.builders import hours_of
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import set_price
@@ -99,7 +100,7 @@ def test_hours_of_which_only_the_sum_is_left_keep_their_tokens_and_dollars(
     stores: tuple[Store, Store], history: list[Price]
 ) -> None:
     # The seeded host does the same in every minute, so that a division by time is exact.
-    found = [model_hours(store, START, END, PriceBook(history)) for store in stores]
+    found = [hours_of(store, START, END, PriceBook(history)) for store in stores]
     assert found[0].keys() == {(MODEL, START + 3600 * n) for n in range(HOURS)}
     assert {key: hour._replace(estimated=False) for key, hour in found[1].items()} == found[0]
     assert {hour.tokens for hour in found[0].values()} == {TOKENS}
@@ -113,7 +114,7 @@ def test_hours_of_which_only_the_sum_is_left_keep_their_tokens_and_dollars(
 def test_hours_add_up_to_the_bill_over_any_history_of_prices(stores: tuple[Store, Store], history: list[Price]) -> None:
     always = [Price("gpu", 10**9, 0), *(each for each in history if each.nano_usd_per_device_hour is not None)]
     for store in stores:
-        hours = sum(hour.nano_usd or 0 for hour in model_hours(store, START, END, PriceBook(always)).values())
+        hours = sum(hour.nano_usd or 0 for hour in hours_of(store, START, END, PriceBook(always)).values())
         # Less than one nano-dollar for each of two devices and each stretch, and one for each hour.
         assert abs(hours - sum(bill(store, always).by_epoch.values())) <= 2 * (len(always) + 1) + HOURS
 
@@ -132,7 +133,7 @@ def test_a_price_that_begins_later_changes_no_dollars_before(
             after.unpriced_devices,
         )
         whole = START + 60 * minute // 3600 * 3600
-        hours = [model_hours(store, START, END, PriceBook(each)) for each in (history, later)]
+        hours = [hours_of(store, START, END, PriceBook(each)) for each in (history, later)]
         assert all(hours[0][key].nano_usd == hours[1][key].nano_usd for key in hours[0] if key[1] < whole)
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pertoken.errors import CorruptStore
 from pertoken.provenance import Provenance
-from pertoken.store.query.buckets import NULL
+from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window import series
 from pertoken.window.columns import Columns, columns, in_turn
 
@@ -22,7 +23,8 @@ Row = Mapping[str, Any]
 def rows(owner: int, *given: Row) -> Columns:
     """Columns of one member; a minute of 60 s unless said otherwise."""
     found = [{"epoch_id": owner, "duration_ms": 60_000, "observed_ms": 60_000, **row} for row in given]
-    return columns(NAMES, [[[_stored(row.get(name)) for name in NAMES] for row in found]])
+    texts = [SEPARATOR.join(str(_stored(row.get(name))) for row in found) for name in NAMES]
+    return columns(NAMES, [texts] if found else [])
 
 
 def _stored(value: int | None) -> int:
@@ -144,3 +146,8 @@ def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once()
     unknown = in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
     assert series.rate(series.together([unknown]), "tokens") is None
     assert unknown.ints("busy_ms").tolist() == [1_200_000]
+
+
+def test_a_value_that_is_no_whole_number_is_reported_as_damage() -> None:
+    with pytest.raises(CorruptStore, match="pertoken db check"):
+        columns(("epoch_id", "ts"), [("1,2", "60,1.5")])

@@ -1,4 +1,4 @@
 """Dollars per million tokens by model and hour.
 
-Front door: `hourly` (`hourly`, `model_hours`) and `hour` (its values).
+Front door: `hourly`, `model_hours` and `hour` (its values).
 """

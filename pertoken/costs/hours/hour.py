@@ -7,9 +7,6 @@ from pertoken.costs.ledger import divide
 from pertoken.units import MTOK
 from pertoken.window.observed import observed_share
 
-Key = tuple[str, int]
-"""A served model and the start of an hour."""
-
 
 class ModelHour(NamedTuple):
     """One model in one hour. Tokens are prompt (cached included) and generated, as far as they were observed."""
@@ -60,16 +57,22 @@ class ModelHours:
     @property
     def together(self) -> ModelHour:
         """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
-        hours = [each for each in self.hours if each is not None]
-        known = [each for each in hours if each.nano_usd is not None and each.tokens is not None]
-        return ModelHour(
-            sum(each.nano_usd or 0 for each in known) if known else None,
-            sum(each.tokens or 0 for each in known) if known else None,
-            sum(each.observed_ms for each in hours),
-            sum(each.expected_ms for each in hours),
-            sum(each.uncounted_nano_usd for each in known),
-            any(each.estimated for each in known),
-        )
+        nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
+        known = estimated = False
+        for each in self.hours:
+            if each is None:
+                continue
+            observed_ms += each.observed_ms
+            expected_ms += each.expected_ms
+            if each.nano_usd is None or each.tokens is None:
+                continue
+            known, estimated = True, estimated or each.estimated
+            nano_usd += each.nano_usd
+            tokens += each.tokens
+            uncounted_nano_usd += each.uncounted_nano_usd
+        if not known:
+            return ModelHour(None, None, observed_ms, expected_ms)
+        return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated)
 
     @property
     def tokens(self) -> int | None:

@@ -1,8 +1,7 @@
 """What a million tokens cost, model by model and hour by hour."""
 
-from pertoken.costs.hours.hour import Key, ModelHour, ModelHours
-from pertoken.costs.hours.model_hours import model_hours_of
-from pertoken.costs.prices.book import PriceBook
+from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
@@ -15,21 +14,9 @@ def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
     Raises StoreError.
     """
     start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
-    found = model_hours(store, start, now_ts)
-    slots = range(start, now_ts, HOUR)
-    models = (
-        ModelHours(model, start, tuple(found.get((model, ts)) for ts in slots)) for model in {m for m, _ in found}
-    )
-    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), each.model)))
-
-
-def model_hours(store: Store, start: int, end: int, prices: PriceBook | None = None) -> dict[Key, ModelHour]:
-    """Return what each served model cost in each hour of [start, end), by the prices set and listed, or by these.
-
-    Raises StoreError.
-    """
     with store.read() as connection:
-        window = Window(connection, start, end)
-        if prices is None:
-            prices = price_book(store, connection, window.inventory.devices.values(), end)
-        return model_hours_of(window, prices)
+        window = Window(connection, start, now_ts)
+        prices = price_book(store, connection, window.inventory)
+        found = model_hours(window, prices)
+    models = (ModelHours(model, start, tuple(each)) for model, each in found.items())
+    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), each.model)))

@@ -1,12 +1,12 @@
 """Device time and tokens of models by the hour, made of the buckets of a window and of prices."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pertoken.costs.hours.hour import Key, ModelHour
+from pertoken.costs.hours.hour import ModelHour
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices.book import PriceBook
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
@@ -21,8 +21,10 @@ _NS = 1_000_000
 _HOUR_NS = HOUR_MS * _NS
 
 
-def model_hours_of(window: Window, prices: PriceBook) -> dict[Key, ModelHour]:
-    """Return what each model's deployments held and served, by served model and start of the hour.
+def model_hours(window: Window, prices: PriceBook) -> dict[str, list[ModelHour | None]]:
+    """Return what each model's deployments held and served in each hour of the clock that the window touches.
+
+    None stands for an hour of which nothing is known; a model without any other is left out.
 
     Device time is multiplied by its price and rounded once for a model's hour, so that it may differ from the bill,
     which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
@@ -76,8 +78,9 @@ class _Hours:
         )
         whole_ms = rows.ints("whole_ms")
         self._hold(slots, np.where(whole_ms == NULL, 0, whole_ms) * _NS, rows.ints("epoch_id"), of_epoch)
-        slots, rows = self._slots(part.shared)
-        self._hold(slots, rows.ints("held_ns"), rows.ints("device_id"), of_device)
+        if len(part.shared):
+            slots, rows = self._slots(part.shared)
+            self._hold(slots, rows.ints("held_ns"), rows.ints("device_id"), of_device)
 
     def _slots(self, rows: Columns) -> tuple[Ints, Columns]:
         """Return the number of each row's epoch and hour, and the rows; those of an epoch that is not known go."""
@@ -102,7 +105,7 @@ class _Hours:
             self._rates.append(nano_usd_per_hour)
         return self._rates.index(nano_usd_per_hour)
 
-    def by_model(self) -> dict[Key, ModelHour]:
+    def by_model(self) -> dict[str, list[ModelHour | None]]:
         """Return all that was added; an hour in which a model should have been read and was not is there, too."""
         n_slots = len(self._epoch_ids) * self._n_hours
         slots, prompt, generated, observed = _columns(self._served, 4)
@@ -115,39 +118,56 @@ class _Hours:
         )
         """Number of the model and hour of each slot."""
         n_cells = len(self._models) * self._n_hours
-        cell_tokens, cell_observed_ms = (_sum(cells[counted], each[counted], n_cells) for each in (tokens, observed_ms))
-        cell_counted = _any(cells[counted], n_cells)
-        held: defaultdict[int, _Held] = defaultdict(_Held)
-        for cell, rate, uncounted, ns in self._by_rate(cells, counted):
-            held[cell].add(self._rates[rate], uncounted, ns)
+        cell_tokens, cell_observed_ms = (
+            _sum(cells[counted], each[counted], n_cells).tolist() for each in (tokens, observed_ms)
+        )
+        cell_counted = _any(cells[counted], n_cells).tolist()
+        held = self._held_by_cell(cells, counted)
         estimated = self._estimated_cells(cells, slots)
-        expected_ms = _expected(_spans(self._there, self._window.start, self._window.end))
-        there = {*np.flatnonzero(_any(cells[slots], n_cells)).tolist(), *held}
-        there |= {self._cell(model, ts) for model, ts in expected_ms}
-        return {
-            key: ModelHour(
-                held[cell].nano_usd if cell in held else None,
-                int(cell_tokens[cell]) if cell_counted[cell] else None,
-                int(cell_observed_ms[cell]),
-                expected_ms.get(key, 0),
-                held[cell].uncounted_nano_usd if cell in held else 0,
+        expected = self._expected_ms(n_cells)
+        there = _any(cells[slots], n_cells) | _any(np.array(list(held), np.int64), n_cells) | (expected > 0)
+        expected_ms = expected.tolist()
+        found: dict[str, list[ModelHour | None]] = {}
+        for cell in np.flatnonzero(there).tolist():
+            model, hour = divmod(cell, self._n_hours)
+            nano_usd, uncounted_nano_usd = held.get(cell, (None, 0))
+            hours = found.setdefault(self._models[model], [None] * self._n_hours)
+            hours[hour] = ModelHour(
+                nano_usd,
+                cell_tokens[cell] if cell_counted[cell] else None,
+                cell_observed_ms[cell],
+                expected_ms[cell],
+                uncounted_nano_usd,
                 cell in estimated,
             )
-            for cell in sorted(there)
-            for key in [self._key(cell)]
-        }
+        return found
 
-    def _by_rate(self, cells: Ints, counted: Any) -> Iterator[tuple[int, int, bool, int]]:
-        """Yield (cell, rate, whether tokens are not known, held ns), added up."""
+    def _held_by_cell(self, cells: Ints, counted: Any) -> dict[int, tuple[int | None, int]]:
+        """Return the nano-USD of each cell (None: a device has no price), and those of epochs without known tokens."""
+        if not self._rates:
+            return {}
         slots, rates, ns = _columns(self._allocated, 3)
-        epochs = slots // self._n_hours
-        uncounted = ~counted[slots] & self._counts[epochs] if len(slots) else np.empty(0, bool)
-        keys = (cells[slots] * max(len(self._rates), 1) + rates) * 2 + uncounted
-        distinct, at = np.unique(keys, return_inverse=True)
-        for key, total in zip(distinct.tolist(), _sum(at, ns, len(distinct)).tolist(), strict=True):
-            of_rate, flag = divmod(key, 2)
-            cell, rate = divmod(of_rate, len(self._rates))
-            yield cell, rate, bool(flag), total
+        uncounted = ~counted[slots] & self._counts[slots // self._n_hours]
+        keys, at = np.unique((cells[slots] * len(self._rates) + rates) * 2 + uncounted, return_inverse=True)
+        of_rates, flags = np.divmod(keys, 2)
+        of_cells, numbers = np.divmod(of_rates, len(self._rates))
+        products: dict[int, int] = {}
+        of_others: dict[int, int] = {}
+        unpriced = set()
+        columns = of_cells.tolist(), numbers.tolist(), flags.tolist(), _sum(at, ns, len(keys)).tolist()
+        for cell, number, is_uncounted, held_ns in zip(*columns, strict=True):
+            rate = self._rates[number]
+            if rate is None:
+                unpriced.add(cell)
+                continue
+            products[cell] = products.get(cell, 0) + held_ns * rate  # beyond 64 bits
+            if is_uncounted:
+                of_others[cell] = of_others.get(cell, 0) + held_ns * rate
+        uncounted_nano_usd = {cell: divide(product, _HOUR_NS) for cell, product in of_others.items()}
+        found: dict[int, tuple[int | None, int]] = {
+            cell: (divide(product, _HOUR_NS), uncounted_nano_usd.get(cell, 0)) for cell, product in products.items()
+        }
+        return found | dict.fromkeys(unpriced, (None, 0))
 
     def _estimated_cells(self, cells: Ints, slots: Ints) -> set[int]:
         there = set(slots.tolist()) if self._estimated else set()
@@ -159,37 +179,18 @@ class _Hours:
         )
         return {int(cells[slot]) for slot in at if slot in there}
 
-    def _cell(self, model: str, ts: int) -> int:
-        return self._models.index(model) * self._n_hours + ts // HOUR - self._first
-
-    def _key(self, cell: int) -> Key:
-        model, hour = divmod(cell, self._n_hours)
-        return self._models[model], (self._first + hour) * HOUR
-
-
-class _Held:
-    """What the devices of a model cost in an hour, so far."""
-
-    def __init__(self) -> None:
-        self.product = self.uncounted = 0
-        """Device time in ns times nano-USD an hour: of all, and of epochs whose tokens are not known."""
-        self.priced = True
-
-    def add(self, nano_usd_per_hour: int | None, uncounted: bool, ns: int) -> None:
-        """Add device time at a price; None: not known."""
-        if nano_usd_per_hour is None:
-            self.priced = False
-            return
-        self.product += ns * nano_usd_per_hour
-        self.uncounted += ns * nano_usd_per_hour if uncounted else 0
-
-    @property
-    def nano_usd(self) -> int | None:
-        return divide(self.product, _HOUR_NS) if self.priced else None
-
-    @property
-    def uncounted_nano_usd(self) -> int:
-        return divide(self.uncounted, _HOUR_NS) if self.uncounted else 0
+    def _expected_ms(self, n_cells: int) -> Ints:
+        """Return for how long deployments of each model should have been read in each hour, added up."""
+        found = np.zeros(n_cells, np.int64)
+        for (model, first, last), n in Counter(_spans(self._there, self._window.start, self._window.end)).items():
+            if first >= last:
+                continue  # by a clock that was ahead, it begins after the window
+            begin, end = first // HOUR, -(-last // HOUR)
+            at = self._models.index(model) * self._n_hours - self._first
+            found[at + begin : at + end] += n * HOUR_MS
+            found[at + begin] -= 1000 * n * (first - begin * HOUR)
+            found[at + end - 1] -= 1000 * n * (end * HOUR - last)
+        return found
 
 
 def _columns(parts: Sequence[Ints], width: int) -> tuple[Ints, ...]:
@@ -224,18 +225,6 @@ def _spans(there: Inventory, start: int, end: int) -> Iterator[tuple[str, int, i
         if silent and row.host_id not in there.reporting:
             last = end
         yield row.served_model, max(start, row.start_ts), min(end, last)
-
-
-def _expected(spans: Iterator[tuple[str, int, int]]) -> dict[Key, int]:
-    """Return the milliseconds of each hour that the spans of a model cover together."""
-    found: dict[Key, int] = {}
-    for (model, first, last), n in Counter(spans).items():
-        if first >= last:
-            continue  # by a clock that was ahead, it begins after the window
-        for ts in range(first // HOUR * HOUR, last, HOUR):
-            seconds = HOUR if first <= ts and ts + HOUR <= last else min(last, ts + HOUR) - max(first, ts)
-            found[model, ts] = found.get((model, ts), 0) + 1000 * n * seconds
-    return found
 
 
 def _rates(there: Inventory, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:

@@ -1,6 +1,6 @@
 """List prices of the instances the hosts turned out to be: what is shown until somebody sets the price really paid."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -8,18 +8,23 @@ from pertoken.catalog.market import Market, Offer
 from pertoken.costs.prices.book import Price
 
 
-def detected_prices(devices: Iterable[Any], market: Market, today: date) -> dict[str, tuple[Price, ...]]:
+def detected_prices(
+    devices: Iterable[Any], hosts: Mapping[int, Any], market: Market, today: date
+) -> dict[str, tuple[Price, ...]]:
     """Prices of a device-hour by device UUID, for devices of an instance that the catalog lists.
 
     Each is in force from the day it was listed on, so that a newer one in a later catalog changes no past costs.
-    `devices` are rows of `store.query.read.devices`. An instance's price is for its accelerators together, so that its
-    CPUs have none of their own. An unknown region or purchase is not guessed.
+    `devices` are rows of `store.query.read.devices`, `hosts` those of their hosts by id. An instance's price is for its
+    accelerators together, so that its CPUs have none of their own. An unknown region or purchase is not guessed.
     """
     found = {}
     known: dict[tuple[str, ...], list[Offer]] = {}
     for row in devices:
-        instance = row.name, row.purchase, row.cloud, row.instance_type, row.region
-        if row.kind != "gpu" or None in instance:
+        if row.kind != "gpu":
+            continue
+        host = hosts[row.host_id]
+        instance = row.name, host.purchase, host.cloud, host.instance_type, host.region
+        if None in instance:
             continue
         if instance not in known:
             known[instance] = _listed(market, *instance)

@@ -57,9 +57,9 @@ def read_prices(place: StoreLocation, now_ts: int) -> Prices:
         return Prices(PriceBook(prices), (), _newest(prices))
     store = open_store(place)
     with store.read() as connection:
-        rows = Window(connection, 0, now_ts).inventory.devices.values()
-        book = price_book(store, connection, rows, now_ts)
-    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in rows if row.parent_id is None)
+        there = Window(connection, 0, now_ts).inventory
+        book = price_book(store, connection, there)
+    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in there.devices.values() if row.parent_id is None)
     return Prices(book, payers, _newest(book.prices))
 
 

@@ -1,8 +1,6 @@
 """The prices of a database: those people set, and the book of them with list prices of the devices recorded."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -11,6 +9,7 @@ from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.detected import detected_prices
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
+from pertoken.window.inventory import Inventory
 
 
 def prices_set(store: Store) -> tuple[Price, ...]:
@@ -21,14 +20,14 @@ def prices_set(store: Store) -> tuple[Price, ...]:
         return _prices(connection)
 
 
-def price_book(store: Store, connection: Connection, devices: Iterable[Any], now_ts: int) -> PriceBook:
-    """Return the prices set, and list prices of detected instances for devices (rows) without one.
+def price_book(store: Store, connection: Connection, there: Inventory) -> PriceBook:
+    """Return the prices set, and list prices of detected instances for devices without one.
 
     `connection` reads the telemetry; a server's prices are read in its transaction.
     """
     prices = _prices(connection) if store.advice is store.telemetry else prices_set(store)
-    today = datetime.fromtimestamp(now_ts, UTC).date()
-    return PriceBook(prices, detected_prices(devices, load_market(), today))
+    today = datetime.fromtimestamp(there.now_ts, UTC).date()
+    return PriceBook(prices, detected_prices(there.devices.values(), there.host, load_market(), today))
 
 
 def _prices(connection: Connection) -> tuple[Price, ...]:

@@ -43,7 +43,7 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
         held_by=None
         if row.device_id in priced.recent.hidden and not held_by
         else tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
-        age_s=priced.window.end - priced.recent.lost.get(row.device_id, row.newest_ts),
+        age_s=priced.window.end - priced.recent.lost.get(row.device_id, priced.recent.newest_ts[row.device_id]),
         values={name: value for name, value in others if value is not None},
         power_source=row.power_source,
         part_of=priced.inventory.device_names.get(row.parent_id) if row.parent_id is not None else None,

@@ -33,7 +33,7 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
     """
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts)
-        prices = price_book(store, connection, window.inventory.devices.values(), now_ts)
+        prices = price_book(store, connection, window.inventory)
         pieces = window.pieces(prices.changes())
         with window.asking():
             priced = PricedWindow(window, window.totals(pieces), window.recent(), prices)

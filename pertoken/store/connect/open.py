@@ -244,7 +244,7 @@ class Store:
         engine = self.telemetry if group == "telemetry" else self.advice
         if engine is None:
             raise StoreError(f"{self.place}: holds no advice yet")
-        with explained(self.place), engine.connect() as connection, connection.begin():
+        with explained(self.place), engine.begin() as connection:
             yield connection
 
 

@@ -47,31 +47,13 @@ def asking(connection: Connection) -> Iterator[None]:
 def answer(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False) -> Rows:
     """Rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes longer
     than an answer of a host. They are plain tuples, or `named` by their columns."""
-    kind = _kind(tuple(query.selected_columns.keys())) if named else None
-    text, names, constants = _text(connection.dialect, query)
+    text, names, constants, columns = _text(connection.dialect, query)
+    kind = _kind(columns) if named else None
     if connection.dialect.name == "sqlite":
         rows = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
         return rows if kind is None else list(map(kind._make, rows))
     found = Answer(connection, text, {**constants, **values}, kind)
     return found if connection.connection.driver_connection.pgconn.pipeline_status else found[:]  # type: ignore[union-attr]
-
-
-def chunks(
-    connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, rows: int = 10_000
-) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Yield the rows of a statement as plain tuples, so many at a time: memory does not grow with the answer."""
-    text, names, constants = _text(connection.dialect, query)
-    cursor: Any
-    if connection.dialect.name == "sqlite":
-        cursor = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names])
-    else:
-        cursor = connection.connection.cursor()
-        with _explained(connection):
-            cursor.execute(text, {**constants, **values})
-    with _explained(connection):
-        while found := cursor.fetchmany(rows):
-            yield found
-    cursor.close()
 
 
 class Answer(Sequence[Any]):
@@ -110,10 +92,10 @@ def _explained(connection: Connection) -> Iterator[None]:
 
 
 @lru_cache(maxsize=128)
-def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
-    """The text of a statement, the names of what it binds in their order, and values bound already."""
+def _text(dialect: Dialect, query: Any) -> tuple[str, tuple[str, ...], Mapping[str, Any], tuple[str, ...]]:
+    """Return the text of a statement, the names of what it binds in their order, values bound already, its columns."""
     compiled = query.compile(dialect=dialect)
-    return str(compiled), tuple(compiled.positiontup or ()), compiled.params
+    return str(compiled), tuple(compiled.positiontup or ()), compiled.params, tuple(query.selected_columns.keys())
 
 
 @cache

@@ -1,46 +1,77 @@
-"""Buckets of a window as rows of integers, in chunks, for whoever lays them out as columns.
+"""Buckets of a window as columns of text, for whoever makes arrays of them.
 
-One statement for each roll-up. A value that is not known is `NULL`, so that a row is integers only.
+An answer is one row: each column as whole numbers joined by commas. Making a Python number of every value takes twice
+as long as writing and reading that text (384 hours of 6 columns: 0.45 ms as rows, 0.23 ms as text). A value that is
+not known is `NULL`.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, case, cast, func, literal_column, or_, select, union_all
+from sqlalchemy import BigInteger, Connection, Select, Text, case, cast, func, literal_column, or_, select
 
-from pertoken.store.query.answers import chunks
-from pertoken.store.query.segments import Segments
+from pertoken.store.query.answers import answer
+from pertoken.store.query.segments import Segment, Segments
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 
 NULL = -(2**62)
 """What stands for a value that is not known: no sum comes near it (`rollup.MAX_SUM`)."""
+SEPARATOR = ","
+MAX_LENGTH = 64
+"""Buckets of an owner in one answer: of 1,000 devices some 20 MB of text."""
 _NULL: Any = literal_column(str(NULL), BigInteger)
-Chunks = Iterator[Sequence[Sequence[int]]]
+Chunks = Iterator[Sequence[str]]
+"""Some rows at a time: one text per column."""
 
 
 def buckets(connection: Connection, rollup: str, segments: Segments, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of every row of a roll-up in segments: `device`, `host`, `deployment` or `share`."""
-    query = _buckets(connection.dialect.name, rollup, shape_of(segments), tuple(names))
-    return chunks(connection, query, bounds(segments))
+    for each in _divided(segments):
+        query = _buckets(connection.dialect.name, rollup, shape_of(each), tuple(names))
+        yield from _known(answer(connection, query, bounds(each)))
 
 
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
     """Yield (epoch_id, ts, delta of each word) of every bucket in which an epoch counted one of them."""
-    query = _counters(connection.dialect.name, shape_of(segments), tuple(words))
-    return chunks(connection, query, bounds(segments))
+    for each in _divided(segments):
+        query = _counters(connection.dialect.name, shape_of(each), tuple(words))
+        yield from _known(answer(connection, query, bounds(each)))
+
+
+def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
+    for each in segments:
+        length = MAX_LENGTH * each.seconds
+        for start in range(each.start, each.end, length):
+            yield (replace(each, start=start, end=min(start + length, each.end)),)
+
+
+def _known(answers: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
+    """Leave out the one row of an answer in which nothing was found."""
+    yield from (each for each in answers if each[0] is not None)  # type: ignore[misc]  # then none of them is
 
 
 @cache
 def _buckets(dialect: str, rollup: str, shape: Shape, names: tuple[str, ...]) -> Any:
-    found = parts(dialect, rollup, shape, names, unknown=_NULL)
-    return found[0] if len(found) == 1 else union_all(*found)
+    (rows,) = parts(dialect, rollup, shape, names, unknown=_NULL)
+    return _joined(dialect, rows)
 
 
 @cache
 def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]:
-    rows = union_all(*parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))).subquery().c
+    (found,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
+    rows = found.subquery().c
     deltas = (cast(func.sum(case((rows.metric == word, rows.delta))), BigInteger) for word in words)
     labelled = (func.coalesce(each, _NULL).label(f"delta{n}") for n, each in enumerate(deltas))
     counted = or_(*(rows.metric == word for word in words))
-    return select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts)
+    return _joined(dialect, select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts))
+
+
+def _joined(dialect: str, rows: Select[Any]) -> Select[Any]:
+    """Return each column as text. All columns are joined in the same order of rows."""
+    of = rows.subquery().c
+    separator: Any = literal_column(f"'{SEPARATOR}'")
+    if dialect == "sqlite":  # which joins numbers as they are, by commas
+        return select(*(func.group_concat(each).label(each.name) for each in of))
+    return select(*(func.string_agg(cast(each, Text), separator).label(each.name) for each in of))

@@ -71,28 +71,34 @@ def _hosts(dialect: str) -> Select[Any]:
 
 
 def devices(connection: Connection, start: int) -> Rows:
-    """Devices seen since `start` with their host's name and cloud instance and the `ts` of their newest row.
-
-    GPUs come first, by slot.
-    """
-    return answer(connection, _devices(connection.dialect.name), {"start": start - LAG_S}, named=True)
+    """Devices seen since `start` with their host's name; GPUs come first, by slot."""
+    return answer(connection, _DEVICES, {"start": start - LAG_S}, named=True)
 
 
-@cache
-def _devices(dialect: str) -> Select[Any]:
+def _devices() -> Select[Any]:
     here, of = t.device.c, t.host.c
     return (
         select(
             *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
             *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
             here.power_limit_mw,
-            *(of.name.label("host_name"), of.cloud, of.instance_type, of.region, of.purchase),
-            _newest(dialect, t.device, t.device_sample, "device_id"),
+            of.name.label("host_name"),
         )
         .join(t.host, of.host_id == here.host_id)
         .where(here.last_ts >= _START)
         .order_by(of.name, case((here.kind == "cpu", 1), else_=0), here.slot, here.uuid)
     )
+
+
+def newest_of_devices(connection: Connection, start: int) -> Rows:
+    """(device_id, `ts` of the newest row) of the devices seen since `start`."""
+    return answer(connection, _newest_of_devices(connection.dialect.name), {"start": start - LAG_S})
+
+
+@cache
+def _newest_of_devices(dialect: str) -> Select[Any]:
+    newest = _newest(dialect, t.device, t.device_sample, "device_id")
+    return select(t.device.c.device_id, newest).where(t.device.c.last_ts >= _START)
 
 
 def epochs(connection: Connection, start: int) -> Rows:
@@ -131,6 +137,7 @@ def epoch_devices(connection: Connection, start: int) -> Rows:
 
 
 _START = bindparam("start", type_=BigInteger)
+_DEVICES = _devices()
 _SERVED = or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > _START)
 _EPOCH_DEVICES = (
     select(t.epoch_device)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.costs.hours.hour import ModelHour
-from pertoken.costs.hours.hourly import hourly, model_hours
+from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.stored import price_book
@@ -30,6 +30,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
 from pertoken.window.reading import Window
 from pertoken.window.totals import stretch
+from tests.costs.builders import hours_of
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import HOST, host_row, host_sample, laid, set_price, tick
 
@@ -39,11 +40,11 @@ MODEL = LOW_BATCH_70B.model
 
 def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=150, end_ts=END))
-    found = model_hours(store, END - 9000, END)
+    found = hours_of(store, END - 9000, END)
     assert {model for model, _ in found} == {MODEL}
     with store.read() as connection:
         there = Window(connection, END - 9000, END).inventory
-        prices = price_book(store, connection, there.devices.values(), END)
+        prices = price_book(store, connection, there)
         whole_window = stretch(connection, segments(END - 9000, END), {})
         money = allocations([whole_window], there.devices, there.own_devices, prices)
     nano = sum(hour.nano_usd or 0 for hour in found.values())
@@ -60,7 +61,7 @@ def test_what_holds_no_device_here_has_tokens_and_no_dollars(tmp_path: Path) -> 
             connection.execute(f"DELETE FROM {name}")
         connection.commit()
     store = open_store(where)
-    found = model_hours(store, END - 3600, END)
+    found = hours_of(store, END - 3600, END)
     assert sum(hour.tokens or 0 for hour in found.values()) == 60 * 60 * (160 + 40)
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
 
@@ -69,13 +70,13 @@ def test_a_price_that_changes_within_an_hour_counts_from_its_minute(tmp_path: Pa
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=150, end_ts=END))
     hour = (END - 3600) // 3600 * 3600
     prices = PriceBook([Price("H100", 10**9, 0), Price("H100", 3 * 10**9, hour + 1800)])
-    found = model_hours(store, hour - 3600, hour + 3600, prices)
+    found = hours_of(store, hour - 3600, hour + 3600, prices)
     assert [found[MODEL, ts].nano_usd for ts in (hour - 3600, hour)] == [2 * 10**9, 4 * 10**9]
 
 
 def test_without_a_price_there_are_no_dollars_and_without_tokens_no_quotient(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=END))
-    found = model_hours(store, END - 3600, END, PriceBook([]))
+    found = hours_of(store, END - 3600, END, PriceBook([]))
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
     assert ModelHour(5, 0).nano_usd_per_mtok is ModelHour(5, None).nano_usd_per_mtok is None
 
@@ -123,13 +124,13 @@ def test_a_deployment_that_stopped_on_a_host_that_reports_is_not_missed(tmp_path
 def test_what_one_deployment_does_not_count_is_left_out_of_the_quotient_with_its_dollars(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=HOUR + 3600)
     seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=HOUR + 3600, host="b")
-    alone = model_hours(open_store(where), HOUR, HOUR + 3600)[MODEL, HOUR]
+    alone = hours_of(open_store(where), HOUR, HOUR + 3600)[MODEL, HOUR]
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         one = "(SELECT min(epoch_id) FROM epoch)"
         connection.execute(f"UPDATE deployment_1h SET prompt_tokens = NULL WHERE epoch_id = {one}")
         connection.commit()
     store = open_store(where)
-    hour = model_hours(store, HOUR, HOUR + 3600)[MODEL, HOUR]
+    hour = hours_of(store, HOUR, HOUR + 3600)[MODEL, HOUR]
     assert (hour.nano_usd, hour.tokens, hour.observed) == (alone.nano_usd, 3600 * 200, 0.5)
     assert hour.nano_usd_per_mtok == alone.nano_usd_per_mtok
 
@@ -138,7 +139,7 @@ def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
     set_price(where, "GPU-1", 10**9)
     store = open_store(where)
-    found = model_hours(store, END - 7200, END)
+    found = hours_of(store, END - 7200, END)
     assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
     report = fleet_report(store, 3600, END)
     (line,) = report.deployments
@@ -169,8 +170,8 @@ def test_dollars_of_a_shared_device_without_a_price_are_not_left_out_of_the_hour
             writer.commit(tick(ts, served, *shares, *used, **known))
         writer.roll_up()
     store = open_store(where)
-    hour = model_hours(store, HOUR, HOUR + 3600)["tiny", HOUR]
+    hour = hours_of(store, HOUR, HOUR + 3600)["tiny", HOUR]
     assert (hour.nano_usd, hour.tokens) == (None, 59 * 110)
     set_price(where, "gpu", 10**9)
-    hour = model_hours(store, HOUR, HOUR + 3600)["tiny", HOUR]
+    hour = hours_of(store, HOUR, HOUR + 3600)["tiny", HOUR]
     assert hour.nano_usd == round(1.5e9 * 59 / 60)

@@ -8,7 +8,6 @@ from pertoken.costs.prices.detected import detected_prices
 from pertoken.costs.prices.stored import price_book
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.open import Store, open_store
-from pertoken.store.query import read
 from pertoken.store.schema.rows import DeviceRow, HostRow
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
@@ -31,7 +30,7 @@ def recorded(folder: Path, *hosts: HostRow) -> Store:
 
 def book(store: Store, now_ts: int) -> PriceBook:
     with store.read() as connection:
-        return price_book(store, connection, Window(connection, 0, now_ts).inventory.devices.values(), now_ts)
+        return price_book(store, connection, Window(connection, 0, now_ts).inventory)
 
 
 def price(store: Store, device: DeviceRow) -> int | None:
@@ -75,13 +74,13 @@ def test_a_list_price_is_in_force_from_the_day_it_was_listed_and_a_newer_one_cha
 ) -> None:
     store, market = recorded(tmp_path, P5), load_market()
     with store.read() as connection:
-        rows = read.devices(connection, 0)
+        there = Window(connection, 0, END).inventory
     wanted = P5.cloud, P5.instance_type, P5.region
     offers = market.offers("H100 SXM5")
     old = next(each for each in offers if (each.provider, each.instance_type, each.region) == wanted)
     new = replace(old, as_of=date(2026, 11, 1), nano_usd_per_device_hour=5 * NANO_USD)
     both = replace(market, all_offers=(new, *market.all_offers))
-    book = PriceBook((), detected_prices(rows, both, date(2026, 11, 21)))
+    book = PriceBook((), detected_prices(there.devices.values(), there.host, both, date(2026, 11, 21)))
     device = Priced(GPU.kind, GPU.name, GPU.uuid)
     days = [int(datetime(*day, tzinfo=UTC).timestamp()) for day in ((2020, 1, 1), (2026, 10, 31), (2026, 11, 2))]
     before, then, now = (book.at(device, ts) for ts in days)
