@@ -3,8 +3,8 @@
 `benchmarks.agent --growth` runs it.
 
 The agent's own ticks (sampler, scrape, assembly, commit) and its jobs between them (roll-ups and others) follow each
-other without its scheduler, on a wall clock that goes on by their interval from each to the next. They are a tenth of
-a second apart at least, since GPM has nothing to tell before. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent
+other without its scheduler, on clocks that go on by their interval from each to the next. They are a tenth of a second
+apart at least, since GPM measures nothing in less. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent
 and its sampler after so many ticks.
 """
 
@@ -15,11 +15,11 @@ import time
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from types import SimpleNamespace
 
 from benchmarks.agent.usage import use
-from pertoken.agent import recorder
 from pertoken.agent.daemon import migrate
+from pertoken.agent.host.recorded_clock import Clocks
+from pertoken.agent.recorder import Recorder
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.config import load
 from pertoken.store.connect.location import locate
@@ -29,34 +29,34 @@ LOOK_TICKS = 300
 APART_S = 0.11
 
 
-class Clock:
-    """Time as the agent is told it: `now_s` seconds after it was made."""
+class SteppedTime:
+    """The clocks of a host on which `now_s` seconds have passed since it was made."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self._wall_s, self._monotonic_s = float(int(time.time())), time.monotonic()
+        self._real = Clocks()
+        self._start_ms, self._since_boot_ms = self._real.wall_ms() // 1000 * 1000, self._real.since_boot_ms()
 
-    def time(self) -> float:
-        return self._wall_s + self.now_s
-
-    def monotonic(self) -> float:
-        return self._monotonic_s + self.now_s
+    def clocks(self) -> Clocks:
+        """Return them as the agent reads them: the wall clock and the time since boot go on together."""
+        return Clocks(
+            wall_ms=lambda: self._start_ms + round(1000 * self.now_s),
+            since_boot_ms=lambda: self._since_boot_ms + round(1000 * self.now_s),
+        )
 
 
 def main() -> None:
     folder, url, ticks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     settings = load(None, db=str(folder), agent_interval="1s", agent_engines=[url])
-    where, clock = locate(str(folder)), Clock()
-    told_by = SimpleNamespace(time=clock.time, monotonic=clock.monotonic, process_time=time.process_time)
-    vars(recorder)["time"] = told_by
+    where, stepped = locate(str(folder)), SteppedTime()
     migrate(where)
-    agent = recorder.Recorder(where, settings, Drivers(settings.agent_probes))
+    agent = Recorder(where, settings, Drivers(settings.agent_probes), clocks=stepped.clocks())
     agent.begin()
     jobs = [replace(job, every_s=ceil(job.every_s)) for job in agent.jobs(threading.Event()) if not job.beside]
     pss_mib: dict[int, float] = {}
     for n in range(1, ticks + 1):
         due_s = time.monotonic() + APART_S
-        clock.now_s = float(n)
+        stepped.now_s = float(n)
         agent.tick()
         for job in jobs:
             if not n % job.every_s:

@@ -26,8 +26,10 @@ from pertoken.store.write.writer import Writer
 log = logging.getLogger("pertoken.agent")
 PASS_S = 480.0
 """A pass over everything stored is spread over this time at most: steps that come late follow each other at once."""
-PAUSE_S = 0.2
-"""Longest pause between two steps of a pass, so that a small database is not checked for ten minutes."""
+STEPS_AT_ONCE = 8
+"""Steps of a pass between two pauses: a step that begins after a pause costs several times one that follows another."""
+PAUSE_S = 1.6
+"""Longest pause in a pass, so that a small database is not checked for ten minutes."""
 TOLD = 20
 """Faults of one pass that become events of their own; more are counted."""
 T = TypeVar("T")
@@ -136,7 +138,9 @@ class Upkeep:
                 self._found(fault, faults)
                 if fault.damaged:
                     return f"{fault}"
-            if stop.wait(max(0.0, min(longest_pause_s, began_s + n * step_s - self._clock()))):
+            if n % STEPS_AT_ONCE == 0 and stop.wait(
+                max(0.0, min(longest_pause_s, began_s + n * step_s - self._clock()))
+            ):
                 return None
         log.info("checked all that is stored: %s", f"{faults} faults" if faults else "all is as it was stored")
         return None

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import select
 
-from pertoken.agent.upkeep import PASS_S, Upkeep
+from pertoken.agent.upkeep import PASS_S, STEPS_AT_ONCE, Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.store.connect.location import StoreLocation, locate
@@ -84,14 +84,14 @@ def test_a_row_that_changed_becomes_an_event_once(tmp_path: Path) -> None:
 
 
 class Waits(threading.Event):
-    """Time goes on while somebody waits, and by `work_s` for each step."""
+    """Time goes on while somebody waits, and by `work_s` for each of the steps before."""
 
     def __init__(self, work_s: float) -> None:
         super().__init__()
         self.now_s, self.work_s = 0.0, work_s
 
     def wait(self, timeout: float | None = None) -> bool:
-        self.now_s += (timeout or 0.0) + self.work_s
+        self.now_s += (timeout or 0.0) + STEPS_AT_ONCE * self.work_s
         return False
 
     def clock(self) -> float:
@@ -104,7 +104,7 @@ def test_a_pass_is_spread_over_its_time_and_steps_that_come_late_follow_at_once(
         for work_s, most_s in ((0.0, PASS_S), (0.5 * PASS_S / steps(where), PASS_S), (10.0, 10.0 * steps(where))):
             stop = Waits(work_s)
             assert Upkeep(where, writer, Settings(), clock=stop.clock).check(stop, PASS_S) is None
-            assert most_s / 2 < stop.now_s <= most_s + work_s + 1
+            assert most_s / 2 < stop.now_s <= most_s + STEPS_AT_ONCE * work_s + 1
 
 
 def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ transaction. A bucket that changed gets a higher revision. One that cannot be co
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -126,14 +127,10 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
     if not marks:
         return RolledUp(0)
     held = quarantine.known(connection, names)
-    failed: dict[Mark, str] = {}
-    for each in ROLLUPS:
-        name = each.tables[seconds].name
-        due = [mark for mark in marks if mark[0] == name]
-        # A bucket that failed before is tried alone: all others are then computed at once.
-        failed |= _attempt(connection, each, seconds, [mark for mark in due if mark not in held])
-        for one in held.intersection(due):
-            failed |= _attempt(connection, each, seconds, [one])
+    # A bucket that failed before is tried alone: all others are then computed at once.
+    failed = _attempt(connection, seconds, [mark for mark in marks if mark not in held])
+    for one in held.intersection(marks):
+        failed |= _attempt(connection, seconds, [one])
     computed = [mark for mark in marks if mark not in failed] if failed else marks
     unmark(connection, names)
     if failed or not held.isdisjoint(computed):
@@ -146,23 +143,28 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
     return RolledUp(len(marks), tuple(new))
 
 
-def _attempt(connection: Connection, rollup: _Rollup, seconds: int, due: Sequence[Mark]) -> dict[Mark, str]:
-    """Recompute these buckets: at once, and one by one if that fails. Returns those that failed, with the reason.
+def _attempt(connection: Connection, seconds: int, due: Sequence[Mark]) -> dict[Mark, str]:
+    """Recompute these buckets: all at once, then each roll-up and each bucket alone if that fails.
 
-    Raises the driver's error if it is not about the values of a row.
+    Returns those that failed, with the reason. Raises the driver's error if it is not about the values of a row.
     """
     if not due:
         return {}
+    of_rollup: dict[str, list[Mark]] = defaultdict(list)
+    for each in due:
+        of_rollup[each[0]].append(each)
     try:
         with savepoint(connection):
-            _recompute(connection, rollup, seconds, [(owner_id, ts) for _, owner_id, ts in due])
+            for rollup in ROLLUPS:
+                _recompute(connection, rollup, seconds, of_rollup.get(rollup.tables[seconds].name, ()))
     except Exception as error:
         reason = _about_values(error)
         if reason is None:
             raise
         if len(due) == 1:
             return {due[0]: reason}
-        return {key: why for each in due for key, why in _attempt(connection, rollup, seconds, [each]).items()}
+        parts = list(of_rollup.values()) if len(of_rollup) > 1 else [[each] for each in due]
+        return {key: why for part in parts for key, why in _attempt(connection, seconds, part).items()}
     return {}
 
 
@@ -180,8 +182,8 @@ def _about_values(error: Exception) -> str | None:
     return None
 
 
-def _recompute(connection: Connection, rollup: _Rollup, seconds: int, buckets: Sequence[tuple[int, int]]) -> None:
-    bounds = [(owner_id, ts, ts + seconds) for owner_id, ts in buckets]
+def _recompute(connection: Connection, rollup: _Rollup, seconds: int, due: Sequence[Mark]) -> None:
+    bounds = [(owner_id, ts, ts + seconds) for _, owner_id, ts in due]
     run_many(connection, _statement(connection.dialect.name, rollup, seconds), ("b_owner", "b_start", "b_end"), bounds)
 
 

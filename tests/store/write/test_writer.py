@@ -84,12 +84,11 @@ def test_the_age_of_a_device_is_that_of_its_newest_row_though_it_was_noted_befor
         writer.commit(tick(10, devices=(GPU,)))
         writer.commit(tick(50, sample(50), devices=(GPU,)))
     with open_store(where).read() as connection:
-        (row,) = read.devices(connection, 0)
-    assert row.newest_ts == 50
+        assert list(read.newest_of_devices(connection, 0)) == [(GPU.device_id, 50)]
 
 
 def test_a_device_without_rows_is_as_old_as_the_last_note_of_it(where: StoreLocation) -> None:
     with Writer(where) as writer:
         writer.commit(tick(10, devices=(GPU,)))
     with open_store(where).read() as connection:
-        assert [row.newest_ts for row in read.devices(connection, 0)] == [10]
+        assert list(read.newest_of_devices(connection, 0)) == [(GPU.device_id, 10)]
