@@ -22,7 +22,6 @@ from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
 from pertoken.agent.sampler.wire import encode
-from pertoken.config import PROBES
 
 Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
 
@@ -57,7 +56,7 @@ VENDORS: dict[str, Callable[[], Probe]] = {
 class Probes:
     """The probes named of this host, its CPUs always, and what this process costs."""
 
-    def __init__(self, names: Iterable[str] = PROBES) -> None:
+    def __init__(self, names: Iterable[str] = VENDORS) -> None:
         self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
         self._cpu = CpuProbe()
         self._calls = 0
@@ -111,7 +110,7 @@ def main() -> None:
     """Answer until end of file."""
     answers = _protocol_fd()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    probes = Probes(filter(None, sys.argv[1].split(",")) if sys.argv[1:] else PROBES)
+    probes = Probes(filter(None, sys.argv[1].split(",")) if sys.argv[1:] else VENDORS)
     for n, request in enumerate(sys.stdin.buffer):
         line = memoryview(encode(probes.read(json.loads(request)["processes"])).encode() + b"\n")
         try:

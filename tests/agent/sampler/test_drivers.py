@@ -10,8 +10,10 @@ import psutil
 import pytest
 from sqlalchemy import func, select
 
+from pertoken.agent.sampler.child import VENDORS
 from pertoken.agent.sampler.drivers import LET_GO_S, Drivers
 from pertoken.agent.systemd.service import samplers
+from pertoken.config import PROBES
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
@@ -180,3 +182,7 @@ def test_a_whole_agent_goes_on_ticking_through_a_sampler_that_hangs_and_tells_it
     assert agent.returncode == 0
     (energy,) = ask(select(func.sum(t.device_sample.c.energy_counter_mj)))
     assert energy[0] is not None
+
+
+def test_the_sampler_has_a_probe_for_each_name_of_the_setting() -> None:
+    assert tuple(VENDORS) == PROBES
