@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from pertoken.advisor.rules import load_rules
+from pertoken.advisor.rules.found import installed
+from pertoken.advisor.rules.load import load_found
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
 from pertoken.agent.engines.reader import MODEL_S
@@ -14,6 +15,7 @@ from pertoken.config import Settings
 from pertoken.config_file import meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.rule import SECTIONS, Rule
+from pertoken.rule_options import options_of
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
@@ -65,10 +67,12 @@ def _settings() -> str:
 
 def _rules() -> str:
     lines = [f"# Built-in rules\n\n{_NOTE}"]
-    rules = [rule for loaded in load_rules() for rule in loaded.rules if loaded.origin.startswith("pertoken ")]
+    own = [each for each in installed() if each.distribution == "pertoken"]
+    rules = [rule for loaded in load_found(own, Settings()) for rule in (*loaded.rules, *loaded.disabled)]
     for rule in sorted(rules, key=lambda each: each.rule_id):
         lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}".rstrip() + "\n"]
         lines += [f"### {name}\n\n{rule.sections[name]}\n" for name in SECTIONS]
+        lines += _options(rule)
     lines += ["## What a rule may change\n", "With `but(...)` on a deployment, or on all of a service.\n"]
     lines += ["| knob | what it is | values | restart | risk |", "|---|---|---|---|---|"]
     lines += [
@@ -78,6 +82,18 @@ def _rules() -> str:
     lines += ["\n## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
     lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]
     return "\n".join(lines) + "\n"
+
+
+def _options(rule: Rule) -> list[str]:
+    if rule.options is None:
+        return []
+    lines = [f"### Options\n\nIn `[rules.{rule.rule_id}]` of the configuration file.\n"]
+    lines += ["| option | default | values | meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| `{each.name}` | `{each.default}` | {each.domain} | {each.meaning} |"
+        for each in options_of(type(rule.options))
+    ]
+    return [*lines, ""]
 
 
 def _body(rule: Rule) -> str:

@@ -1,0 +1,154 @@
+"""Loading rules from the places they were found in. One bad plugin stops nothing else."""
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.switches import disabled
+from pertoken.advisor.run import Broken, guarded
+from pertoken.config import Settings
+from pertoken.errors import BadInput
+from pertoken.rule import Rule, rule
+from pertoken.store.schema.ids import stable_id
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A place where a rule was found, and what came of loading it."""
+
+    name: str
+    """Of the place; the id of a rule whose options are wrong."""
+    origin: str
+    """The distribution and version, or the file."""
+    rules: tuple[Rule, ...] = ()
+    """Those that run, with their options as they are set."""
+    error: str | None = None
+    """Traceback of a failed load, or one line on why it was not tried."""
+    found: Found | None = None
+    disabled: tuple[Rule, ...] = ()
+    """Those that a person switched off by their ids, loaded because the place holds others."""
+
+
+def load_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Loaded, ...]:
+    """Find and load every rule, those of the files `tried` last; a later rule of the same id is refused, not mixed.
+
+    Raises BadInput for a file that is not there; whatever a plugin itself raises is kept in its `Loaded`.
+    """
+    return load_found(find_rules(settings, tried), settings)
+
+
+def load_found(places: Iterable[Found], settings: Settings) -> tuple[Loaded, ...]:
+    """Load every place that may be loaded, in this order; a later rule of the same id is refused, not mixed."""
+    loaded: list[Loaded] = []
+    taken: dict[str, str] = {}
+    for found in places:
+        for each in load(found, settings, taken):
+            taken |= {rule.rule_id: each.origin for rule in (*each.rules, *each.disabled)}
+            loaded.append(each)
+    return tuple(loaded)
+
+
+def load(found: Found, settings: Settings, taken: Mapping[str, str] | None = None) -> tuple[Loaded, ...]:
+    """Run the module of one place, if it may be loaded; return its rules, then one error for each with wrong options.
+
+    `taken` is the origin of each rule id that is not free any more.
+    """
+    if found.permission is not Permission.ALLOWED:
+        return (Loaded(found.name, found.origin, error=found.fault, found=found),)
+    rules = guarded(lambda: _new_rules(_module_of(found), taken or {}))
+    if isinstance(rules, Broken):
+        error = rules.failed or ": ".join(rules.blocked or ())
+        return (Loaded(found.name, found.origin, error=error, found=found),)
+    off = () if found.tried else disabled(settings.folder)
+    running, wrong = [], []
+    for each in rules:
+        if each.rule_id in off:
+            continue
+        configured = guarded(lambda each=each: _configured(each, settings))  # type: ignore[misc]
+        if isinstance(configured, Rule):
+            running.append(configured)
+            continue
+        why = configured.failed if isinstance(configured, Broken) else configured
+        wrong.append(Loaded(each.rule_id, found.origin, error=why, found=found))
+    switched_off = tuple(each for each in rules if each.rule_id in off)
+    return Loaded(found.name, found.origin, tuple(running), found=found, disabled=switched_off), *wrong
+
+
+def unknown_options(loaded: Iterable[Loaded], settings: Settings) -> tuple[str, ...]:
+    """Return one line for each table `[rules.ID]` of which no rule was found, whether that may be loaded or not."""
+    known = {rule.rule_id for each in loaded for rule in (*each.rules, *each.disabled)} | {each.name for each in loaded}
+    lines = []
+    for row in settings.rules:
+        if row.rule_id not in known:
+            close = get_close_matches(row.rule_id, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "`pertoken rules list` lists the rules"
+            lines.append(f"{settings.set_by.get('rules', 'rules')}.{row.rule_id}: no rule has this id ({hint})")
+    return tuple(lines)
+
+
+def rules_of(module: object) -> tuple[Rule, ...]:
+    """Return the rules that a module defines, or the one Rule an entry point names. Raises ValueError for none."""
+    if type(module) is Rule:
+        return (_checked(module),)
+    rules = tuple(_checked(value) for value in vars(module).values() if type(value) is Rule)
+    if not rules:
+        raise ValueError(f"{getattr(module, '__name__', module)} defines no rule: use @rule('its-id')")
+    return rules
+
+
+def rules_in(file: Path) -> tuple[Rule, ...]:
+    """Run a file and return its rules. Raises ValueError for none, and whatever the file raises."""
+    return rules_of(_module(file))
+
+
+def _new_rules(module: object, taken: Mapping[str, str]) -> tuple[Rule, ...]:
+    rules = rules_of(module)
+    for each in rules:
+        if each.rule_id in taken:
+            raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
+    return rules
+
+
+def _configured(loaded: Rule, settings: Settings) -> Rule | str:
+    """Return a rule with its options as they are set; one line naming the key that is wrong."""
+    values = next((each.options for each in settings.rules if each.rule_id == loaded.rule_id), None)
+    if not values:
+        return loaded
+    try:
+        return loaded.configured(values)
+    except ValueError as error:
+        return f"{settings.set_by.get('rules', 'rules')}.{loaded.rule_id}.{error}"
+
+
+def _checked(found: Rule) -> Rule:
+    """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
+    return rule(found.rule_id)(found.function)
+
+
+def _module_of(found: Found) -> object:
+    if found.entry_point is not None:
+        return found.entry_point.load()
+    if found.file is None:
+        raise BadInput(f"{found.origin} is no file and no entry point")
+    return _module(found.file)
+
+
+def _module(file: Path) -> ModuleType:
+    # Files of two folders may have one name, and a rule's own dataclasses are looked up in their module by its name.
+    name = f"pertoken_rule_{stable_id('rule file', str(file.resolve())) % 2**64:x}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
