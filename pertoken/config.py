@@ -14,7 +14,7 @@ from typing import Any
 from pertoken import fleet_settings as fleet
 from pertoken.access import Access, read_access
 from pertoken.errors import BadInput
-from pertoken.rule_settings import RuleSettings, read_rules
+from pertoken.rule_options import RuleSettings, read_rules
 from pertoken.units import parse_duration_s
 
 APP = "pertoken"

@@ -63,7 +63,7 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Found, .
     """
     tried = tuple(tried)
     for file in tried:
-        if not file.is_file():
+        if not file.is_file():  # one that may not be looked at is an error of the system
             raise BadInput(f"--rule {file}: no such file")
     places = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
     off = set(disabled(settings.folder))
@@ -119,13 +119,19 @@ def _drop_ins(folder: Path) -> Iterator[Found]:
 
 def _named(settings: Settings) -> Iterator[Found]:
     for text in settings.advisor_rules:
-        path = settings.folder / Path(text).expanduser()
-        if path.is_dir():
+        try:
+            path = settings.folder / Path(text).expanduser()
+            is_folder, is_file = path.is_dir(), path.is_file()
+        except (OSError, RuntimeError) as error:  # a folder that may not be entered, a user who does not exist
+            path, is_folder, is_file, why = Path(text), False, False, str(error)
+        else:
+            why = "no such file or folder"
+        if is_folder:
             yield from _of_folder(path)
-        elif path.is_file():
+        elif is_file:
             yield _of_file(path)
         else:
-            reason = f"{path}: no such file or folder; {settings.set_by.get('advisor_rules', 'advisor.rules')} names it"
+            reason = f"{path}: {why}; {settings.set_by.get('advisor_rules', 'advisor.rules')} names it"
             yield Found(path.stem, str(path), file=path, permission=Permission.MISSING, reason=reason)
 
 
