@@ -54,8 +54,8 @@ def with_example(python: Path, wheel: Path, tmp_path_factory: pytest.TempPathFac
     site = next(home.glob("lib/python*/site-packages"))
     (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     example = built(EXAMPLE, tmp_path_factory.mktemp("example-wheel"))
-    install = [python.parent / "pip", "--python", home / "bin/python", "install", "-q", "--no-deps", "--no-index"]
-    subprocess.run([*install, wheel, example], check=True, capture_output=True)
+    install = [str(python.parent / "pip"), "--python", str(home / "bin/python"), "install", "--no-deps", "--no-index"]
+    subprocess.run([*install, str(wheel), str(example)], check=True, capture_output=True)
     return home / "bin/python"
 
 
@@ -107,6 +107,6 @@ def test_the_example_package_brings_its_rule_into_the_list_and_the_advice(with_e
 
 def test_the_tests_of_the_example_package_pass_where_it_is_installed(with_example: Path, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")  # beside no settings of another project
-    command = [with_example, "-m", "pytest", "-p", "no:cacheprovider", tmp_path / "tests"]
+    command = [str(with_example), "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path / "tests")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr

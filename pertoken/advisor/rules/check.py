@@ -1,18 +1,16 @@
 """Checking the rules of a file before it is run on a fleet: what each typical situation gets, and every fault."""
 
+import traceback
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from pertoken.advisor.candidate import candidate
 from pertoken.advisor.groups import Chosen
+from pertoken.advisor.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.rules.load import rules_in
-from pertoken.advisor.run import Broken, guarded
 from pertoken.advisor.title import title
 from pertoken.errors import BadInput
-from pertoken.rule import Rule
-from pertoken.testing import Regime, faults, regimes, run
-from pertoken.testing.running import Proposed
+from pertoken.rule import InvalidEdit, Rule
+from pertoken.testing import Proposed, Regime, Result, faults, regimes, run
 
 MAX_LINES = 4
 """Different lines of one rule that are shown for a regime."""
@@ -39,9 +37,10 @@ def check(path: Path) -> tuple[Checked, ...]:
         raise BadInput(f"{path}: no Python file, and no folder with one")
     checked = []
     for file in files:
-        rules = guarded(partial(rules_in, file))
-        if isinstance(rules, Broken):
-            raise BadInput(f"{file}: {rules.failed or ': '.join(rules.blocked or ())}")
+        try:
+            rules = rules_in(file)
+        except (Exception, SystemExit):
+            raise BadInput(f"{file}: {traceback.format_exc()}") from None
         checked += [_check(each) for each in rules]
     return tuple(checked)
 
@@ -50,18 +49,18 @@ def _check(rule: Rule) -> Checked:
     found = list(faults(rule))
     got: list[tuple[str, tuple[str, ...]]] = []
     for there in regimes().values():
-        lines = guarded(partial(_lines, rule, there))
-        if isinstance(lines, Broken):
-            last = (lines.failed or "blocked").strip().splitlines()[-1]
-            got.append((there.name, (f"fails: {last}",)))
+        try:
+            result = run(rule, there)
+        except (Exception, SystemExit) as error:
+            got.append((there.name, (f"fails: {type(error).__name__}: {error}",)))
             continue
-        got.append((there.name, lines))
-        found += [f"{line} (regime: {there.name})" for line in _impossible(rule, there)]
+        got.append((there.name, _lines(result, there)))
+        reasons = [reason for each in result.proposals if (reason := _refusal(each, there)) is not None]
+        found += [f"it proposes what cannot be: {reason} (regime: {there.name})" for reason in reasons]
     return Checked(rule, tuple(got), tuple(dict.fromkeys(found)))
 
 
-def _lines(rule: Rule, there: Regime) -> tuple[str, ...]:
-    result = run(rule, there)
+def _lines(result: Result, there: Regime) -> tuple[str, ...]:
     proposed = [f"proposes {title(each.diff, there.fleet, Chosen())}" for each in result.proposals]
     refused = [f"refuses {each.code}: {each.reason}" for each in result.refusals]
     blocked = [f"blocked: {name} is not measured there" for name in result.blocked]
@@ -70,15 +69,12 @@ def _lines(rule: Rule, there: Regime) -> tuple[str, ...]:
     return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
 
 
-def _impossible(rule: Rule, there: Regime) -> tuple[str, ...]:
-    """Return why proposals are refused before they are priced."""
-    lines = []
-    for each in run(rule, there).proposals:
-        refusal = guarded(partial(_validated, each, there))
-        if isinstance(refusal, Broken):
-            lines.append(f"it proposes what cannot be: {(refusal.failed or '').strip().splitlines()[-1]}")
-    return tuple(lines)
-
-
-def _validated(proposed: Proposed, there: Regime) -> None:
-    candidate(there.fleet, proposed.state, proposed.target, there.market)
+def _refusal(proposed: Proposed, there: Regime) -> str | None:
+    """Return why a proposal would be refused before it is priced."""
+    after = there.fleet.edit(proposed.state)
+    try:
+        refuse_other_changes(there.fleet, after)
+        refuse_impossible(there.fleet, after, proposed.diff, there.market)
+    except InvalidEdit as error:
+        return str(error)
+    return None

@@ -74,9 +74,8 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Found, .
 
 
 def installed() -> tuple[Found, ...]:
-    """Return the rules of installed distributions, by name."""
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return tuple(
+    """Return the rules of installed distributions, the built-in ones first: no other rule takes the id of one."""
+    places = [
         Found(
             point.name,
             f"{point.dist.name} {point.dist.version}" if point.dist else point.value,
@@ -84,8 +83,9 @@ def installed() -> tuple[Found, ...]:
             point.dist.version if point.dist else None,
             entry_point=point,
         )
-        for point in points
-    )
+        for point in entry_points(group=GROUP)
+    ]
+    return tuple(sorted(places, key=lambda each: (each.distribution != APP, each.distribution or "", each.name)))
 
 
 def _disabled(found: Found) -> Found:

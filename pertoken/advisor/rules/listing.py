@@ -21,6 +21,46 @@ _STATES = {
 }
 
 
+_SCOPES = {"deployment": "once per deployment", "service": "once per service", "fleet": "once over the fleet"}
+
+
+@dataclass(frozen=True, slots=True)
+class OptionValue:
+    """One option of a rule as text: as it is set, its default, its allowed values and its meaning."""
+
+    name: str
+    value: str
+    default: str
+    domain: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a rule states of itself, as plain values that can leave the process it was loaded in."""
+
+    rule_id: str
+    title: str
+    scope: str
+    """What it runs once for: each `deployment`, each `service`, or the `fleet`."""
+    body: str
+    """Of its docstring, between the title and the sections."""
+    sections: dict[str, str]
+    options: tuple[OptionValue, ...]
+
+
+def describe(rule: Rule) -> Description:
+    """Return what a loaded rule states of itself."""
+    body = (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip()
+    declared = () if rule.options is None else options_of(type(rule.options))
+    options = tuple(
+        OptionValue(each.name, str(getattr(rule.options, each.name)), str(each.default), each.domain, each.meaning)
+        for each in declared
+    )
+    sections = {name: rule.sections[name] for name in SECTIONS}
+    return Description(rule.rule_id, rule.title, rule.scope, body, sections, options)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One rule; or one place of rules that were not loaded, so that their ids are not known."""
@@ -66,7 +106,7 @@ def page(name: str, loaded: Iterable[Loaded]) -> str:
     for each in known:
         for rule in (*each.rules, *each.disabled):
             if rule.rule_id == name:
-                return _page(rule, next(entry for entry in _entries(each) if entry.id == name))
+                return _page(describe(rule), next(entry for entry in _entries(each) if entry.id == name))
     for entry in entries(known):
         if entry.id == name:
             error = next((each.error for each in known if each.name == name and each.error), entry.reason)
@@ -85,24 +125,19 @@ def _origin(entry: Entry) -> str:
     return f"from {entry.origin} {entry.version or ''}".rstrip()
 
 
-def _page(rule: Rule, entry: Entry) -> str:
-    scope = {"deployment": "once per deployment", "service": "once per service", "fleet": "once over the fleet"}
+def _page(rule: Description, entry: Entry) -> str:
     state = entry.state if entry.reason is None else f"{entry.state}: {entry.reason}"
-    parts = [f"{rule.rule_id}: {rule.title}", f"{_origin(entry)} · runs {scope[rule.scope]} · {state}"]
-    body = (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip()
-    parts += [body] if body else []
-    parts += [f"{name}\n{textwrap.indent(rule.sections[name], '  ')}" for name in SECTIONS]
-    if rule.options is not None:
-        parts.append(f"Options, in [rules.{rule.rule_id}] of the configuration file\n{_options(rule)}")
+    parts = [f"{rule.rule_id}: {rule.title}", f"{_origin(entry)} · runs {_SCOPES[rule.scope]} · {state}"]
+    parts += [rule.body] if rule.body else []
+    parts += [f"{name}\n{textwrap.indent(text, '  ')}" for name, text in rule.sections.items()]
+    if rule.options:
+        options = "\n".join(line for each in rule.options for line in _option(each))
+        parts.append(f"Options, in [rules.{rule.rule_id}] of the configuration file\n{options}")
     return "\n\n".join(parts) + "\n"
 
 
-def _options(rule: Rule) -> str:
-    lines = []
-    for each in options_of(type(rule.options)):
-        value = getattr(rule.options, each.name)
-        was = "" if value == each.default else f" (default: {each.default})"
-        meaning = f"{each.meaning}; {each.domain}" if each.meaning else each.domain
-        lines.append(f"  {each.name} = {value}{was}")
-        lines += textwrap.wrap(meaning, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join(lines)
+def _option(each: OptionValue) -> list[str]:
+    was = "" if each.value == each.default else f" (default: {each.default})"
+    meaning = f"{each.meaning}; {each.domain}" if each.meaning else each.domain
+    wrapped = textwrap.wrap(meaning, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return [f"  {each.name} = {each.value}{was}", *wrapped]

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -47,34 +48,33 @@ def load_found(places: Iterable[Found], settings: Settings) -> tuple[Loaded, ...
     loaded: list[Loaded] = []
     taken: dict[str, str] = {}
     for found in places:
-        for each in load(found, settings, taken):
-            taken |= {rule.rule_id: each.origin for rule in (*each.rules, *each.disabled)}
-            loaded.append(each)
+        results = guarded(partial(_free, found, settings, taken))
+        if isinstance(results, Broken):
+            error = results.failed or ": ".join(results.blocked or ())
+            results = (Loaded(found.name, found.origin, error=error, found=found),)
+        taken |= {known.rule_id: each.origin for each in results for known in (*each.rules, *each.disabled)}
+        loaded += results
     return tuple(loaded)
 
 
-def load(found: Found, settings: Settings, taken: Mapping[str, str] | None = None) -> tuple[Loaded, ...]:
+def load(found: Found, settings: Settings) -> tuple[Loaded, ...]:
     """Run the module of one place, if it may be loaded; return its rules, then one error for each with wrong options.
 
-    `taken` is the origin of each rule id that is not free any more.
+    Raises whatever the module raises, ValueError if it defines no rule.
     """
     if found.permission is not Permission.ALLOWED:
         return (Loaded(found.name, found.origin, error=found.fault, found=found),)
-    rules = guarded(lambda: _new_rules(_module_of(found), taken or {}))
-    if isinstance(rules, Broken):
-        error = rules.failed or ": ".join(rules.blocked or ())
-        return (Loaded(found.name, found.origin, error=error, found=found),)
+    rules = rules_of(_module_of(found))
     off = () if found.tried else disabled(settings.folder)
     running, wrong = [], []
     for each in rules:
         if each.rule_id in off:
             continue
-        configured = guarded(lambda each=each: _configured(each, settings))  # type: ignore[misc]
+        configured = _configured(each, settings)
         if isinstance(configured, Rule):
             running.append(configured)
-            continue
-        why = configured.failed if isinstance(configured, Broken) else configured
-        wrong.append(Loaded(each.rule_id, found.origin, error=why, found=found))
+        else:
+            wrong.append(Loaded(each.rule_id, found.origin, error=configured, found=found))
     switched_off = tuple(each for each in rules if each.rule_id in off)
     return Loaded(found.name, found.origin, tuple(running), found=found, disabled=switched_off), *wrong
 
@@ -106,12 +106,13 @@ def rules_in(file: Path) -> tuple[Rule, ...]:
     return rules_of(_module(file))
 
 
-def _new_rules(module: object, taken: Mapping[str, str]) -> tuple[Rule, ...]:
-    rules = rules_of(module)
-    for each in rules:
+def _free(found: Found, settings: Settings, taken: Mapping[str, str]) -> tuple[Loaded, ...]:
+    """Load a place. Raises ValueError if one of its ids is taken already."""
+    loaded = load(found, settings)
+    for each in (known for one in loaded for known in (*one.rules, *one.disabled)):
         if each.rule_id in taken:
             raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
-    return rules
+    return loaded
 
 
 def _configured(loaded: Rule, settings: Settings) -> Rule | str:

@@ -150,3 +150,12 @@ def test_a_file_on_trial_is_run_once_even_if_it_lies_in_the_drop_in_folder(tmp_p
     assert found.tried and found.permission is Permission.ALLOWED
     with pytest.raises(BadInput, match=r"--rule gone\.py: no such file"):
         find_rules(settings(tmp_path), (Path("gone.py"),))
+
+
+def test_built_in_rules_are_found_first_so_that_no_other_takes_their_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed_package(tmp_path / "site", "aaa")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    distributions = [each.distribution for each in find_rules(settings(tmp_path))]
+    assert distributions[:1] == ["pertoken"] and distributions[-1:] == ["aaa"]
