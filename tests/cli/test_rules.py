@@ -172,6 +172,17 @@ def test_rules_of_files_run_in_every_run_and_stay_in_the_advice(recorded: str, c
         assert states["dropped-in"] == states["named-by-a-setting"] == "REFUSED"
 
 
+def test_a_file_on_trial_takes_the_place_of_the_one_of_its_name_that_every_run_loads(
+    recorded: str, config: Path, tmp_path: Path
+) -> None:
+    written(config.parent / "rules.d/mine.py", body='yield skip("old", "0 reasons")')
+    tried = written(tmp_path / "mine.py", body='yield skip("new", "1 reason")')
+    done = run("advise", "--db", recorded, "--config", str(config), "--json", "--rule", str(tried))
+    assert done.exit_code == 0, done.stderr
+    rows = [each for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "own-rule"]
+    assert [each["code"] for row in rows for each in row["refusals"]] == ["new"]
+
+
 def test_a_file_that_others_could_have_written_is_a_line_and_a_failed_row_and_stops_nothing(
     recorded: str, config: Path
 ) -> None:

@@ -69,8 +69,9 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Found, .
     off = set(disabled(settings.folder))
     kept = tuple(_disabled(each) if each.name in off else each for each in places)
     own = tuple(Found(file.stem, str(file), file=file, tried=True) for file in tried)
-    again = {file.resolve() for file in tried}
-    return (*(each for each in kept if each.file is None or each.file.resolve() not in again), *own)
+    # It takes the place of one of its name: the copy that every run loads holds the same ids.
+    names = {file.name for file in tried}
+    return (*(each for each in kept if each.file is None or each.file.name not in names), *own)
 
 
 def installed() -> tuple[Found, ...]:
