@@ -51,7 +51,8 @@ It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, rea
 
 `docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
 `propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
-never computes money: the advisor prices the difference between the present and each proposal.
+never computes money: the advisor prices the difference between the present and each proposal. `pertoken.testing` runs a
+rule over typical situations and checks that it conforms; `pertoken rules check FILE` prints both.
 """
 
 import inspect
