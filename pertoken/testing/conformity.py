@@ -42,9 +42,9 @@ def faults(candidate: Rule) -> tuple[str, ...]:
     return tuple(f"{fault} (regimes: {', '.join(names)})" for fault, names in shown.items())
 
 
-def _faults_in(candidate: Rule, there: Regime) -> Iterator[str]:
-    known = pickle.dumps(there)
-    first = _tried(candidate, there, known)
+def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
+    known = pickle.dumps(regime)
+    first = _tried(candidate, regime, known)
     if isinstance(first, str):
         yield first
         return
@@ -52,27 +52,27 @@ def _faults_in(candidate: Rule, there: Regime) -> Iterator[str]:
         yield "it yields nothing: refuse with skip(code, reason)"
     if any(not each.diff for each in first.proposals):
         yield "it proposes what runs already: refuse instead"
-    if _tried(candidate, there, known) != first:
+    if _tried(candidate, regime, known) != first:
         yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
     for name in first.read:
-        missing = _tried(candidate, there.without(name), known=None)
+        missing = _tried(candidate, regime.without(name), known=None)
         if isinstance(missing, str):
             yield f"without the series {name} {missing}"
     for name in knobs():
         if name not in _ALWAYS_KNOWN:
-            unknown = _tried(candidate, _without_knob(there, name), known=None)
+            unknown = _tried(candidate, _without_knob(regime, name), known=None)
             if isinstance(unknown, str):
                 yield f"where the knob {name} is unknown (None) {unknown}"
 
 
-def _tried(candidate: Rule, there: Regime, known: bytes | None) -> Result | str:
+def _tried(candidate: Rule, regime: Regime, known: bytes | None) -> Result | str:
     """Return what a rule yields over a regime, or what went wrong. `known` is the regime as it must stay, pickled."""
-    copy = there if known is None else pickle.loads(known)
+    copy = regime if known is None else pickle.loads(known)
     try:
         result = run(candidate, copy)
     except (Exception, SystemExit) as error:
         return f"it raises {type(error).__name__}: {error}{_line(error, candidate)}"
-    if known is not None and copy != there:
+    if known is not None and copy != regime:
         return "it changes what it was handed: use the edits, which return copies"
     return result
 
@@ -84,10 +84,10 @@ def _line(error: BaseException, candidate: Rule) -> str:
     return f" ({Path(file).name}:{lines[-1]})" if lines else ""
 
 
-def _without_knob(there: Regime, name: str) -> Regime:
+def _without_knob(regime: Regime, name: str) -> Regime:
     unknown: Any = {name: None}
     services = tuple(
         replace(each, deployments=tuple(replace(one, **unknown) for one in each.deployments))
-        for each in there.fleet.services
+        for each in regime.fleet.services
     )
-    return replace(there, fleet=replace(there.fleet, services=services))
+    return replace(regime, fleet=replace(regime.fleet, services=services))

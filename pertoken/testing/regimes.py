@@ -95,8 +95,8 @@ def _service(load: Load, replicas: int, like: Deployment, name: str = CHAT, **fi
     )
 
 
-def _of(name: str, meaning: str, load: Load, there: Fleet) -> Regime:
-    return regime(there, {each.name: load.evidence for each in there.services}, name=name, meaning=meaning)
+def _of(name: str, meaning: str, load: Load, present: Fleet) -> Regime:
+    return regime(present, {each.name: load.evidence for each in present.services}, name=name, meaning=meaning)
 
 
 def _large(**fields: Any) -> Deployment:
@@ -154,10 +154,10 @@ def _saturated() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_num_seqs=64)
     meaning = "More arrives than is served: the batch limit is reached in every minute and a queue stands before it."
-    there = fleet(_service(load, 2, like))
+    present = fleet(_service(load, 2, like))
     # Of the requests in flight as many run as the limit lets in; the others wait.
     measured = evidence(**{**dict(load.evidence.items()), "running": series(63.4, p95=64, max=64)})
-    return regime(there, {CHAT: measured}, name="saturated", meaning=meaning)
+    return regime(present, {CHAT: measured}, name="saturated", meaning=meaning)
 
 
 def _moe() -> Regime:
@@ -180,8 +180,8 @@ def _multi_tenant() -> Regime:
     second = _service(quiet, 1, deployment(device_ids=(11,)), "globex")
     services = [replace(each, demand=replace(each.demand, tenants=(each.name,))) for each in (first, second)]
     meaning = "Two customers on one host of two devices: one is busy and shares nothing, the other one is quiet."
-    there = fleet(*services)
-    return regime(there, {"acme": busy.evidence, "globex": quiet.evidence}, name="multi-tenant", meaning=meaning)
+    present = fleet(*services)
+    return regime(present, {"acme": busy.evidence, "globex": quiet.evidence}, name="multi-tenant", meaning=meaning)
 
 
 def _cpu() -> Regime:
@@ -209,16 +209,16 @@ def _committed() -> Regime:
     placement = Placement("aws", "us-east-1", "p4de.24xlarge", "A100 80GB SXM4", 8, "reserved")
     load = replace(FEW_LONG, dram_active=None, tensor_active=None)
     paid = Commitment("aws", "us-east-1", "p4de.24xlarge", 2, 20_000_000_000, PAID_UNTIL)
-    there = fleet(_service(load, 2, _large(placement=placement)), commitments=(paid,))
-    there = replace(there, hosts=tuple(replace(each, paid_until=PAID_UNTIL) for each in there.hosts))
-    return _of("committed", "Two replicas on instances that are paid for until a date, used or not.", load, there)
+    present = fleet(_service(load, 2, _large(placement=placement)), commitments=(paid,))
+    present = replace(present, hosts=tuple(replace(each, paid_until=PAID_UNTIL) for each in present.hosts))
+    return _of("committed", "Two replicas on instances that are paid for until a date, used or not.", load, present)
 
 
 def _owned() -> Regime:
     placement = Placement(accelerator="A100 80GB SXM4", purchase="owned")
     load = replace(FEW_LONG, dram_active=None, tensor_active=None, power_w=600)
-    there = fleet(_service(load, 2, _large(placement=placement)))
-    return _of("owned", "Two replicas on servers of one's own: no provider, no region, no instance type.", load, there)
+    present = fleet(_service(load, 2, _large(placement=placement)))
+    return _of("owned", "Two replicas on servers of one's own: no provider and no instance type.", load, present)
 
 
 @cache

@@ -53,21 +53,21 @@ class Result:
         return tuple(dict.fromkeys(each.code for each in self.refusals))
 
 
-def run(rule: Rule, where: Regime | str, **options: Any) -> Result:
+def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
     """Run a rule over a regime, or a typical one by its name, with these of its options.
 
     Raises what the rule raises, TypeError for a value that no rule may yield, InvalidEdit for a proposal that no edit
     of the fleet leads to, KeyError for an unknown regime, ValueError for an option that is not allowed.
     """
-    there = regimes()[where] if isinstance(where, str) else where
+    present = regimes()[regime] if isinstance(regime, str) else regime
     configured = rule.configured(options) if options else rule
     proposals: list[Proposed] = []
     refusals: list[Skip] = []
     blocked: dict[str, None] = {}
     read: dict[str, None] = {}
     silent: list[Target] = []
-    for target, seen in _targets(rule, there):
-        known = {"seen": seen, "now": target, "service": target, "fleet": there.fleet, "market": there.market}
+    for target, seen in _targets(rule, present):
+        known = {"seen": seen, "now": target, "service": target, "fleet": present.fleet, "market": present.market}
         yielded = 0
         try:
             for value in configured(**{name: known[name] for name in configured.needs}) or ():
@@ -77,7 +77,7 @@ def run(rule: Rule, where: Regime | str, **options: Any) -> Result:
                 if isinstance(value, Skip):
                     refusals.append(skip(value.code, value.reason, value.about))
                 else:
-                    proposals.append(_proposed(value, target, there.fleet))
+                    proposals.append(_proposed(value, target, present.fleet))
         except NotMeasured as missing:
             blocked[missing.series] = None
         else:
@@ -86,15 +86,15 @@ def run(rule: Rule, where: Regime | str, **options: Any) -> Result:
     return Result(tuple(proposals), tuple(refusals), tuple(blocked), tuple(read), tuple(silent))
 
 
-def _targets(rule: Rule, there: Regime) -> Iterator[tuple[Target, Evidence | FleetEvidence]]:
+def _targets(rule: Rule, regime: Regime) -> Iterator[tuple[Target, Evidence | FleetEvidence]]:
     if rule.scope == "deployment":
-        for each in there.fleet.deployments:
-            yield each, there.of("deployment", each.deployment_id)
+        for each in regime.fleet.deployments:
+            yield each, regime.of("deployment", each.deployment_id)
     elif rule.scope == "service":
-        for service in there.fleet.services:
-            yield service, there.of("service", service.name)
+        for service in regime.fleet.services:
+            yield service, regime.of("service", service.name)
     else:
-        yield None, there.seen
+        yield None, regime.seen
 
 
 def _proposed(value: object, target: Target, fleet: Fleet) -> Proposed:

@@ -22,7 +22,7 @@ class Checked:
 
     rule: Rule
     got: tuple[tuple[str, tuple[str, ...]], ...]
-    """Name of each regime, and what the rule yields there, a line each."""
+    """Name of each regime, and what the rule yields in it, a line each."""
     faults: tuple[str, ...]
     """Nothing for a rule that conforms."""
 
@@ -48,20 +48,20 @@ def check(path: Path) -> tuple[Checked, ...]:
 def _check(rule: Rule) -> Checked:
     found = list(faults(rule))
     got: list[tuple[str, tuple[str, ...]]] = []
-    for there in regimes().values():
+    for regime in regimes().values():
         try:
-            result = run(rule, there)
+            result = run(rule, regime)
         except (Exception, SystemExit) as error:
-            got.append((there.name, (f"fails: {type(error).__name__}: {error}",)))
+            got.append((regime.name, (f"fails: {type(error).__name__}: {error}",)))
             continue
-        got.append((there.name, _lines(result, there)))
-        reasons = [reason for each in result.proposals if (reason := _refusal(each, there)) is not None]
-        found += [f"it proposes what cannot be: {reason} (regime: {there.name})" for reason in reasons]
+        got.append((regime.name, _lines(result, regime)))
+        reasons = [reason for each in result.proposals if (reason := _refusal(each, regime)) is not None]
+        found += [f"it proposes what cannot be: {reason} (regime: {regime.name})" for reason in reasons]
     return Checked(rule, tuple(got), tuple(dict.fromkeys(found)))
 
 
-def _lines(result: Result, there: Regime) -> tuple[str, ...]:
-    proposed = [f"proposes {title(each.diff, there.fleet, Chosen())}" for each in result.proposals]
+def _lines(result: Result, regime: Regime) -> tuple[str, ...]:
+    proposed = [f"proposes {title(each.diff, regime.fleet, Chosen())}" for each in result.proposals]
     refused = [f"refuses {each.code}: {each.reason}" for each in result.refusals]
     blocked = [f"blocked: {name} is not measured there" for name in result.blocked]
     lines = list(dict.fromkeys((*proposed, *refused, *blocked))) or ["nothing"]
@@ -69,12 +69,12 @@ def _lines(result: Result, there: Regime) -> tuple[str, ...]:
     return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
 
 
-def _refusal(proposed: Proposed, there: Regime) -> str | None:
+def _refusal(proposed: Proposed, regime: Regime) -> str | None:
     """Return why a proposal would be refused before it is priced."""
-    after = there.fleet.edit(proposed.state)
+    after = regime.fleet.edit(proposed.state)
     try:
-        refuse_other_changes(there.fleet, after)
-        refuse_impossible(there.fleet, after, proposed.diff, there.market)
+        refuse_other_changes(regime.fleet, after)
+        refuse_impossible(regime.fleet, after, proposed.diff, regime.market)
     except InvalidEdit as error:
         return str(error)
     return None
