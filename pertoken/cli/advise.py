@@ -129,7 +129,7 @@ def _run(
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.book import keep
-    from pertoken.advisor.rules.load import load_rules, unknown_options
+    from pertoken.advisor.rules.load import load_rules, names_of, unknown_options
     from pertoken.catalog.market import load_market
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.migrations import upgrade
@@ -143,7 +143,7 @@ def _run(
     now_ts, window_s = int(time.time()), int(settings.advisor_since)
     market = load_market(settings.market_provider, settings.market_region)
     loaded = load_rules(settings, rule_files)
-    for line in (*_refused(loaded), *unknown_options(loaded, settings)):
+    for line in (*_refused(loaded), *unknown_options(names_of(loaded), settings)):
         echo(f"pertoken advise: {line}", err=True)
     total = sum(len(each.rules) for each in loaded) + 1
     bar: Any

@@ -70,12 +70,12 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
 
     from pertoken.advisor.rules.found import DROP_IN
     from pertoken.advisor.rules.listing import entries
-    from pertoken.advisor.rules.load import load_rules, unknown_options
+    from pertoken.advisor.rules.load import load_rules, names_of, unknown_options
 
     settings = settings_of(config_file)
     loaded = load_rules(settings)
     known = entries(loaded)
-    for line in unknown_options(loaded, settings):
+    for line in unknown_options(names_of(loaded), settings):
         echo(f"pertoken rules: {line}", err=True)
     if as_json:
         echo(json.dumps([asdict(each) for each in known], indent=2))

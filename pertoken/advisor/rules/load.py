@@ -79,9 +79,16 @@ def load(found: Found, settings: Settings) -> tuple[Loaded, ...]:
     return Loaded(found.name, found.origin, tuple(running), found=found, disabled=switched_off), *wrong
 
 
-def unknown_options(loaded: Iterable[Loaded], settings: Settings) -> tuple[str, ...]:
-    """Return one line for each table `[rules.ID]` of which no rule was found, whether that may be loaded or not."""
-    known = {rule.rule_id for each in loaded for rule in (*each.rules, *each.disabled)} | {each.name for each in loaded}
+def names_of(loaded: Iterable[Loaded]) -> tuple[str, ...]:
+    """Return the ids of all rules that were found; of a place that was not loaded its name."""
+    return tuple(
+        name for each in loaded for name in (each.name, *(one.rule_id for one in (*each.rules, *each.disabled)))
+    )
+
+
+def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Return one line for each table `[rules.ID]` that no rule of these names has."""
+    known = set(names)
     lines = []
     for row in settings.rules:
         if row.rule_id not in known:

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pertoken.advisor.rules.load import Loaded, load_rules, rules_of, unknown_options
+from pertoken.advisor.rules.load import Loaded, load_rules, names_of, rules_of, unknown_options
 from pertoken.advisor.rules.switches import disable
 from pertoken.rule import Rule
 from tests.advisor.loading.builders import settings, written
@@ -64,7 +64,7 @@ def test_a_wrong_option_is_one_line_naming_file_key_and_what_is_allowed_and_stop
 
 def test_options_of_a_rule_that_is_not_there_are_reported(tmp_path: Path) -> None:
     known = settings(tmp_path, "[rules.quantise-weights]\nfew_running = 3")
-    assert unknown_options(load_rules(known), known) == (
+    assert unknown_options(names_of(load_rules(known)), known) == (
         f"{tmp_path}/pertoken.toml: rules.quantise-weights: no rule has this id (did you mean quantize-weights?)",
     )
 
