@@ -14,6 +14,7 @@ from typing import Any
 from pertoken import fleet_settings as fleet
 from pertoken.access import Access, read_access
 from pertoken.errors import BadInput
+from pertoken.rule_options import RuleSettings, read_rules
 from pertoken.units import parse_duration_s
 
 APP = "pertoken"
@@ -112,6 +113,16 @@ def _urls(value: object) -> tuple[str, ...]:
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise ValueError("must be a list of base URLs")
     return tuple(base_url(item) for item in items)
+
+
+def _texts(what: str) -> Any:
+    def parse(value: object) -> tuple[str, ...]:
+        items = _items(value)
+        if not isinstance(items, list | tuple) or not all(isinstance(item, str) and item.strip() for item in items):
+            raise ValueError(f"must be a list of {what}")
+        return tuple(item.strip() for item in items)
+
+    return parse
 
 
 def _access(value: object) -> tuple[Access, ...]:
@@ -222,6 +233,8 @@ class Settings:
     )
     """Instances that are paid for until a date, used or not, as tables [[commitments]]: `provider`, `region` (if it
     matters), `instance_type`, `count`, `usd_per_instance_hour`, `end` (a date)."""
+    rules: tuple[RuleSettings, ...] = _setting("", _tables(read_rules), (), "{quantize-weights = {few_running = 8}}")
+    """Options of rules, as tables [rules.ID]. `pertoken rules explain ID` lists the options of a rule."""
     agent_interval: int = _setting("agent", _interval, 10, '"10s"')
     """Seconds between ticks; divides a minute."""
     agent_engines: tuple[str, ...] = _setting("agent", _urls, (), '["http://127.0.0.1:8000"]', option="--engine")
@@ -282,6 +295,13 @@ class Settings:
     """Pause between two advice runs of `pertoken advise --every` and `pertoken up`."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take on one deployment."""
+    advisor_rules: tuple[str, ...] = _setting("advisor", _texts("files and folders"), (), '["/home/me/lock_clocks.py"]')
+    """Files with rules, and folders of such files, that every run loads besides installed packages and the folder
+    rules.d beside this file. A relative path starts in the folder of this file."""
+    advisor_allow: tuple[str, ...] | None = _setting("advisor", _texts("distributions"), None, '["acme-rules"]')
+    """Installed distributions whose rules may be loaded, besides pertoken. Without it all may; [] allows none."""
+    advisor_deny: tuple[str, ...] = _setting("advisor", _texts("distributions"), (), '["acme-rules"]')
+    """Installed distributions whose rules are never loaded, allowed or not."""
     advisor_kernel_tables: str | None = _setting("advisor", _text, None, '"/opt/kernels/bin/python"')
     """Python of an environment that has aiconfigurator (`pip install aiconfigurator`): NVIDIA's kernel tables are then
     a second opinion, blended into each forecast they cover. Without it the forecast speaks alone."""
@@ -302,6 +322,13 @@ class Settings:
     energy_pue: float = _setting("energy", lambda v: _at_least(v, 1), 1.0, "1.3")
     """Power usage effectiveness: energy of the whole facility over that of the devices."""
     source: Path | None = field(default=None, metadata={"section": None})
+    set_by: Mapping[str, str] = field(default_factory=dict, metadata={"section": None})
+    """Where each attribute that is not at its default was set, as messages name it: `FILE: rules`, `PERTOKEN_RULES`."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the settings file, or where that file would be."""
+        return (self.source or default_file()).parent
 
     @classmethod
     def table(cls) -> "list[Setting]":
@@ -375,15 +402,19 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     keys = Settings.table()
     _refuse_unknown(table, keys, file)
     values: dict[str, Any] = {"source": file if found else None}
+    set_by: dict[str, str] = {}
     for key in keys:
         place = table.get(key.section, {}) if key.section else table
+        given: list[tuple[str, Any]] = []
         if key.key in place:
-            values[key.attribute] = _parsed(key, place[key.key], f"{file}: {key.name}")
+            given.append((f"{file}: {key.name}", place[key.key]))
         if key.environment in environment:
-            values[key.attribute] = _parsed(key, environment[key.environment], key.environment)
+            given.append((key.environment, environment[key.environment]))
         if options.get(key.attribute) is not None:
-            values[key.attribute] = _parsed(key, options[key.attribute], key.option)
-    return Settings(**values)
+            given.append((key.option, options[key.attribute]))
+        for where, value in given:
+            values[key.attribute], set_by[key.attribute] = _parsed(key, value, where), where
+    return Settings(**values, set_by=set_by)
 
 
 def _parsed(key: Setting, value: Any, where: str) -> Any:

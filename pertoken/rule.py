@@ -36,6 +36,8 @@ A rule names what it needs as parameters:
 - `fleet`: the whole `Fleet`. A rule that names neither `now` nor `service` runs once, and its `seen` is a
   `FleetEvidence`: `seen.of(host)`, `seen.of(device)`, `seen.of(service)`, `seen.of(deployment)`.
 - `market`: the read-only catalog of accelerators, list prices and model shapes.
+- `options`: what a person may set in `[rules.ID]` of the configuration file. Its annotation is a frozen dataclass whose
+  fields all have defaults: `few_running: int = option(16, "requests per device", low=0)`.
 
 It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
 
@@ -49,17 +51,19 @@ It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, rea
 
 `docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
 `propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
-never computes money: the advisor prices the difference between the present and each proposal.
+never computes money: the advisor prices the difference between the present and each proposal. `pertoken.testing` runs a
+rule over typical situations and checks that it conforms; `pertoken rules check FILE` prints both.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.catalog.market import Accelerator, Market, Offer
 from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.rule_options import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit, UnknownKnob
@@ -97,6 +101,7 @@ __all__ = [
     "UnknownKnob",
     "asleep",
     "off",
+    "option",
     "propose",
     "rule",
     "skip",
@@ -104,7 +109,7 @@ __all__ = [
     "to",
 ]
 
-PARAMETERS = ("seen", "now", "service", "fleet", "market")
+PARAMETERS = ("seen", "now", "service", "fleet", "market", "options")
 SECTIONS = ("Why it saves", "When it is wrong", "How to apply", "Sources")
 """Sections a rule's docstring must have, in this order."""
 RISKS = ("none", "latency", "availability", "quality")
@@ -226,17 +231,29 @@ class FleetEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A loaded rule: its id, its function, the parameters it names and its documentation."""
+    """A loaded rule: its id, its function, the parameters it names, its documentation and its options."""
 
     rule_id: str
     function: Callable[..., Iterable[Any]]
     needs: tuple[str, ...]
+    """Parameters that a run gives it; its options it has already."""
     title: str
     sections: dict[str, str]
+    options: Any = None
+    """Its options as they are in force, an instance of its own dataclass; None for a rule without any."""
 
     def __call__(self, **arguments: Any) -> Iterable[Any]:
         """Run it with exactly the arguments it needs, by name."""
-        return self.function(**arguments)
+        return self.function(**arguments) if self.options is None else self.function(options=self.options, **arguments)
+
+    def configured(self, values: Mapping[str, object]) -> "Rule":
+        """Return this rule with these values of `[rules.ID]` and the defaults of its other options.
+
+        Raises ValueError that begins with the key that is unknown or of another type or range.
+        """
+        if self.options is None:
+            raise ValueError(f"{next(iter(values), '')}: the rule has no options")
+        return replace(self, options=read_options(type(self.options), values))
 
     @property
     def scope(self) -> str:
@@ -247,8 +264,8 @@ class Rule:
 def rule(rule_id: str) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
     """Make a function a rule. `rule_id` is lower-case words joined by hyphens.
 
-    Raises ValueError for another id, an unknown parameter, both `now` and `service`, or a docstring without its title
-    and sections.
+    Raises ValueError for another id, an unknown parameter, both `now` and `service`, options that are no frozen
+    dataclass with defaults, or a docstring without its title and sections.
     """
     if not re.fullmatch(_WORDS, rule_id):
         raise ValueError(f"rule id {rule_id!r}: use lower-case words joined by hyphens")
@@ -262,10 +279,22 @@ def rule(rule_id: str) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
             )
         if {"now", "service"} <= set(needs):
             raise ValueError(f"rule {rule_id}: name `now` to run per deployment or `service` to run per service")
+        options = _default_options(rule_id, function) if "options" in needs else None
         title, sections = _documentation(rule_id, inspect.getdoc(function) or "")
-        return Rule(rule_id, function, needs, title, sections)
+        return Rule(rule_id, function, tuple(name for name in needs if name != "options"), title, sections, options)
 
     return make
+
+
+def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> Any:
+    kind = inspect.signature(function).parameters["options"].annotation
+    try:
+        if isinstance(kind, str):  # `from __future__ import annotations`
+            kind = eval(kind, getattr(function, "__globals__", {}))
+        options_of(kind)
+    except (ValueError, NameError) as error:
+        raise ValueError(f"rule {rule_id}: the annotation of `options`: {error}") from None
+    return kind()
 
 
 def _documentation(rule_id: str, docstring: str) -> tuple[str, dict[str, str]]:

@@ -149,6 +149,8 @@ instance_type = "p5.48xlarge"
 count = 2
 usd_per_instance_hour = 30.123456789
 end = "2027-01-31"
+[rules.use-spot]
+min_discount = 0.3
 [energy]
 usd_per_kwh = 0.12
 """
@@ -189,6 +191,10 @@ def test_tables_are_set_by_the_environment_as_inline_toml() -> None:
         ('[hosts.gpu-1]\npurchase = "stolen"', r'"gpu-1"\.purchase: must be one of on_demand, spot, reserved, owned'),
         ('[hosts.gpu-1]\npaid_until = "soon"', r'"gpu-1"\.paid_until: must be a date such as 2027-01-31'),
         ("[[commitments]]\ncount = 1", "commitment 1: provider is missing"),
+        ("rules = 3", r"rules: must be tables by rule id, each written \[rules\.ID\]"),
+        ("[rules.use-spot]\nx = 2026-11-01", r"use-spot\.x: must be true or false, a number, text or a list of texts"),
+        ("[advisor]\nrules = [3]", r"advisor\.rules: must be a list of files and folders"),
+        ("[advisor]\nallow = 3", r"advisor\.allow: must be a list of distributions"),
         ("commitments = 3", r"commitments: must be a list of tables, each written \[\[commitments\]\]"),
         ("[energy]\npue = 0.5", r"energy\.pue: must be at least 1"),
     ],
@@ -210,6 +216,7 @@ def test_settings_with_tables_are_shown(tmp_path: Path) -> None:
         "spare_replicas": 0,
     }
     assert shown["commitments"][0]["nano_usd_per_instance_hour"] == 30_123_456_789
+    assert shown["rules"] == [{"rule_id": "use-spot", "options": {"min_discount": 0.3}}]
 
 
 def test_ways_to_pay_for_a_host_are_those_of_a_placement() -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.advisor.recommendation import State
-from pertoken.advisor.rules import load_rules
+from pertoken.advisor.rules.load import rules_in
 from pertoken.cli import main
 from pertoken.rule import Deployment, Rule, Skip
 from tests.advisor.gathered import advised, gathered
@@ -43,9 +43,7 @@ def shown_rule(folder: Path) -> Rule:
     (example,) = blocks("python")
     file = folder / "shorter_context.py"
     file.write_text(example)
-    loaded = load_rules((file,))[-1]
-    assert loaded.error is None
-    (rule,) = loaded.rules
+    (rule,) = rules_in(file)
     return rule
 
 

@@ -2,7 +2,7 @@
 
 Front door:
 
-- `advisor.rules`: `load_rules`, by entry point or from files.
+- `advisor.rules`: a package of its own: finding, loading, listing, switching off, checking and starting rules.
 - `advisor.advise`: `advise`, one run; `advice_of`, the same over what was gathered already.
 - `advisor.recommendation`: `Recommendation` with its `Variant`s and `Refusal`s, as stored, listed and shown.
 - `advisor.book`: `keep` and `standing`, recommendations in the database.

@@ -9,7 +9,7 @@ from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.pricing import Found, Pricing
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
-from pertoken.advisor.rules import Loaded
+from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.run import Broken, Inputs, Ran, SubjectKey, run_rule
 from pertoken.advisor.values import storable
 from pertoken.catalog.market import Market

@@ -15,6 +15,7 @@ from pertoken.cli.db import db
 from pertoken.cli.doctor import doctor
 from pertoken.cli.export import export, restore
 from pertoken.cli.prices import prices
+from pertoken.cli.rules import rules
 from pertoken.cli.top import top
 from pertoken.cli.up import up
 from pertoken.errors import BadInput, PertokenError, limit_reached, system_error
@@ -65,5 +66,5 @@ def main() -> None:
     """
 
 
-for _command in (up, agent, top, advise, costs, prices, doctor, db, export, restore, config):
+for _command in (up, agent, top, advise, rules, costs, prices, doctor, db, export, restore, config):
     main.add_command(_command)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pertoken.advisor.advise import Advice
     from pertoken.advisor.recommendation import Recommendation
-    from pertoken.advisor.rules import Loaded
+    from pertoken.advisor.rules.load import Loaded
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
@@ -129,7 +129,7 @@ def _run(
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.book import keep
-    from pertoken.advisor.rules import load_rules
+    from pertoken.advisor.rules.load import load_rules, names_of, unknown_options
     from pertoken.catalog.market import load_market
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.migrations import upgrade
@@ -142,7 +142,9 @@ def _run(
         store = open_store(where)
     now_ts, window_s = int(time.time()), int(settings.advisor_since)
     market = load_market(settings.market_provider, settings.market_region)
-    loaded = load_rules(rule_files)
+    loaded = load_rules(settings, rule_files)
+    for line in (*_refused(loaded), *unknown_options(names_of(loaded), settings)):
+        echo(f"pertoken advise: {line}", err=True)
     total = sum(len(each.rules) for each in loaded) + 1
     bar: Any
     with click.progressbar(
@@ -158,6 +160,11 @@ def _run(
         )
     keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
     return fleet_report(store, window_s, now_ts), advice.recommendations, _broken(loaded, rule_files, advice)
+
+
+def _refused(loaded: tuple[Loaded, ...]) -> list[str]:
+    """Return why files that a setting names were not loaded, a line each."""
+    return [each.found.fault for each in loaded if each.found is not None and each.found.fault is not None]
 
 
 def _broken(loaded: tuple[Loaded, ...], rule_files: tuple[Path, ...], advice: Advice) -> list[str]:

@@ -54,7 +54,7 @@ def show(config_file: str | None, as_json: bool) -> None:
 
     settings = settings_of(config_file)
     values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}
-    for name in ("agent.access", "services", "hosts", "commitments"):
+    for name in ("agent.access", "services", "hosts", "commitments", "rules"):
         values[name] = [{k: v for k, v in asdict(each).items() if v not in (None, "")} for each in values[name]]
     for name in ("db", "ship.url"):
         values[name] = without_password(values[name]) if values[name] else None

@@ -1,16 +1,36 @@
 """Rule: serve from another accelerator."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pertoken.rule import WEIGHT_BYTES, Evidence, Market, Placement, Service, Skip, rule, skip
+from pertoken.rule import (
+    WEIGHT_BYTES,
+    Evidence,
+    Market,
+    Placement,
+    Proposal,
+    Service,
+    Skip,
+    option,
+    propose,
+    rule,
+    skip,
+)
 
 COMMITTED = ("owned", "reserved")
-NO_BF16 = ("Volta", "Turing")
-"""Architectures without 16-bit brain floats, which today's checkpoints are stored in (Sources, 2)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the default architectures lack 16-bit brain floats (Sources, 2)."""
+
+    left_out: tuple[str, ...] = option(
+        ("Volta", "Turing"), "architectures of the catalog that are never proposed: these compute no bfloat16"
+    )
 
 
 @rule("move-accelerator")
-def move_accelerator(seen: Evidence, service: Service, market: Market) -> Iterator[Service | Skip]:
+def move_accelerator(seen: Evidence, service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
     """Serve from an accelerator whose memory or price suits the load better.
 
     ## Why it saves
@@ -33,13 +53,16 @@ def move_accelerator(seen: Evidence, service: Service, market: Market) -> Iterat
     committed = {purchase for each in service.deployments if (purchase := each.placement.purchase) in COMMITTED}
     alike = (now.model, now.accelerator, now.weight_dtype, now.tp, now.pp)
     if any((each.model, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others):
-        yield skip("replicas-differ", "its replicas differ in model, accelerator, weights or ranks")
+        differing = f"its {len(others) + 1} replicas differ in model, accelerator, weights or ranks"
+        yield skip("replicas-differ", differing)
         return
     if demand <= 0:
-        yield skip("no-load", "it generated nothing in the window: releasing its hosts saves more than moving them")
+        reason = "it generated 0 tokens/s (p95) in the window: releasing its hosts saves more than moving them"
+        yield skip("no-load", reason)
         return
     if here is None:
-        yield skip("device-unknown", "its device is not in the catalog: there is nothing to compare with")
+        name = now.accelerator or "its device"
+        yield skip("device-unknown", f"{name} is not in the catalog: there is nothing to compare with")
         return
     if committed:
         paid = " and ".join(sorted(map(str, committed)))
@@ -48,15 +71,22 @@ def move_accelerator(seen: Evidence, service: Service, market: Market) -> Iterat
     if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
         yield skip("weights-unknown", "the size of its weights is not known")
         return
+    tried = 0
     proposed = False
     for there in market.accelerators:
-        if there.name == here.name or there.arch in NO_BF16 or not market.offers(there.name):
+        if there.name == here.name or there.arch in options.left_out or not market.offers(there.name):
             continue
         if now.weight_dtype == "fp4" and there.fp4_flops is None:
             continue
+        tried += 1
         ranks = market.fewest_ranks(now.model, now.weight_dtype, there, now.pp or 1)
         if ranks is not None:
             proposed = True
-            yield service.on(Placement(accelerator=there.name)).but(tp=ranks).resized()
+            moved = service.on(Placement(accelerator=there.name)).but(tp=ranks).resized()
+            yield propose(moved, risk="availability", effort="high")
     if not proposed:
-        yield skip("nothing-else-fits", "no other accelerator with listed offers holds its weights in one server")
+        gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
+        yield skip(
+            "nothing-else-fits",
+            f"none of {tried} other accelerators with listed offers holds its {gib:.0f} GiB of weights in one server",
+        )

@@ -1,16 +1,22 @@
 """Rule: store weights in fewer bits."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pertoken.rule import Accelerator, Evidence, Market, Service, Skip, rule, skip
+from pertoken.rule import Accelerator, Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
-FEW_RUNNING = 16
-"""Requests per device up to which 4-bit weights gain speed (Sources, 1 and 3; the limit is judgement)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the default is judgement, from Sources 1 and 3."""
+
+    few_running: float = option(16.0, "running requests per device up to which 4-bit weights are proposed", low=0)
 
 
 @rule("quantize-weights")
-def quantize_weights(seen: Evidence, service: Service, market: Market) -> Iterator[Service | Skip]:
+def quantize_weights(seen: Evidence, service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
     """Store weights in 8 or 4 bits, on fewer devices or replicas where these then suffice.
 
     ## Why it saves
@@ -33,23 +39,27 @@ def quantize_weights(seen: Evidence, service: Service, market: Market) -> Iterat
     if any(
         (each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others
     ):
-        yield skip("replicas-differ", "its replicas differ in model, engine, accelerator, weights or ranks")
+        differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or ranks"
+        yield skip("replicas-differ", differing)
         return
     if now.weight_dtype is None:
         yield skip("dtype-unknown", "the dtype of its weights is not known")
         return
     if now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
-        yield skip("already-quantized", f"weights are quantized already ({now.weight_dtype})")
+        yield skip("already-quantized", f"its weights are in {now.weight_dtype} already")
         return
     device = market.accelerator(now.accelerator)
     if device is None:
-        yield skip("device-unknown", "its device is not in the catalog: which formats it computes in is not known")
+        name = now.accelerator or "its device"
+        yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
-    formats = _formats(now.engine, device, running / sum(each.n_devices or 1 for each in service.deployments))
+    per_device = running / sum(each.n_devices or 1 for each in service.deployments)
+    formats = _formats(now.engine, device, few=per_device <= options.few_running)
     if not formats:
         yield skip(
             "no-format",
-            f"{device.name} computes in no 8-bit format, and {running:.0f} running requests are too many for 4",
+            f"{device.name} computes in no 8-bit format, and {per_device:.1f} running requests per device are more "
+            f"than the {options.few_running:g} up to which 4 bits gain",
         )
     for dtype in formats:
         fewest = market.fewest_ranks(now.model, dtype, device, now.pp or 1) or now.tp or 1
@@ -59,12 +69,12 @@ def quantize_weights(seen: Evidence, service: Service, market: Market) -> Iterat
             layouts.append(service.but(weight_dtype=dtype, tp=ranks))
             ranks //= 2
         for layout in layouts:
-            yield layout
+            yield propose(layout, risk="quality", effort="medium")
             if others:
-                yield layout.resized()
+                yield propose(layout.resized(), risk="quality", effort="medium")
 
 
-def _formats(engine: str, device: Accelerator, running: float) -> list[str]:
+def _formats(engine: str, device: Accelerator, *, few: bool) -> list[str]:
     if engine == "llama.cpp":
         return ["int8", "int4"]
     formats = []
@@ -74,6 +84,6 @@ def _formats(engine: str, device: Accelerator, running: float) -> list[str]:
         formats.append("int8")
     if device.fp4_flops is not None:
         formats.append("fp4")
-    if running <= FEW_RUNNING:
+    if few:
         formats.append("int4")
     return formats

@@ -1,20 +1,28 @@
 """Rule: let the engine batch more requests."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pertoken.rule import Evidence, Service, Skip, rule, skip
+from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
-PINNED = 0.9
-"""Running requests (p95) over the limit from which the limit is what holds them back."""
-QUEUE = 1.0
-"""Waiting requests (p95) from which there is something to batch."""
-KV_FULL = 0.9
-"""KV cache in use (p95) from which more sequences would only be preempted."""
 FACTORS = (2, 4)
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the defaults are judgement (Sources, 4)."""
+
+    at_limit: float = option(
+        0.9, "running requests (p95) over the limit from which it is what holds them back", low=0, high=1
+    )
+    queue: float = option(1.0, "waiting requests (p95) from which there is something to batch", low=0)
+    kv_full: float = option(
+        0.9, "KV cache in use (p95) from which more sequences would only be preempted", low=0, high=1
+    )
+
+
 @rule("raise-batch-limit")
-def raise_batch_limit(seen: Evidence, service: Service) -> Iterator[Service | Skip]:
+def raise_batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
     """Batch more requests where a limit makes them wait.
 
     ## Why it saves
@@ -35,23 +43,34 @@ def raise_batch_limit(seen: Evidence, service: Service) -> Iterator[Service | Sk
     limits = {each.max_num_seqs for each in service.deployments}
     limit = limits.pop()
     if limits:
-        yield skip("replicas-differ", "its replicas have different limits on batched requests")
+        shown = ", ".join(sorted(str(each.max_num_seqs) for each in service.deployments))
+        yield skip("replicas-differ", f"its replicas have different limits on batched requests: {shown}")
         return
     if limit is None:
         yield skip("limit-unknown", "its limit on batched requests is not known")
         return
     together = limit * len(service.deployments)
-    if running < PINNED * together:
+    if running < options.at_limit * together:
         yield skip(
             "below-limit",
-            f"p95 of {running:.0f} running requests is below its limit of {together}: the limit holds nothing back",
+            f"p95 of {running:.0f} running requests is below {options.at_limit:.0%} of its limit of {together}: the "
+            "limit holds nothing back",
         )
-    elif waiting < QUEUE:
-        yield skip("no-queue", f"it runs at its limit of {together} but no requests wait: there is nothing to batch")
-    elif seen.has("kv_use") and seen.kv_use.p95 >= KV_FULL:
-        yield skip("kv-cache-full", f"its KV cache is {seen.kv_use.p95:.0%} full: more requests would be preempted")
+    elif waiting < options.queue:
+        yield skip(
+            "no-queue",
+            f"it runs at its limit of {together} but {waiting:.1f} requests wait (p95), fewer than {options.queue:g}: "
+            "there is nothing to batch",
+        )
+    elif seen.has("kv_use") and seen.kv_use.p95 >= options.kv_full:
+        yield skip(
+            "kv-cache-full",
+            f"its KV cache is {seen.kv_use.p95:.0%} full (p95), at or above {options.kv_full:.0%}: more requests would "
+            "be preempted",
+        )
     elif seen.has("preemptions") and seen.preemptions.mean > 0:
-        yield skip("preemptions", "requests are preempted because the KV cache is full already")
+        per_hour = seen.preemptions.mean
+        yield skip("preemptions", f"{per_hour:.2g} requests an hour are preempted: the KV cache is full already")
     else:
         for factor in FACTORS:
-            yield service.but(max_num_seqs=limit * factor)
+            yield propose(service.but(max_num_seqs=limit * factor), risk="latency", effort="medium")

@@ -1,17 +1,37 @@
 """Rule: release hosts whose devices nobody holds."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pertoken.rule import Device, Fleet, FleetEvidence, Host, NotMeasured, Skip, rule, skip
+from pertoken.rule import (
+    Device,
+    Fleet,
+    FleetEvidence,
+    Host,
+    NotMeasured,
+    Proposal,
+    Skip,
+    option,
+    propose,
+    rule,
+    skip,
+)
 
-IDLE = 0.01
-"""Share of the observed time that some process may have held a device."""
-OBSERVED_H = 20.0
-"""Hours that must have been observed: a day but for gaps, so that a daily job is not missed (Sources, 2)."""
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the defaults are judgement (Sources, 2)."""
+
+    idle_share: float = option(
+        0.01, "share of the observed time that some process may have held a device that is called idle", low=0, high=1
+    )
+    observed_h: float = option(
+        20.0, "hours that must have been observed: a day but for gaps, so that a daily job is not missed", low=0
+    )
 
 
 @rule("release-idle-device")
-def release_idle_device(seen: FleetEvidence, fleet: Fleet) -> Iterator[Fleet | Skip]:
+def release_idle_device(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterator[Proposal | Skip]:
     """Release hosts whose accelerators no process holds.
 
     ## Why it saves
@@ -30,35 +50,38 @@ def release_idle_device(seen: FleetEvidence, fleet: Fleet) -> Iterator[Fleet | S
     for host in fleet.hosts:
         found = [fleet.device(each) for each in host.device_ids]
         devices = [each for each in found if each.kind != "cpu"] or found
-        refusals = [refusal for each in devices if (refusal := _why_keep(each, host, seen, fleet)) is not None]
+        refusals = [refusal for each in devices if (refusal := _why_keep(each, host, seen, fleet, options))]
         idle = len(devices) - len(refusals)
         if devices and not refusals and not fleet.holders(host):
-            yield fleet.release(host)
+            yield propose(fleet.release(host), risk="availability", effort="low")
         elif idle and all(each.code == "held" for each in refusals):
             yield skip("part-of-instance", _what_to_move(host, idle, len(devices), fleet), about=host)
         else:
             yield from dict.fromkeys(refusals)
     if not fleet.hosts:
-        yield skip("no-devices", "no devices were seen")
+        yield skip("no-devices", "0 devices were seen")
 
 
-def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet) -> Skip | None:
+def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet, options: Options) -> Skip | None:
     ids = {device.device_id, *(part.partition_id for part in device.partitions)}
-    held = skip("held", f"the devices of {host.name} are held")
-    if any(ids & set(each.device_ids) for each in fleet.deployments):
-        return held
+    serving = dict.fromkeys(each.name for each in fleet.deployments if ids & set(each.device_ids))
+    if serving:
+        return skip("held", f"devices of {host.name} serve {', '.join(serving)}")
     if device.accelerator is None:
         return skip("no-accelerator", f"{device.name} on {host.name} is no accelerator of the catalog")
     try:
         share, observed_h = seen.of(device).held.mean, seen.of(device).observed_h.mean
     except NotMeasured as missing:
         return skip("holders-unknown", f"who holds {device.name} on {host.name} is not known: {missing}")
-    if share > IDLE:
-        return held
-    if observed_h < OBSERVED_H:
+    if share > options.idle_share:
+        return skip(
+            "held",
+            f"processes held devices of {host.name} for {share:.0%} of the time, more than {options.idle_share:.0%}",
+        )
+    if observed_h < options.observed_h:
         return skip(
             "observed-briefly",
-            f"devices of {host.name} were idle, but only {observed_h:.1f} of {OBSERVED_H:g} h were observed",
+            f"devices of {host.name} were idle, but only {observed_h:.1f} of {options.observed_h:g} h were observed",
         )
     return None
 

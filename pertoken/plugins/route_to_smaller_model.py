@@ -1,20 +1,29 @@
 """Rule: send the easy requests to a smaller model."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from pertoken.rule import Evidence, Fleet, Market, Service, Skip, rule, skip
+from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
 
-WORTH_ROUTING = 0.5
-"""Active parameters of the smaller model over the present one's, at most: beyond it a router hardly pays."""
-HARDLY_BUSY = 0.05
-"""Busy share below which there are too few requests to divide."""
-EASY = 0.4
-"""Share of requests assumed easy, below what Sources, 2 found; only a labelled sample of your own can replace it."""
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the defaults are judgement, the easy share below what Sources, 2 found."""
+
+    largest: float = option(
+        0.5, "active parameters of the smaller model over the present one's, at most", low=0.001, high=1
+    )
+    min_busy: float = option(0.05, "busy share below which there are too few requests to divide", low=0, high=1)
+    easy_share: float = option(
+        0.4, "share of requests that the smaller model answers as well: replace it by your own sample", low=0, high=1
+    )
 
 
 @rule("route-to-smaller-model")
-def route_to_smaller_model(seen: Evidence, service: Service, fleet: Fleet, market: Market) -> Iterator[Fleet | Skip]:
+def route_to_smaller_model(
+    seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
+) -> Iterator[Proposal | Skip]:
     """Send requests that a smaller model answers as well to one.
 
     ## Why it saves
@@ -32,27 +41,37 @@ def route_to_smaller_model(seen: Evidence, service: Service, fleet: Fleet, marke
     """
     busy = seen.busy.mean
     now = service.deployments[0]
-    if busy < HARDLY_BUSY:
-        yield skip("hardly-busy", f"it is busy {busy:.0%} of the time: too few requests to divide between two models")
+    if busy < options.min_busy:
+        yield skip(
+            "hardly-busy",
+            f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}: too few requests to divide between two "
+            "models",
+        )
         return
-    if any(each.model != now.model for each in service.deployments):
-        yield skip("already-routed", "its replicas serve different models already")
+    models = dict.fromkeys(each.model.name for each in service.deployments)
+    if len(models) > 1:
+        yield skip("already-routed", f"its replicas serve {len(models)} models already: {', '.join(models)}")
         return
     device = market.accelerator(now.accelerator)
     active = now.model.params_active or 0
-    smaller = [m for m in market.smaller_models(now.model) if (m.params_active or active) <= WORTH_ROUTING * active]
+    smaller = [m for m in market.smaller_models(now.model) if (m.params_active or active) <= options.largest * active]
     if not smaller:
         yield skip(
             "no-smaller-model",
-            f"the catalog has no model of half its size or less in the family of {now.model.name}",
+            f"the catalog has no model of {options.largest:.0%} of its active parameters or less in the family of "
+            f"{now.model.name}",
         )
         return
     ranks = market.fewest_ranks(smaller[0], now.weight_dtype, device) if device else None
     if ranks is None:
-        yield skip("layout-unknown", "its device or the dtype of its weights is not known")
+        known = f"{now.accelerator or 'an unknown device'} with weights in {now.weight_dtype or 'an unknown dtype'}"
+        yield skip("layout-unknown", f"{smaller[0].name} cannot be laid out on {known}")
         return
     layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) is not None}
     small = now.but(model=smaller[0], tp=ranks, **layout)
-    # The others serve an even part of what these two leave: each of n ends with (1 - EASY) / n.
-    part = (1 - EASY) / len(service.deployments)
-    yield fleet.replace(now, now.serving_share(part, service.name), small.serving_share(EASY, service.name))
+    # The others serve an even part of what these two leave: each of n ends with (1 - easy share) / n.
+    part = (1 - options.easy_share) / len(service.deployments)
+    routed = fleet.replace(
+        now, now.serving_share(part, service.name), small.serving_share(options.easy_share, service.name)
+    )
+    yield propose(routed, risk="quality", effort="high")

@@ -1,17 +1,25 @@
 """Rule: serve all replicas but one from spot devices."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pertoken.rule import Evidence, Fleet, Market, Placement, Service, Skip, rule, skip
+from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service, Skip, option, propose, rule, skip
 
-MIN_REPLICAS = 2
-"""Replicas below which an interruption is an outage (Sources, 1)."""
-MIN_DISCOUNT = 0.2
-"""Listed discount below which interruptions (Sources, 3) may cost what they save; the limit is judgement."""
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the discount is judgement (Sources, 3)."""
+
+    min_replicas: int = option(2, "replicas below which an interruption is an outage (Sources, 1)", low=2)
+    min_discount: float = option(
+        0.2, "listed discount below which interruptions may cost what they save", low=0, high=1
+    )
 
 
 @rule("use-spot")
-def use_spot(seen: Evidence, service: Service, fleet: Fleet, market: Market) -> Iterator[Service | Skip]:
+def use_spot(
+    seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
+) -> Iterator[Proposal | Skip]:
     """Serve all replicas but one from spot devices.
 
     ## Why it saves
@@ -33,28 +41,40 @@ def use_spot(seen: Evidence, service: Service, fleet: Fleet, market: Market) -> 
     paid = {each.purchase for each in placements} - {None, "on_demand"}
     accelerators = {each.accelerator for each in placements}
     committed = {(each.provider, each.instance_type) for each in fleet.commitments}
+    replicas = len(service.deployments)
     if paid:
         yield skip("not-on-demand", f"its devices are paid as {' and '.join(sorted(map(str, paid)))}, not on-demand")
     elif committed & {(each.provider, each.instance_type) for each in placements}:
-        yield skip("committed", "its instances are covered by a commitment, which is paid whether they are used or not")
-    elif len(service.deployments) < MIN_REPLICAS:
-        yield skip("single-replica", "it is the only replica: an interruption would be an outage")
+        names = ", ".join(sorted(f"{count} x {name}" for name, count in _instances(fleet).items()))
+        yield skip("committed", f"its instances are committed ({names}), which is paid whether they are used or not")
+    elif replicas < options.min_replicas:
+        reason = f"it has {replicas} of the {options.min_replicas} replicas without which an interruption is an outage"
+        yield skip("single-replica", reason)
     elif not all(market.accelerator(name) for name in accelerators):
-        yield skip("device-unknown", "its device is not in the catalog: no spot offer can be compared")
+        names = ", ".join(sorted(name or "its device" for name in accelerators))
+        yield skip("device-unknown", f"{names} is not in the catalog: no spot offer can be compared")
     elif busy <= 0:
-        yield skip("no-load", "it served nothing in the window: releasing it saves more")
-    elif all(_discounted(each, market) for each in placements):
-        yield service.on(Placement(purchase="spot"), all_but=1)
+        yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
     else:
-        names = ", ".join(sorted(map(str, accelerators)))
-        yield skip("no-discount", f"no spot offer of {names} is listed really below on-demand")
+        discount = min(_discount(each, market) for each in placements)
+        if discount >= options.min_discount:
+            yield propose(service.on(Placement(purchase="spot"), all_but=1), risk="availability", effort="high")
+        else:
+            names = ", ".join(sorted(map(str, accelerators)))
+            least = f"of at least {options.min_discount:.0%}"
+            yield skip("no-discount", f"spot offers of {names} are listed {discount:.0%} below on-demand, not {least}")
 
 
-def _discounted(placement: Placement, market: Market) -> bool:
-    """Return whether spot is listed well below on-demand where the placement is, or anywhere if that is not known."""
+def _instances(fleet: Fleet) -> dict[str, int]:
+    return {each.instance_type: each.count for each in fleet.commitments}
+
+
+def _discount(placement: Placement, market: Market) -> float:
+    """Return how far spot is listed below on-demand where the placement is, or anywhere if that is not known."""
     name = placement.accelerator or ""
-    return any(
-        pair.ratio <= 1 - MIN_DISCOUNT
+    ratios = [
+        pair.ratio
         for pair in market.pairs((name, "on_demand"), (name, "spot"))
         if placement.provider in (None, pair.here.provider) and placement.region in (None, pair.here.region)
-    )
+    ]
+    return max(0.0, 1 - min(ratios, default=1.0))

@@ -7,7 +7,7 @@ from pertoken.advisor.advise import advice_of
 from pertoken.advisor.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.advisor.rules import Loaded
+from pertoken.advisor.rules.load import Loaded
 from pertoken.rule import Rule, rule
 from pertoken.savings.context import Context
 from pertoken.state.fleet import Fleet

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.evidence import Evidence
-from pertoken.rule import Deployment, Fleet, FleetEvidence, Rule, Service, Skip
+from pertoken.rule import Deployment, Fleet, FleetEvidence, Proposal, Rule, Service, Skip
 from tests.deployments import MARKET
 from tests.savings.fleets import low_batch, replicas
 
@@ -17,13 +17,18 @@ def chat(count: int = 1, **fields: Any) -> Fleet:
     return replace(fleet, services=(changed,))
 
 
-def proposals(rule: Rule, fleet: Fleet | None = None, seen: Evidence | FleetEvidence | None = None, **more: Any) -> Any:
+def yielded(rule: Rule, fleet: Fleet | None = None, seen: Evidence | FleetEvidence | None = None, **more: Any) -> Any:
     """Return what a rule yields for the service `chat`, by default one replica at two requests at a time."""
     fleet = fleet or chat()
     service: Service | None = fleet.services[0] if fleet.services else None
     now: Deployment | None = service.deployments[0] if service else None
     known = {"seen": seen or low_batch(), "now": now, "service": service, "fleet": fleet, "market": MARKET} | more
     return list(rule(**{name: known[name] for name in rule.needs}))
+
+
+def proposals(*arguments: Any, **more: Any) -> Any:
+    """Return the states and refusals that a rule yields, its proposals without risk and effort."""
+    return [each.state if isinstance(each, Proposal) else each for each in yielded(*arguments, **more)]
 
 
 def refusal(rule: Rule, *arguments: Any, **more: Any) -> tuple[str, str]:

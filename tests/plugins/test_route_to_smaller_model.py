@@ -2,11 +2,13 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.route_to_smaller_model import EASY, route_to_smaller_model
+from pertoken.plugins.route_to_smaller_model import Options, route_to_smaller_model
 from pertoken.rule import Model
 from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
+
+EASY = Options().easy_share
 
 
 def test_a_70b_may_leave_part_of_its_load_to_the_8b_of_its_family() -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import click
 
-from pertoken.advisor.rules import load_rules
+from pertoken.advisor.rules.found import installed
+from pertoken.advisor.rules.listing import Description, describe
+from pertoken.advisor.rules.load import load_found
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
 from pertoken.agent.engines.reader import MODEL_S
@@ -13,7 +15,6 @@ from pertoken.cli import main as cli
 from pertoken.config import Settings
 from pertoken.config_file import meanings
 from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
-from pertoken.rule import SECTIONS, Rule
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
@@ -65,10 +66,13 @@ def _settings() -> str:
 
 def _rules() -> str:
     lines = [f"# Built-in rules\n\n{_NOTE}"]
-    rules = [rule for loaded in load_rules() for rule in loaded.rules if loaded.origin.startswith("pertoken ")]
+    own = [each for each in installed() if each.distribution == "pertoken"]
+    loaded = load_found(own, Settings())
+    rules = [describe(rule) for each in loaded for rule in (*each.rules, *each.disabled)]
     for rule in sorted(rules, key=lambda each: each.rule_id):
-        lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{_body(rule)}".rstrip() + "\n"]
-        lines += [f"### {name}\n\n{rule.sections[name]}\n" for name in SECTIONS]
+        lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{rule.body}".rstrip() + "\n"]
+        lines += [f"### {name}\n\n{text}\n" for name, text in rule.sections.items()]
+        lines += _options(rule)
     lines += ["## What a rule may change\n", "With `but(...)` on a deployment, or on all of a service.\n"]
     lines += ["| knob | what it is | values | restart | risk |", "|---|---|---|---|---|"]
     lines += [
@@ -80,10 +84,13 @@ def _rules() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _body(rule: Rule) -> str:
-    text = inspect.getdoc(rule.function) or ""
-    between = text.partition("\n")[2].partition("## ")[0].strip()
-    return f"{between}\n" if between else ""
+def _options(rule: Description) -> list[str]:
+    if not rule.options:
+        return []
+    lines = [f"### Options\n\nIn `[rules.{rule.rule_id}]` of the configuration file.\n"]
+    lines += ["| option | default | values | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{each.name}` | `{each.default}` | {each.domain} | {each.meaning} |" for each in rule.options]
+    return [*lines, ""]
 
 
 def _keys() -> str:

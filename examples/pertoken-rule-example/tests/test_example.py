@@ -1,0 +1,16 @@
+"""What the rule example proposes, and where it refuses."""
+
+from pertoken_rule_example import example
+
+from pertoken.testing import assert_conforms, run
+
+
+def test_it_conforms() -> None:
+    assert_conforms(example)
+
+
+def test_long_prompts_are_cached_and_short_ones_are_not() -> None:
+    first, second = run(example, "prefill-heavy").proposals
+    assert first.diff.knobs(1) == {"enable_prefix_caching": (False, True)}
+    assert second.diff.knobs(2) == {"enable_prefix_caching": (False, True)}
+    assert run(example, "prefill-heavy", min_prompt_len=10_000.0).codes == ("short-prompts",)

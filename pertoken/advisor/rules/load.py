@@ -1,0 +1,162 @@
+"""Loading rules from the places they were found in. One bad plugin stops nothing else."""
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.switches import disabled
+from pertoken.advisor.run import Broken, guarded
+from pertoken.config import Settings
+from pertoken.errors import BadInput
+from pertoken.rule import Rule, rule
+from pertoken.store.schema.ids import stable_id
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A place where a rule was found, and what came of loading it."""
+
+    name: str
+    """Of the place; the id of a rule whose options are wrong."""
+    origin: str
+    """The distribution and version, or the file."""
+    rules: tuple[Rule, ...] = ()
+    """Those that run, with their options as they are set."""
+    error: str | None = None
+    """Traceback of a failed load, or one line on why it was not tried."""
+    found: Found | None = None
+    disabled: tuple[Rule, ...] = ()
+    """Those that a person switched off by their ids, loaded because the place holds others."""
+
+
+def load_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Loaded, ...]:
+    """Find and load every rule, those of the files `tried` last; a later rule of the same id is refused, not mixed.
+
+    Raises BadInput for a file that is not there; whatever a plugin itself raises is kept in its `Loaded`.
+    """
+    return load_found(find_rules(settings, tried), settings)
+
+
+def load_found(places: Iterable[Found], settings: Settings) -> tuple[Loaded, ...]:
+    """Load every place that may be loaded, in this order; a later rule of the same id is refused, not mixed."""
+    loaded: list[Loaded] = []
+    taken: dict[str, str] = {}
+    for found in places:
+        results = guarded(partial(_free, found, settings, taken))
+        if isinstance(results, Broken):
+            error = results.failed or ": ".join(results.blocked or ())
+            results = (Loaded(found.name, found.origin, error=error, found=found),)
+        taken |= {known.rule_id: each.origin for each in results for known in (*each.rules, *each.disabled)}
+        loaded += results
+    return tuple(loaded)
+
+
+def load(found: Found, settings: Settings) -> tuple[Loaded, ...]:
+    """Run the module of one place, if it may be loaded; return its rules, then one error for each with wrong options.
+
+    Raises whatever the module raises, ValueError if it defines no rule.
+    """
+    if found.permission is not Permission.ALLOWED:
+        return (Loaded(found.name, found.origin, error=found.fault, found=found),)
+    rules = rules_of(_module_of(found))
+    off = () if found.tried else disabled(settings.folder)
+    running, wrong = [], []
+    for each in rules:
+        if each.rule_id in off:
+            continue
+        configured = _configured(each, settings)
+        if isinstance(configured, Rule):
+            running.append(configured)
+        else:
+            wrong.append(Loaded(each.rule_id, found.origin, error=configured, found=found))
+    switched_off = tuple(each for each in rules if each.rule_id in off)
+    return Loaded(found.name, found.origin, tuple(running), found=found, disabled=switched_off), *wrong
+
+
+def names_of(loaded: Iterable[Loaded]) -> tuple[str, ...]:
+    """Return the ids of all rules that were found; of a place that was not loaded its name."""
+    return tuple(
+        name for each in loaded for name in (each.name, *(one.rule_id for one in (*each.rules, *each.disabled)))
+    )
+
+
+def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Return one line for each table `[rules.ID]` that no rule of these names has."""
+    known = set(names)
+    lines = []
+    for row in settings.rules:
+        if row.rule_id not in known:
+            close = get_close_matches(row.rule_id, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "`pertoken rules list` lists the rules"
+            lines.append(f"{settings.set_by.get('rules', 'rules')}.{row.rule_id}: no rule has this id ({hint})")
+    return tuple(lines)
+
+
+def rules_of(module: object) -> tuple[Rule, ...]:
+    """Return the rules that a module defines, or the one Rule an entry point names. Raises ValueError for none."""
+    if type(module) is Rule:
+        return (_checked(module),)
+    rules = tuple(_checked(value) for value in vars(module).values() if type(value) is Rule)
+    if not rules:
+        raise ValueError(f"{getattr(module, '__name__', module)} defines no rule: use @rule('its-id')")
+    return rules
+
+
+def rules_in(file: Path) -> tuple[Rule, ...]:
+    """Run a file and return its rules. Raises ValueError for none, and whatever the file raises."""
+    return rules_of(_module(file))
+
+
+def _free(found: Found, settings: Settings, taken: Mapping[str, str]) -> tuple[Loaded, ...]:
+    """Load a place. Raises ValueError if one of its ids is taken already."""
+    loaded = load(found, settings)
+    for each in (known for one in loaded for known in (*one.rules, *one.disabled)):
+        if each.rule_id in taken:
+            raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
+    return loaded
+
+
+def _configured(loaded: Rule, settings: Settings) -> Rule | str:
+    """Return a rule with its options as they are set; one line naming the key that is wrong."""
+    values = next((each.options for each in settings.rules if each.rule_id == loaded.rule_id), None)
+    if not values:
+        return loaded
+    try:
+        return loaded.configured(values)
+    except ValueError as error:
+        return f"{settings.set_by.get('rules', 'rules')}.{loaded.rule_id}.{error}"
+
+
+def _checked(found: Rule) -> Rule:
+    """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
+    return rule(found.rule_id)(found.function)
+
+
+def _module_of(found: Found) -> object:
+    if found.entry_point is not None:
+        return found.entry_point.load()
+    if found.file is None:
+        raise BadInput(f"{found.origin} is no file and no entry point")
+    return _module(found.file)
+
+
+def _module(file: Path) -> ModuleType:
+    # Files of two folders may have one name, and a rule's own dataclasses are looked up in their module by its name.
+    name = f"pertoken_rule_{stable_id('rule file', str(file.resolve())) % 2**64:x}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

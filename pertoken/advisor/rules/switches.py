@@ -1,0 +1,44 @@
+"""Rules that a person switched off: a text file beside the configuration, one name a line.
+
+The configuration itself is written by hand, and rewriting TOML would lose its comments. The database is shared by
+people and machines that have different plugins. A file of its own beside the configuration is read by every run with
+that configuration, and a person can edit it.
+"""
+
+from pathlib import Path
+
+from pertoken.errors import BadInput
+
+FILE = "disabled-rules.txt"
+_HEADER = "# Rules that pertoken does not run, one id a line. Written by `pertoken rules enable|disable`.\n"
+
+
+def disabled(folder: Path) -> tuple[str, ...]:
+    """Return the disabled names in the configuration's folder. Raises BadInput for a file that cannot be read."""
+    file = folder / FILE
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file}: cannot be read: {error}; mend or delete it") from None
+    names = (line.partition("#")[0].strip() for line in lines)
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def disable(folder: Path, name: str) -> None:
+    """Add a name to the file. Raises OSError if it cannot be written."""
+    _write(folder, (*disabled(folder), name))
+
+
+def enable(folder: Path, name: str) -> None:
+    """Remove a name from the file. Raises OSError if it cannot be written."""
+    _write(folder, tuple(each for each in disabled(folder) if each != name))
+
+
+def _write(folder: Path, names: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / FILE
+    new = file.with_suffix(".new")
+    new.write_text(_HEADER + "".join(f"{name}\n" for name in dict.fromkeys(names)), encoding="utf-8")
+    new.replace(file)  # a run that reads meanwhile sees the old or the new list, never a part of one

@@ -1,0 +1,138 @@
+"""Builders of fleets and evidence. What is left out is plausible; what is None is unknown, as on a real host."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from pertoken.catalog.market import load_market
+from pertoken.evidence import Evidence, Series
+from pertoken.provenance import Provenance
+from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.model import Model
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.service import Service
+
+MINUTES = 1440
+"""Of a day, the window that rules look at by default."""
+ON_DEMAND_H100 = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
+
+
+def series(
+    mean: float,
+    *,
+    p50: float | None = None,
+    p95: float | None = None,
+    max: float | None = None,
+    n: int = MINUTES,
+) -> Series:
+    """Return a measured series of `n` observations; quantiles that are left out equal the mean."""
+    middle, high = mean if p50 is None else p50, mean if p95 is None else p95
+    return Series(mean=mean, p50=middle, p95=high, max=high if max is None else max, n=n, provenance=Provenance.COUNTER)
+
+
+def evidence(**values: float | Series) -> Evidence:
+    """Return evidence of these series and no others: `evidence(running=2, kv_use=series(0.4, p95=0.9))`.
+
+    Raises ValueError for a name that is no series.
+    """
+    return Evidence(
+        {name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()}
+    )
+
+
+def model(name: str) -> Model:
+    """Return a model of the catalog. Raises ValueError if the catalog does not know it."""
+    known = load_market().model(name)
+    if known is None:
+        raise ValueError(f"{name!r} is no model of the catalog: make a Model(...) of its shape")
+    return known
+
+
+def deployment(served: Model | str = "Llama-3.1-8B", **fields: Any) -> Deployment:
+    """Return a vLLM of 16-bit weights on one H100, any of its fields replaced, None included (unknown).
+
+    Its name is the model's, its devices follow from `tp`, and `fleet` gives it an id and a host.
+    """
+    shape = model(served) if isinstance(served, str) else served
+    known = Deployment(
+        shape,
+        "vllm",
+        engine_version="0.32.0",
+        tp=1,
+        pp=1,
+        dp=1,
+        weight_dtype="bf16",
+        kv_dtype="bf16",
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        enable_chunked_prefill=True,
+        max_model_len=8192,
+        gpu_memory_utilization=0.9,
+        enforce_eager=False,
+        enable_prefix_caching=False,
+        served_model=shape.name,
+        placement=ON_DEMAND_H100,
+    )
+    return replace(known, **fields)
+
+
+def service(
+    name: str,
+    *deployments: Deployment,
+    requests_s: float | None = None,
+    prompt_len: float | None = None,
+    output_len: float | None = None,
+    cached_share: float | None = None,
+    **fields: Any,
+) -> Service:
+    """Return a service of these deployments; its demand is what is given, the rest of it is unknown.
+
+    `requests_s` is of all deployments together, the same in every hour of the week.
+    """
+    named = {"requests_per_s": requests_s, "prompt_len": prompt_len, "output_len": output_len}
+    quantities = {
+        key: None if value is None else Quantity(value, Provenance.COUNTER)
+        for key, value in {**named, "cached_share": cached_share}.items()
+    }
+    demand = Demand(requests_by_hour_of_week=(requests_s,) * HOURS_OF_WEEK, **quantities)  # type: ignore[arg-type]
+    return Service(name, tuple(deployments), **{"demand": demand, **fields})
+
+
+def fleet(*services: Service, idle_hosts: int = 0, commitments: tuple[Commitment, ...] = ()) -> Fleet:
+    """Return a fleet of these services, every deployment on a host of its own unless it names its devices.
+
+    Deployments without an id get 1, 2, 3, ... in order. Host N has the devices 10 N, 10 N + 1, ...; deployments that
+    name the devices of one host share it. `idle_hosts` more hosts of two H100s run nothing.
+    """
+    ids = count(1)
+    placed = tuple(
+        replace(each, deployments=tuple(_placed(one, each, ids) for one in each.deployments)) for each in services
+    )
+    by_host: dict[int, dict[int, Placement]] = {}
+    for one in (one for each in placed for one in each.deployments):
+        for device_id in one.device_ids:
+            by_host.setdefault(device_id // 10, {})[device_id] = one.placement
+    first_idle = max(by_host, default=0) + 1
+    for number in range(first_idle, first_idle + idle_hosts):
+        by_host[number] = {10 * number: ON_DEMAND_H100, 10 * number + 1: ON_DEMAND_H100}
+    hosts, devices = [], []
+    for number, placements in sorted(by_host.items()):
+        host = Host(number, f"gpu-{number}", tuple(sorted(placements)), next(iter(placements.values())))
+        hosts.append(host)
+        devices += [_device(device_id, host, placements[device_id]) for device_id in host.device_ids]
+    return Fleet(placed, tuple(hosts), tuple(devices), commitments)
+
+
+def _placed(one: Deployment, of: Service, ids: Iterator[int]) -> Deployment:
+    number = one.deployment_id or next(ids)
+    devices = one.device_ids or tuple(10 * number + at for at in range(one.n_devices or 1))
+    return replace(one, deployment_id=number, device_ids=devices, serves=one.serves or ((of.name, None),))
+
+
+def _device(device_id: int, host: Host, placement: Placement) -> Device:
+    kind = "gpu" if placement.accelerator else "cpu"
+    name = f"{placement.accelerator or 'CPUs'} #{device_id % 10}"
+    return Device(device_id, name, host.host_id, placement.accelerator, kind)

@@ -1,0 +1,93 @@
+"""The conformity suite: what an advice run expects of every rule, tried on every regime."""
+
+import pickle
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pertoken.rule import Rule, rule
+from pertoken.state.knobs import knobs
+from pertoken.testing.regime import Regime
+from pertoken.testing.regimes import regimes
+from pertoken.testing.running import Result, run
+
+_ALWAYS_KNOWN = ("model", "engine")
+"""Knobs that every recorded deployment has."""
+
+
+def assert_conforms(rule: Rule) -> None:
+    """Raise AssertionError with every fault of a rule; see `faults`."""
+    found = faults(rule)
+    if found:
+        raise AssertionError(f"rule {rule.rule_id} does not conform:\n" + "\n".join(f"- {each}" for each in found))
+
+
+def faults(candidate: Rule) -> tuple[str, ...]:
+    """Return what is wrong with a rule, a line for each fault with the regimes that show it; nothing if it conforms.
+
+    On every regime a rule runs without an exception, yields a proposal or a refusal for each target, proposes nothing
+    that equals the present, leaves its inputs as they were, and yields the same when it is run again. It does so too
+    where any knob is unknown (None), and where any series it reads is missing: there it may let `NotMeasured` pass.
+    """
+    try:
+        rule(candidate.rule_id)(candidate.function)
+    except (ValueError, TypeError) as error:
+        return (str(error),)
+    shown: dict[str, list[str]] = {}
+    for each in regimes().values():
+        for fault in dict.fromkeys(_faults_in(candidate, each)):
+            shown.setdefault(fault, []).append(each.name)
+    return tuple(f"{fault} (regimes: {', '.join(names)})" for fault, names in shown.items())
+
+
+def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
+    known = pickle.dumps(regime)
+    first = _tried(candidate, regime, known)
+    if isinstance(first, str):
+        yield first
+        return
+    if first.silent:
+        yield "it yields nothing: refuse with skip(code, reason)"
+    if any(not each.diff for each in first.proposals):
+        yield "it proposes what runs already: refuse instead"
+    if _tried(candidate, regime, known) != first:
+        yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
+    for name in first.read:
+        missing = _tried(candidate, regime.without(name), known=None)
+        if isinstance(missing, str):
+            yield f"without the series {name} {missing}"
+    for name in knobs():
+        if name not in _ALWAYS_KNOWN:
+            unknown = _tried(candidate, _without_knob(regime, name), known=None)
+            if isinstance(unknown, str):
+                yield f"where the knob {name} is unknown (None) {unknown}"
+
+
+def _tried(candidate: Rule, regime: Regime, known: bytes | None) -> Result | str:
+    """Return what a rule yields over a regime, or what went wrong. `known` is the regime as it must stay, pickled."""
+    copy = regime if known is None else pickle.loads(known)
+    try:
+        result = run(candidate, copy)
+    except (Exception, SystemExit) as error:
+        return f"it raises {type(error).__name__}: {error}{_line(error, candidate)}"
+    if known is not None and copy != regime:
+        return "it changes what it was handed: use the edits, which return copies"
+    return result
+
+
+def _line(error: BaseException, candidate: Rule) -> str:
+    """Return where in the rule's own file an error came from."""
+    file = candidate.function.__code__.co_filename
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" ({Path(file).name}:{lines[-1]})" if lines else ""
+
+
+def _without_knob(regime: Regime, name: str) -> Regime:
+    unknown: Any = {name: None}
+    services = tuple(
+        replace(each, deployments=tuple(replace(one, **unknown) for one in each.deployments))
+        for each in regime.fleet.services
+    )
+    return replace(regime, fleet=replace(regime.fleet, services=services))

@@ -1,0 +1,201 @@
+"""`pertoken rules`: starting, checking, listing, explaining and switching rules."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.advisor.loading.builders import written
+from tests.cli.builders import run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "config/pertoken.toml"
+    file.parent.mkdir()
+    file.write_text("[rules.quantize-weights]\nfew_running = 8\n")
+    return file
+
+
+def listed(config: Path) -> dict[str, dict[str, Any]]:
+    done = run("rules", "list", "--json", "--config", str(config))
+    assert done.exit_code == 0, done.output
+    return {each["id"]: each for each in json.loads(done.stdout)}
+
+
+def advised(recorded: str, config: Path, *options: str) -> tuple[dict[str, str], str]:
+    """States of the rows of each rule, and standard error."""
+    done = run("advise", "--db", recorded, "--config", str(config), "--json", *options)
+    assert done.exit_code == 0, done.output
+    return {each["rule_id"]: each["state"] for each in json.loads(done.stdout)["recommendations"]}, done.stderr
+
+
+def test_a_new_rule_is_one_file_that_conforms_and_nothing_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("rules", "new", "lock-clocks")
+    assert done.output.startswith("Wrote lock_clocks.py.\nNext: change it, then `pertoken rules check lock_clocks.py`")
+    checked = run("rules", "check", "lock_clocks.py")
+    assert checked.exit_code == 0
+    assert "  prefill-heavy    proposes prefix caching on" in checked.output
+    assert "  cpu              refuses caching-unknown: whether it caches" in checked.output
+    assert checked.output.endswith("  conforms: 0 faults in 12 situations\n\n")
+    (tmp_path / "lock_clocks.py").write_text("mine")
+    again = run("rules", "new", "lock-clocks")
+    assert (again.exit_code, (tmp_path / "lock_clocks.py").read_text()) == (2, "mine")
+    assert "lock_clocks.py exists already" in again.stderr
+
+
+def test_a_new_package_has_its_rule_a_test_and_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("rules", "new", "import", "--package").exit_code == 0  # a word of Python's own
+    home = tmp_path / "pertoken-rule-import"
+    files = sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file())
+    assert files == ["pertoken_rule_import.py", "pyproject.toml", "tests/test_import.py"]
+    assert 'import = "pertoken_rule_import"' in (home / "pyproject.toml").read_text()
+    assert run("rules", "check", str(home)).exit_code == 0
+    again = run("rules", "new", "import", "--package")
+    assert again.exit_code == 2 and "pertoken-rule-import exists already" in again.stderr
+
+
+@pytest.mark.parametrize("name", ["", "Lock", "4-bit", "lock_clocks", "a--b", "../up", "x" * 61])
+def test_a_name_that_is_no_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("rules", "new", name)
+    assert done.exit_code == 2 and "lower-case words joined by hyphens" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("yield now.but(max_num_seqs=now.max_num_seqs * 2)", "fault: where the knob max_num_seqs is unknown (None) it"),
+        ("yield now", "fault: it proposes what runs already"),
+        ("1 / 0", "fails: ZeroDivisionError"),
+        ("yield now.on_devices((1, 2, 3))", "fault: it proposes what cannot be"),
+    ],
+)
+def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path, body: str, shown: str) -> None:
+    done = run("rules", "check", str(written(tmp_path / "mine.py", body=body)))
+    assert done.exit_code == 1
+    assert shown in done.output and "does not conform" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("import no_such_module", "No module named"), ("x = 1", "defines no rule"), ("exit(3)", "3")]
+)
+def test_a_file_that_does_not_load_ends_the_check_with_exit_2(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    done = run("rules", "check", str(tmp_path / "mine.py"))
+    assert done.exit_code == 2 and says in done.stderr
+
+
+def test_every_rule_is_listed_with_its_origin_version_and_state(config: Path) -> None:
+    written(config.parent / "rules.d/mine.py", "own-rule")
+    written(config.parent / "rules.d/open.py", "other", mode=0o666)
+    written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
+    known = listed(config)
+    assert known["use-spot"]["origin"] == "pertoken" and known["use-spot"]["version"]
+    assert set(known["use-spot"]) == {"id", "title", "origin", "version", "state", "reason"}
+    states = {name: known[name]["state"] for name in ("use-spot", "own-rule", "open", "bad")}
+    assert states == {"use-spot": "loaded", "own-rule": "loaded", "open": "denied", "bad": "broken"}
+    assert known["own-rule"]["origin"] == str(config.parent / "rules.d/mine.py")
+    assert "every user may write it" in known["open"]["reason"]
+    assert known["bad"]["reason"] == "ModuleNotFoundError: No module named 'no_such_module'"
+    text = run("rules", "list", "--config", str(config)).stdout
+    assert f"Files with rules of your own go into {config.parent}/rules.d." in text
+    assert all(name in text for name in known)
+
+
+def test_denied_rules_and_wrong_options_are_listed_with_the_setting_at_fault(config: Path) -> None:
+    config.write_text('[advisor]\ndeny = ["pertoken"]\n[rules.use-spott]\nx = 1')
+    assert listed(config)["use-spot"] == {
+        "id": "use-spot",
+        "title": None,
+        "origin": "pertoken",
+        "version": listed(config)["use-spot"]["version"],
+        "state": "denied",
+        "reason": "advisor.deny names pertoken",
+    }
+    done = run("rules", "list", "--config", str(config))
+    assert f"{config}: rules.use-spott: no rule has this id (did you mean use-spot?)" in done.stderr
+    config.write_text("[rules.use-spot]\nmin_discount = 2")
+    assert listed(config)["use-spot"]["reason"] == (
+        f"{config}: rules.use-spot.min_discount: must be a number from 0 to 1 (got 2)"
+    )
+
+
+def test_a_rule_is_explained_with_its_options_as_they_are_set(config: Path) -> None:
+    text = run("rules", "explain", "quantize-weights", "--config", str(config)).stdout
+    assert text.startswith("quantize-weights: Store weights in 8 or 4 bits")
+    for part in ("Why it saves", "When it is wrong", "How to apply", "Sources", "runs once per service"):
+        assert part in text
+    assert "few_running = 8.0 (default: 16.0)" in text
+    done = run("rules", "explain", "quantise-weights", "--config", str(config))
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "pertoken: no rule has the id 'quantise-weights' (did you mean quantize-weights?)\n",
+    )
+
+
+def test_a_rule_that_is_broken_is_explained_by_its_error(config: Path) -> None:
+    written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
+    text = run("rules", "explain", "bad", "--config", str(config)).stdout
+    assert text.startswith("bad: broken\n") and "line 1, in <module>" in text
+
+
+def test_a_rule_that_is_switched_off_gives_no_advice_until_it_is_switched_on(recorded: str, config: Path) -> None:
+    assert "use-spot" in advised(recorded, config)[0]
+    done = run("rules", "disable", "use-spot", "--config", str(config))
+    assert done.stdout == f"use-spot is off from the next run on ({config.parent}/disabled-rules.txt).\n"
+    assert "use-spot" not in advised(recorded, config)[0]
+    assert listed(config)["use-spot"]["state"] == "disabled"
+    assert "pertoken rules enable use-spot" in run("rules", "explain", "use-spot", "--config", str(config)).stdout
+    assert run("rules", "enable", "use-spot", "--config", str(config)).exit_code == 0
+    assert "use-spot" in advised(recorded, config)[0]
+
+
+def test_only_rules_that_are_there_can_be_switched(config: Path) -> None:
+    done = run("rules", "disable", "use-spott", "--config", str(config))
+    assert done.exit_code == 2 and "did you mean use-spot?" in done.stderr
+    done = run("rules", "enable", "use-spot", "--config", str(config))
+    assert done.exit_code == 2 and "not switched off" in done.stderr
+
+
+def test_rules_of_files_run_in_every_run_and_stay_in_the_advice(recorded: str, config: Path, tmp_path: Path) -> None:
+    written(config.parent / "rules.d/mine.py", "dropped-in")
+    config.write_text(f'[advisor]\nrules = ["{written(tmp_path / "named.py", "named-by-a-setting")}"]')
+    for _ in range(2):  # the next run used to forget a rule that one run was given
+        states, _ = advised(recorded, config)
+        assert states["dropped-in"] == states["named-by-a-setting"] == "REFUSED"
+
+
+def test_a_file_on_trial_takes_the_place_of_the_one_of_its_name_that_every_run_loads(
+    recorded: str, config: Path, tmp_path: Path
+) -> None:
+    written(config.parent / "rules.d/mine.py", body='yield skip("old", "0 reasons")')
+    tried = written(tmp_path / "mine.py", body='yield skip("new", "1 reason")')
+    done = run("advise", "--db", recorded, "--config", str(config), "--json", "--rule", str(tried))
+    assert done.exit_code == 0, done.stderr
+    rows = [each for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "own-rule"]
+    assert [each["code"] for row in rows for each in row["refusals"]] == ["new"]
+
+
+def test_a_file_that_others_could_have_written_is_a_line_and_a_failed_row_and_stops_nothing(
+    recorded: str, config: Path
+) -> None:
+    file = written(config.parent / "rules.d/mine.py", mode=0o666)
+    states, errors = advised(recorded, config)
+    assert states["mine"] == "FAILED" and states["use-spot"] != "FAILED"
+    assert f"pertoken advise: {file}: not loaded: every user may write it" in errors
+
+
+def test_options_change_the_advice_of_a_run(recorded: str, config: Path) -> None:
+    config.write_text("[rules.raise-batch-limit]\nat_limit = 0.5")
+    done = run("advise", "--db", recorded, "--config", str(config), "--json")
+    (reason,) = [
+        each["reason"] for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "raise-batch-limit"
+    ]
+    assert "is below 50% of its limit of 256" in reason

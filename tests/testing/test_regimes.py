@@ -1,0 +1,51 @@
+import math
+
+import pytest
+
+from pertoken.testing import Regime, regimes
+
+NAMES = (
+    "idle", "bandwidth-bound", "compute-bound", "kv-bound", "prefill-heavy", "saturated", "moe", "multi-tenant",
+    "cpu", "spot", "committed", "owned",
+)  # fmt: skip
+
+
+def test_the_typical_situations_are_known_by_name() -> None:
+    assert tuple(regimes()) == NAMES
+    assert all(each.name == name and each.meaning for name, each in regimes().items())
+
+
+@pytest.mark.parametrize("there", regimes().values(), ids=NAMES)
+def test_the_figures_of_a_regime_hang_together(there: Regime) -> None:
+    for each in there.fleet.deployments:
+        seen = dict(there.of("deployment", each.deployment_id).items())
+        for name, known in seen.items():
+            assert 0 <= known.p50 <= known.max and known.mean <= known.max and known.p95 <= known.max, name
+        for name in ("busy", "kv_use", "dram_active", "tensor_active", "device_util", "cached_share"):
+            assert name not in seen or seen[name].max <= 1, name
+        # Requests in flight are arrivals times the time each takes (Little's law); those that do not run wait.
+        if "e2e_s" in seen:
+            in_flight = seen["requests_s"].mean * seen["e2e_s"].mean
+            running = seen["running"].mean * seen["busy"].mean
+            assert math.isclose(
+                in_flight, running + (seen["waiting"].mean if there.name == "saturated" else 0), rel_tol=0.1
+            )
+        assert math.isclose(seen["generated_tok_s"].mean, seen["requests_s"].mean * seen["generated_len"].mean)
+        assert seen["running"].mean >= 1, "while busy at least one request runs"
+        assert each.max_num_seqs is None or seen["running"].p95 <= each.max_num_seqs
+        model = each.model.params_active
+        if each.accelerator is not None and model is not None and "tensor_active" in seen:
+            device = there.market.accelerator(each.accelerator)
+            assert device is not None
+            peak = (device.peak_flops(each.weight_dtype or "bf16") or 0) * len(each.device_ids)
+            tokens = seen["computed_tok_s"].mean + seen["generated_tok_s"].mean
+            assert 2 * model * tokens <= seen["tensor_active"].mean * peak * 1.3, "products that the device cannot do"
+
+
+def test_regimes_differ_in_how_devices_are_paid_for_and_in_what_is_measured() -> None:
+    purchases = {name: {one.placement.purchase for one in each.fleet.deployments} for name, each in regimes().items()}
+    assert (purchases["spot"], purchases["owned"], purchases["committed"]) == ({"spot"}, {"owned"}, {"reserved"})
+    assert regimes()["committed"].fleet.commitments
+    cpu = dict(regimes()["cpu"].of("deployment", 1).items())
+    assert not {"kv_use", "tpot_s", "dram_active"} & set(cpu)
+    assert [len(each.demand.tenants) for each in regimes()["multi-tenant"].fleet.services] == [1, 1]

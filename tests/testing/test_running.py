@@ -1,0 +1,59 @@
+from typing import Any
+
+import pytest
+
+from pertoken.plugins.raise_batch_limit import raise_batch_limit
+from pertoken.plugins.release_idle_device import release_idle_device
+from pertoken.rule import Deployment, Evidence, FleetEvidence, InvalidEdit, Skip, propose, skip
+from pertoken.testing import deployment, evidence, fleet, regime, run, service
+from tests.advisor.gathered import own
+
+
+def test_a_result_holds_proposals_with_their_differences_refusals_and_what_was_read() -> None:
+    result = run(raise_batch_limit, "saturated")
+    assert [each.diff.knobs(1)["max_num_seqs"] for each in result.proposals] == [(64, 128), (64, 256)]
+    assert (result.refusals, result.blocked) == ((), ())
+    assert result.read[:2] == ("running", "waiting")
+    assert run(raise_batch_limit, "idle").codes == ("below-limit",)
+
+
+def test_a_rule_over_the_fleet_is_run_once_with_the_evidence_of_every_part() -> None:
+    (proposed,) = run(release_idle_device, "idle").proposals
+    assert proposed.target is None and [each.name for each in proposed.diff.released] == ["gpu-3"]
+
+
+def test_a_series_that_is_missing_blocks_a_rule_as_in_an_advice_run() -> None:
+    there = regime(fleet(service("chat", deployment())), {"chat": evidence(running=2)})
+    result = run(raise_batch_limit, there)
+    assert (result.proposals, result.refusals, result.blocked) == ((), (), ("waiting",))
+
+
+def test_risk_and_effort_of_a_proposal_are_kept_and_each_deployment_is_a_target() -> None:
+    def twice(now: Deployment) -> Any:
+        yield propose(now.but(max_num_seqs=512), risk="latency", effort="high")
+        yield skip("one-is-enough", "there is one proposal already")
+
+    result = run(own(twice), "idle")
+    assert [each.target.deployment_id for each in result.proposals if isinstance(each.target, Deployment)] == [1, 2]
+    assert {(each.risk, each.effort) for each in result.proposals} == {("latency", "high")}
+    assert len(result.refusals) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(42, TypeError), (Skip("NO CODE", ""), ValueError), (deployment(), InvalidEdit)]
+)
+def test_what_no_rule_may_yield_is_an_error(value: object, error: type[Exception]) -> None:
+    def wrong(seen: FleetEvidence) -> Any:
+        yield value
+
+    with pytest.raises(error):
+        run(own(wrong), "idle")
+
+
+def test_a_rule_that_yields_without_end_is_stopped() -> None:
+    def endless(seen: Evidence, now: Deployment) -> Any:
+        while True:
+            yield skip("again", "and again")
+
+    with pytest.raises(ValueError, match="more than 1,000 values"):
+        run(own(endless), "idle")
