@@ -114,6 +114,20 @@ def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_lef
     assert not targets["store.disk_ratio"]["met"]
 
 
+def test_the_advice_benchmark_runs_the_command_over_two_fleets_and_sees_advice_stored_and_progress_move() -> None:
+    found = run("advise", "--deployments", "16", "--days", "2", "--runs", "1")
+    assert {target["id"] for target in found["targets"]} == {
+        "advise.seconds_1000",
+        "advise.rules_seconds_1000",
+        "advise.growth",
+        "advise.progress_gap_s",
+    }
+    rows = {row["what"]: row["value"] for row in found["rows"]}
+    assert rows["stored_16"] >= rows["proposed_16"] > 0
+    assert 0 < rows["rules_seconds_16"] < rows["seconds_16"] <= rows["process_seconds_16"]
+    assert 0 < rows["progress_gap_16"] < rows["seconds_16"]
+
+
 def test_the_window_benchmark_reads_two_fleets_and_compares_their_cost_per_device() -> None:
     found = run("window", "--devices", "16", "--days", "2")
     assert {target["id"] for target in found["targets"]} == {"window.seconds", "window.peak_mib", "window.growth"}

@@ -27,8 +27,8 @@ from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
+from pertoken.forecast.kinds import UNKNOWN_TO_TABLES
 from pertoken.forecast.second_opinion.opinion import KernelTables, OperatingPoint, ask
-from pertoken.forecast.serving import UNKNOWN_TO_TABLES
 
 ANSWERS = Path(__file__).parents[1] / "data" / "kernel_answers.jsonl.gz"
 """Questions and what aiconfigurator 0.12.0 answered; its output, no measurement of anyone."""

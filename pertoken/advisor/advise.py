@@ -1,6 +1,7 @@
 """One advice run: gather, run every rule, price what they propose, and keep what is worth a person's time."""
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
-from pertoken.rule import subject_key
+from pertoken.rule import Rule, subject_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
+from pertoken.window.progress import TICK_S, Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ def advise(
     settings: Settings,
     window_s: int,
     now_ts: int,
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Progress = no_progress,
 ) -> Advice:
-    """Run every loaded rule over the window ending at `now_ts`. `progress` is called with each step.
+    """Run every loaded rule over the window ending at `now_ts`. `progress` is called with each phase.
 
     Raises StoreError if the database cannot be read, BadInput if the setting for kernel tables names no file; a
     broken rule is a recommendation in state FAILED.
@@ -49,8 +51,7 @@ def advise(
     tables = settings.advisor_kernel_tables
     if tables and not Path(tables).is_file():
         raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
-    progress("reading telemetry")
-    gathered = present(store, market, window_s, now_ts, settings)
+    gathered = present(store, market, window_s, now_ts, settings, progress)
     with KernelTables(tables) if tables else nullcontext() as opinion:
         recommendations = advice_of(loaded, gathered, settings.advisor_rule_timeout, opinion, progress)
     return Advice(now_ts, window_s, recommendations)
@@ -61,21 +62,50 @@ def advice_of(
     gathered: Present,
     timeout_s: float,
     opinion: Opinion | None = None,
-    progress: Callable[[str], None] = lambda step: None,
+    progress: Progress = no_progress,
 ) -> tuple[Recommendation, ...]:
     """Run every loaded rule over what was gathered; best first."""
     now_ts = gathered.context.now_ts
-    pricing = Pricing(gathered, replace(gathered.context, opinion=opinion))
+    context = replace(gathered.context, opinion=opinion)
     inputs = Inputs(gathered)
     rows: list[Recommendation] = []
     for each in loaded:
         if each.error:
             rows.append(_failed_load(each, now_ts))
         for rule in each.rules:
-            progress(rule.rule_id)
+            shown = _Shown(progress, f"rule {rule.rule_id}", _targets(rule, gathered))
+            pricing = Pricing(gathered, context, shown.within_target)
             for ran in run_rule(rule, inputs, timeout_s, pricing.results):
                 rows += _rows(ran, pricing, inputs, now_ts)
+                shown.next_target()
     return tuple(sorted(rows, key=_rank))
+
+
+@dataclass
+class _Shown:
+    """Progress of one rule over its targets."""
+
+    progress: Progress
+    phase: str
+    targets: int
+    done: int = 0
+    shown_s: float = 0.0
+
+    def within_target(self, share: float) -> None:
+        """Show how far the present target is, at most every `TICK_S`."""
+        if (now := time.monotonic()) - self.shown_s >= TICK_S:
+            self.shown_s = now
+            self.progress(self.phase, min(1.0, (self.done + share) / max(1, self.targets)))
+
+    def next_target(self) -> None:
+        """Show that one more target is done."""
+        self.done += 1
+        self.within_target(0.0)
+
+
+def _targets(rule: Rule, gathered: Present) -> int:
+    fleet = gathered.fleet
+    return {"deployment": len(fleet.deployments), "service": len(fleet.services)}.get(rule.scope, 1)
 
 
 def identity(rule_id: str, target: Target, life: int = 1) -> int:

@@ -40,7 +40,9 @@ def candidate(before: Fleet, yielded: object, asked: Deployment | Service | None
     if isinstance(state, Service) and isinstance(asked, Service) and state.name != asked.name:
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
-    after = replace(after, services=tuple(_service(before, each) for each in after.services))
+    present = {each.name: each for each in before.services}
+    services = (each if each is present.get(each.name) else _service(before, each) for each in after.services)
+    after = replace(after, services=tuple(services))
     difference = diff(before, after)
     if not difference:
         return None

@@ -1,6 +1,6 @@
 """Proposals that no edit of the fleet leads to, or that nobody could carry out: refused before they are priced."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
     """Raise InvalidEdit for a change outside the edits of `state`: settings of people, prices, names, identities."""
     for service in before.services:
         changed = after.service(service.name)
+        if changed is service:
+            continue
         if replace(changed, **_fields(service, _SERVICE_EDITS)) != service:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
@@ -36,7 +38,7 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
     for deployment in before.deployments:
         other = kept.get(deployment.deployment_id)
         edits = (*knobs(), *_DEPLOYMENT_EDITS)
-        if other is not None and replace(other, **_fields(deployment, edits)) != deployment:
+        if other is not None and other is not deployment and replace(other, **_fields(deployment, edits)) != deployment:
             raise InvalidEdit(f"name and identity of {deployment.name} cannot change")
     hosts = {each.host_id: each for each in before.hosts}
     if any(each != hosts[each.host_id] for each in after.hosts):
@@ -75,11 +77,15 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
     there = {each.device_id for each in after.devices}
     there |= {part.partition_id for each in after.devices for part in each.partitions if part.partition_id != 0}
     present = {each.deployment_id: each for each in before.deployments}
+    listed: dict[int, list[str]] = {}
+    for service in after.services:
+        for deployment_id in {each.deployment_id for each in service.deployments}:
+            listed.setdefault(deployment_id, []).append(service.name)
     for deployment in after.deployments:
         if not set(deployment.device_ids) <= there:
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
         _refuse_impossible_devices(present.get(deployment.deployment_id), deployment)
-        _refuse_impossible_services(deployment, after)
+        _refuse_impossible_services(deployment, listed[deployment.deployment_id])
     for service in after.services:
         _refuse_impossible_service(service)
 
@@ -123,9 +129,8 @@ def _refuse_impossible_devices(now: Deployment | None, to: Deployment) -> None:
         raise InvalidEdit(f"{to.name} needs {needed} devices, and {len(to.device_ids)} are named")
 
 
-def _refuse_impossible_services(deployment: Deployment, after: Fleet) -> None:
+def _refuse_impossible_services(deployment: Deployment, listed: Sequence[str]) -> None:
     """A deployment serves each service that lists it, once, and no others."""
-    listed = [each.name for each in after.services if deployment in each.deployments]
     if sorted(name for name, _ in deployment.serves) != sorted(listed):
         raise InvalidEdit(f"{deployment.name} serves other services than those that list it: use serving_share(...)")
 

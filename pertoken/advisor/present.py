@@ -18,6 +18,7 @@ from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
+from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.reading import Window
 
 
@@ -34,35 +35,48 @@ class Present:
     addresses: Addresses
 
 
-def present(store: Store, market: Market, window_s: int, now_ts: int, settings: Settings | None = None) -> Present:
+def present(
+    store: Store,
+    market: Market,
+    window_s: int,
+    now_ts: int,
+    settings: Settings | None = None,
+    progress: Progress = no_progress,
+) -> Present:
     """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
 
     Raises StoreError if the database cannot be read.
     """
     settings = settings or Settings()
+    progress("reading inventory", 0.0)
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts)
         there = window.inventory
         prices = price_book(store, connection, there)
-        seen = window.evidence(market)
+        seen = window.evidence(market, progress)
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in there.served:
         epochs[service_name(row.served_model, settings)].append(row)
-    demands = {name: seen.demand_of(rows) for name, rows in epochs.items()}
+    demands = {
+        name: seen.demand_of(rows)
+        for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
+    }
     now = fleet(there, demands, market, settings, now_ts)
-    alone = {each.deployment_id: seen.of_deployments([each.deployment_id]) for each in now.deployments}
+    deployments = ticking(now.deployments, len(now.deployments), "reading the evidence of deployments", progress)
+    alone = {each.deployment_id: seen.of_deployments([each.deployment_id]) for each in deployments}
     together = {
         each.name: alone[each.deployments[0].deployment_id]
         if len(each.deployments) == 1
         else seen.of_deployments([replica.deployment_id for replica in each.deployments])
-        for each in now.services
+        for each in ticking(now.services, len(now.services), "reading the evidence of services", progress)
     }
+    devices = ticking(there.devices, len(there.devices), "reading the evidence of devices", progress)
     context = Context(
         market=market,
         now_ts=now_ts,
         deployments=alone,
         services=together,
-        devices={device_id: seen.of_devices((device_id,)) for device_id in there.devices},
+        devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
         nano_usd_per_hour={each: _nano_usd_per_hour(each, there, prices) for each in there.devices},
         slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
         energy=None

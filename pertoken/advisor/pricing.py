@@ -1,7 +1,7 @@
 """What a rule yielded for one target, validated and priced: variants, refusals, and proposals that change nothing."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.candidate import Candidate, candidate
@@ -15,7 +15,7 @@ from pertoken.advisor.values import rebuilt
 from pertoken.evidence import Evidence
 from pertoken.rule import Skip, skip, subject_key
 from pertoken.savings.context import Context
-from pertoken.savings.estimate import Estimate, estimate
+from pertoken.savings.estimate import Estimate, estimate, prepare
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
@@ -45,6 +45,8 @@ class Pricing:
     gathered: Present
     context: Context
     """That of the gathered, with a second opinion where there is one."""
+    priced: Callable[[float], None] = lambda share: None
+    """Called with the share of a target's proposals that is priced."""
 
     def results(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Mapping[Target, Found]:
         """Return what was yielded by target, variants best first.
@@ -54,6 +56,7 @@ class Pricing:
         before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
         own = self.target(asked)
         keys: set[str] = set()
+        proposals: list[tuple[Candidate, Found]] = []
         for each in yielded:
             if type(each) is Skip:
                 said = _checked(each)
@@ -69,7 +72,11 @@ class Pricing:
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
-            self._price(possible, found[target])
+            proposals.append((possible, found[target]))
+        prepare(before, [possible.after for possible, _ in proposals], self.context)
+        for done, (possible, of_target) in enumerate(proposals):
+            self.priced(done / len(proposals))
+            self._price(possible, of_target)
         if not found:
             found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
         for each_found in found.values():

@@ -11,7 +11,7 @@ import click
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pertoken.advisor.advise import Advice
     from pertoken.advisor.recommendation import Recommendation
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
+
+
+READING_PHASES = 10
+"""Phases before the first rule, on a progress bar."""
 
 
 @click.group(invoke_without_command=True, short_help="Run the rules and say what would save money, and why not.")
@@ -145,19 +149,17 @@ def _run(
     loaded = load_rules(settings, rule_files)
     for line in (*_refused(loaded), *unknown_options(names_of(loaded), settings)):
         echo(f"pertoken advise: {line}", err=True)
-    total = sum(len(each.rules) for each in loaded) + 1
     bar: Any
     with click.progressbar(
-        length=total,
+        length=1000,
         label="Advising",
         file=sys.stderr,
         hidden=not sys.stderr.isatty(),
-        item_show_func=lambda step: str(step or ""),
+        item_show_func=lambda phase: str(phase or ""),
         show_eta=False,
     ) as bar:
-        advice = run(
-            store, loaded, market, settings, window_s, now_ts, progress=lambda step: bar.update(1, current_item=step)
-        )
+        show = _shown_on(bar, READING_PHASES + sum(len(each.rules) for each in loaded))
+        advice = run(store, loaded, market, settings, window_s, now_ts, progress=show)
     keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
     return fleet_report(store, window_s, now_ts), advice.recommendations, _broken(loaded, rule_files, advice)
 
@@ -165,6 +167,19 @@ def _run(
 def _refused(loaded: tuple[Loaded, ...]) -> list[str]:
     """Return why files that a setting names were not loaded, a line each."""
     return [each.found.fault for each in loaded if each.found is not None and each.found.fault is not None]
+
+
+def _shown_on(bar: Any, phases: int) -> Callable[[str, float], None]:
+    """Return what draws progress: each phase has an equal part of the bar, and its name beside it."""
+    seen: dict[str, int] = {}
+
+    def show(phase: str, share: float) -> None:
+        before = seen.setdefault(phase, len(seen))
+        bar.pos = min(bar.length, int(bar.length * (before + share) / max(phases, len(seen))))
+        bar.current_item = f"{phase}, {share:.1%}"
+        bar.render_progress()
+
+    return show
 
 
 def _broken(loaded: tuple[Loaded, ...], rule_files: tuple[Path, ...], advice: Advice) -> list[str]:

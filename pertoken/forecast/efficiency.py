@@ -73,10 +73,10 @@ def unpacks_cache(c: Candidates) -> NDArray[np.bool_]:
     return np.asarray(c.tags[:, tag_names().index("kv-fp8-unpacked")] > 0)
 
 
-def with_unpacked(kinds: Iterable[str], *ends: Candidates) -> frozenset[str]:
+def with_unpacked(kinds: Iterable[str], unpacked: bool) -> frozenset[str]:
     """Kinds of change between two candidates: a cache that one of them reads by slow kernels is a kind of its own."""
     found = frozenset(kinds)
-    if "kv_fp8" in found and any(unpacks_cache(each).any() for each in ends):
+    if "kv_fp8" in found and unpacked:
         return found - {"kv_fp8"} | {"kv_fp8_unpacked"}
     return found
 
@@ -106,6 +106,11 @@ def transfer(kinds: Iterable[str]) -> Array:
 
     A kind the table has no row for keeps all.
     """
+    return _transfer(frozenset(kinds))
+
+
+@cache
+def _transfer(kinds: frozenset[str]) -> Array:
     kept = np.ones(len(deviation().names))
     for kind in kinds:
         row = table()["transfer"].get(kind, {})

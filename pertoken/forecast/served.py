@@ -69,8 +69,29 @@ def resolve(deployments: Sequence[Deployment], loads: Sequence[Load], market: Ma
 
     Raises Abstained naming the first thing that is not known.
     """
-    rows, tags = zip(*(_row(each, load, market) for each, load in zip(deployments, loads, strict=True)), strict=True)
-    return stack(rows, tags)
+    return stack_rows([_row(each, load, market) for each, load in zip(deployments, loads, strict=True)])
+
+
+Row = tuple[dict[str, float], tuple[float, ...]]
+"""Columns and tags of one candidate."""
+
+
+def resolve_each(asked: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
+    """Resolve each deployment under its load, one that is asked about again only once; what is not known in place."""
+    known: dict[tuple[int, int], Row | Abstained] = {}
+    for deployment, load in asked:
+        key = id(deployment), id(load)
+        if key not in known:
+            try:
+                known[key] = _row(deployment, load, market)
+            except Abstained as reason:
+                known[key] = reason
+    return [known[id(deployment), id(load)] for deployment, load in asked]
+
+
+def stack_rows(rows: Sequence[Row]) -> Candidates:
+    """Return candidates of resolved rows, in order."""
+    return stack(*zip(*rows, strict=True))
 
 
 def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
@@ -163,7 +184,7 @@ def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | Non
     return held
 
 
-def _row(deployment: Deployment, load: Load, market: Market) -> tuple[dict[str, float], tuple[float, ...]]:
+def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     name = deployment.served_model or deployment.model.name
     columns = shape(deployment.model, name)
     accelerator = market.accelerator(deployment.accelerator)

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import Opinion
+from pertoken.savings.forecasts import Forecasts
 from pertoken.state.service import Slo
 
 Money = tuple[int, int, int]
@@ -43,6 +44,8 @@ class Context:
     energy: EnergyPrice | None = None
     opinion: Opinion | None = None
     """A second opinion, blended into each forecast it covers."""
+    forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
+    """Those of this run."""
 
     @property
     def today(self) -> date:

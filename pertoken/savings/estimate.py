@@ -5,7 +5,7 @@ and devices or busy time become free for more work. A device gives one or the ot
 exceeds what is paid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pertoken.forecast.serving import Range
@@ -14,7 +14,7 @@ from pertoken.savings.changes import commitments
 from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
 from pertoken.savings.outcome import Outcome
-from pertoken.savings.services import outcome
+from pertoken.savings.services import outcome, questions
 from pertoken.savings.shared import newly_shared
 from pertoken.savings.slo import VERDICTS, Latencies
 from pertoken.state.deployment import Deployment
@@ -85,6 +85,18 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
     return _joined(outcomes, money)
+
+
+def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
+    """Forecast what several proposals change side by side, ahead of `estimate` of each: it takes a part of the time."""
+    services = {each.name: each for each in before.services}
+    asked = []
+    for after in proposed:
+        for service in after.services:
+            now = services.get(service.name)
+            if now is not None and service is not now:
+                asked.append(questions(now, service, context))
+    context.forecasts.prepare(asked, context.market, context.opinion)
 
 
 @dataclass(frozen=True, slots=True)

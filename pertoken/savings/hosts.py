@@ -31,7 +31,7 @@ def host_price(fleet: Fleet, host: Host, context: Context) -> int:
 
     CPUs beside priced accelerators are taken to be part of their price where they have none of their own.
     """
-    devices = [each for each in fleet.devices if each.host_id == host.host_id]
+    devices = fleet.devices_on(host)
     accelerators = any(each.kind != "cpu" for each in devices)
     total = 0
     for device in devices:
@@ -114,7 +114,7 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
 
 def _accelerators(fleet: Fleet, host: Host) -> frozenset[int]:
     """Devices that decide whether a host is used: its accelerators, its CPUs where it has none."""
-    devices = [each for each in fleet.devices if each.host_id == host.host_id]
+    devices = fleet.devices_on(host)
     chosen = [each for each in devices if each.kind != "cpu"] or devices
     return frozenset(each.device_id for each in chosen)
 

@@ -8,6 +8,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand_change, energy, routing, timetable
 from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
+from pertoken.savings.forecasts import Question, Questions
 from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
@@ -64,16 +65,17 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         return Outcome(unpriced=reason)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
         return energy.outcome(before, now, different, context)
-    speeds = {old.deployment_id: _speed(old, new, now, context) for old, new in pairs}
-    refused = next((each for each in speeds.values() if each is not None and not each.known), None)
-    if refused is not None:
-        return Outcome(
-            ratio=refused.ratio,
-            slo=refused.slo,
-            latency=refused.latency,
-            unpriced=refused.unpriced,
-            infeasible=refused.infeasible,
-        )
+    speeds: dict[int, Speed | None] = {}
+    for old, new in pairs:
+        found = speeds[old.deployment_id] = _speed(old, new, now, context)
+        if found is not None and not found.known:
+            return Outcome(
+                ratio=found.ratio,
+                slo=found.slo,
+                latency=found.latency,
+                unpriced=found.unpriced,
+                infeasible=found.infeasible,
+            )
     if to.replicas is not None and to.replicas != len(now.deployments):
         sized = resized(before, now, to, [new for _, new in pairs], speeds, context)
         if sized.infeasible is None or not different:
@@ -86,10 +88,30 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
 def _speed(old: Deployment, new: Deployment, service: Service, context: Context) -> Speed | None:
     """The forecast of a deployment whose speed may change; None for one that runs as before, or only is paid for
     otherwise."""
-    if not old.knob_changes(new) and old.accelerator == new.accelerator:
+    if not changes_speed(old, new):
         return None
     seen = context.evidence(old.deployment_id)
     return speed(old, new, seen, objectives(service, context), context, len(service.deployments))
+
+
+def questions(now: Service, to: Service, context: Context) -> Questions:
+    """Return the deployments whose speed a change of their service may change."""
+    present = {each.deployment_id: each for each in now.deployments}
+    slo = objectives(now, context)
+    changed = ((present.get(new.deployment_id), new) for new in to.deployments)
+    return Questions(
+        tuple(
+            Question(old, new, context.evidence(old.deployment_id), slo)
+            for old, new in changed
+            if old is not None and changes_speed(old, new)
+        ),
+        resized=to.replicas is not None,
+    )
+
+
+def changes_speed(old: Deployment, new: Deployment) -> bool:
+    """Return whether the speed of a deployment may change, and not only what is paid for it."""
+    return old is not new and (bool(old.knob_changes(new)) or old.accelerator != new.accelerator)
 
 
 def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:

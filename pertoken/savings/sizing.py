@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import MOST_REPLICAS, fewest_replicas
+from pertoken.forecast.queue.latency import MOST_REPLICAS, fewest_at
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import host_price
-from pertoken.savings.load import MeasuredLoad, measured_arrivals
+from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.speed import Speed
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
@@ -43,7 +43,9 @@ def total_arrivals(service: Service, context: Context) -> tuple[Arrivals, tuple[
     seen = context.services.get(service.name)
     if seen is None:
         raise NotMeasured("requests_s", f"nothing was measured of the service {service.name}")
-    found = measured_arrivals(seen)
+    found = context.forecasts.arrivals(seen)
+    if isinstance(found, NotMeasured):
+        raise found
     return found.arrivals, found.assumptions
 
 
@@ -82,19 +84,22 @@ def sizes(
     slo = objectives(service, context)
     limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
     slow, likely, fast = _spread(speed)
-    counts: list[int] = []
-    for factor in (slow, likely, fast):
-        scaled = replace(arrivals, requests_per_s=arrivals.requests_per_s * factor)
-        try:
-            count = fewest_replicas(
-                speed.expected_of or to, load.load, scaled, context.market, speed.calibration, limits
-            )
-        except Abstained as reason:
-            return str(reason)
-        if count is None and factor == likely:
-            within = " within the SLO" if slo != Slo() else ""
-            return f"no number of replicas up to {MOST_REPLICAS} holds the p95 demand{within}"
-        counts.append(MOST_REPLICAS if count is None else count)
+    try:
+        found = fewest_at(
+            speed.expected_of or to,
+            load.load,
+            arrivals,
+            (slow, likely, fast),
+            context.market,
+            speed.calibration,
+            limits,
+        )
+    except Abstained as reason:
+        return str(reason)
+    if found[1] is None:
+        within = " within the SLO" if slo != Slo() else ""
+        return f"no number of replicas up to {MOST_REPLICAS} holds the p95 demand{within}"
+    counts = [MOST_REPLICAS if count is None else count for count in found]
     held = [max(service.min_replicas, count) + service.spare_replicas for count in counts]
     said = []
     if counts[1] < service.min_replicas:

@@ -1,15 +1,15 @@
 """Whether a forecast keeps the objectives for latency."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pertoken.catalog.market import Market
-from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.queue.latency import Latency, fewest_replicas, latency
-from pertoken.forecast.served import Abstained
+from pertoken.evidence import NotMeasured
+from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions, fewest_replicas, latency
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.load import MeasuredLoad, measured_arrivals
+from pertoken.savings.load import MeasuredArrivals, MeasuredLoad
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -24,68 +24,115 @@ FIGURES = {"TTFT p50": "ttft_p50_ms", "TTFT p95": "ttft_p95_ms", "TPOT p50": "tp
 """Name of a figure -> its field of `Latency` and of `Slo`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """Latency at the p95 demand before and after a change, or why it is not known."""
+def _no_forecast(asked: Asked) -> Latency:
+    raise NotImplementedError(f"nothing forecasts {asked.deployment.name}")
 
-    before: Latency | None = None
-    after: Latency | None = None
-    replicas: tuple[int | None, int | None] | None = None
-    """Fewest replicas, before and after, that hold all arrivals of the service within the SLO; None if none does."""
+
+@dataclass(frozen=True)
+class Latencies:
+    """Latency at the p95 demand before and after a change, or why it is not known.
+
+    Each is forecast when it is first read: most proposals are refused before anybody asks for all of it.
+    """
+
+    ends: tuple[Asked, Asked] | None = None
+    """Before and after; None where `unknown`."""
+    market: Market | None = field(default=None, repr=False)
+    forecast: Callable[[Asked], Latency] = field(default=_no_forecast, repr=False)
+    """What forecasts one end; a part of it may have been forecast before."""
+    count: int = 1
+    """Replicas that serve as many requests each."""
+    slo: Slo = field(default_factory=Slo)
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
     unknown: str | None = None
 
-    def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
-        """Return the worst verdict and, unless it passes, the forecast beside its SLO.
+    @cached_property
+    def before(self) -> Latency | None:
+        """Latency of the deployment as it is."""
+        return None if self.ends is None else self.forecast(self.ends[0])
 
-        `point`: means at the p95 demand after the change. Where quantiles are not known they can only fail: a mean
-        above an objective leaves no hope for the tail, and one below it says nothing of the tail.
-        """
-        if self.after is None:
-            means = (
-                ("mean TTFT", slo.ttft_p95_ms, point.ttft_ms),
-                ("mean TPOT", slo.tpot_p95_ms, point.tpot_ms),
-            )
-            found = _worst(_judged(name, limit, at) for name, limit, at in means if limit is not None)
-            return found if found[0] == "fail" else ("unknown", None)
-        return _worst(
-            _judged(figure, limit, getattr(self.after, field), self.after.overloaded)
-            for figure, field in FIGURES.items()
-            if (limit := getattr(slo, field)) is not None
+    @cached_property
+    def after(self) -> Latency | None:
+        """Latency of the deployment after the change."""
+        return None if self.ends is None else self.forecast(self.ends[1])
+
+    @cached_property
+    def replicas(self) -> tuple[int | None, int | None] | None:
+        """Fewest replicas, before and after, that hold all arrivals of the service within the SLO; None: no number."""
+        return None if self.ends is None else (self._fewest(self.ends[0]), self._fewest(self.ends[1]))
+
+    def _fewest(self, end: Asked) -> int | None:
+        assert self.market is not None
+        together = replace(end.arrivals, requests_per_s=end.arrivals.requests_per_s * self.count)
+        limits = (self.slo.ttft_p95_ms, self.slo.tpot_p95_ms)
+        return fewest_replicas(end.deployment, end.load, together, self.market, end.calibration, limits)
+
+    def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
+        """Return `verdict` of the latency after the change."""
+        return verdict(self.after, point, slo)
+
+
+def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | None]:
+    """Return the worst verdict and, unless it passes, the forecast beside its SLO.
+
+    `point`: means at the p95 demand after the change. Where quantiles are not known they can only fail: a mean above an
+    objective leaves no hope for the tail, and one below it says nothing of the tail.
+    """
+    if after is None:
+        means = (
+            ("mean TTFT", slo.ttft_p95_ms, point.ttft_ms),
+            ("mean TPOT", slo.tpot_p95_ms, point.tpot_ms),
         )
+        found = _worst(_judged(name, limit, at) for name, limit, at in means if limit is not None)
+        return found if found[0] == "fail" else ("unknown", None)
+    return _worst(
+        _judged(figure, limit, getattr(after, field), after.overloaded)
+        for figure, field in FIGURES.items()
+        if (limit := getattr(slo, field)) is not None
+    )
+
+
+def near_miss_limits(slo: Slo) -> Limits:
+    """Return the likely figures beyond which a forecast fails, milliseconds."""
+    ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
+        None if (limit := getattr(slo, name)) is None else limit * NEAR_MISS for name in FIGURES.values()
+    )
+    return ttft_p50, ttft_p95, tpot_p50, tpot_p95
 
 
 def latencies(
     now: Deployment,
     to: Deployment,
-    seen: Evidence,
     load: MeasuredLoad,
+    requests: MeasuredArrivals | NotMeasured,
     market: Market,
     calibration: Calibration,
     slo: Slo,
     replicas: int = 1,
+    forecast: Callable[[Asked], Latency] | None = None,
 ) -> Latencies:
-    """Forecast the latency of one replica before and after a change, under the arrivals that `seen` shows of it.
+    """Forecast the latency of one replica before and after a change, under the arrivals that were measured on it.
 
-    The fewest replicas are for `replicas` times these arrivals.
+    The fewest replicas are for `replicas` times these arrivals. `forecast` is what forecasts one end, by default anew.
     """
-    try:
-        requests = measured_arrivals(seen)
-        before, after = (latency(each, load.load, requests.arrivals, market, calibration) for each in (now, to))
-        together = replace(requests.arrivals, requests_per_s=requests.arrivals.requests_per_s * replicas)
-        limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
-        fewest = (
-            fewest_replicas(now, load.load, together, market, calibration, limits),
-            fewest_replicas(to, load.load, together, market, calibration, limits),
-        )
-    except NotMeasured as missing:
-        return Latencies(unknown=f"{missing.series} was not measured: {missing.remedy}")
-    except Abstained as reason:
-        return Latencies(unknown=str(reason))
-    origin = worst([requests.provenance, Provenance.FORECAST])
+
+    def anew(end: Asked) -> Latency:
+        return latency(end.deployment, end.load, end.arrivals, market, end.calibration)
+
+    if isinstance(requests, NotMeasured):
+        return Latencies(unknown=f"{requests.series} was not measured: {requests.remedy}")
+    before, after = (Asked(each, load.load, requests.arrivals, calibration) for each in (now, to))
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
-    return Latencies(before, after, fewest, origin, (*requests.assumptions, *after.assumptions, *alike))
+    return Latencies(
+        (before, after),
+        market,
+        forecast or anew,
+        replicas,
+        slo,
+        worst([requests.provenance, Provenance.FORECAST]),
+        (*requests.assumptions, *assumptions(to), *alike),
+    )
 
 
 def _judged(figure: str, limit: float, at: Range, overloaded: float = 0.0) -> tuple[str, str | None]:

@@ -2,14 +2,15 @@
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Change, Forecast, Range, calibrate, compare
+from pertoken.forecast.serving import Calibration, Change, Forecast, Point, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
-from pertoken.savings.load import MeasuredLoad, measured_load
+from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.slo import Latencies, latencies
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.knobs import knobs
@@ -33,13 +34,34 @@ class Speed:
     """Generated tokens/s of a full batch after the change; None where it was not forecast."""
     expected_of: Deployment | None = None
     """The deployment as it is, where `ratio` is a rule's own expectation: its forecast is scaled by that ratio."""
-    slo: str = "unknown"
     latency: Latencies | None = None
+    judged_at: Point | None = None
+    """Means at the p95 demand, where the latency is judged by the objectives."""
+    objectives: Slo = field(default_factory=Slo)
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
-    against: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is against it beside the latency."""
     unpriced: str | None = None
     infeasible: str | None = None
+
+    @property
+    def verdict(self) -> tuple[str, str | None]:
+        """The verdict on the latency and, unless it passes, the forecast beside its SLO; forecast when it is read."""
+        if self.latency is None or self.judged_at is None:
+            return "unknown", None
+        return self.latency.verdict(self.judged_at, self.objectives)
+
+    @property
+    def slo(self) -> str:
+        """The verdict's word."""
+        return self.verdict[0]
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        """What is against it."""
+        miss = self.verdict[1]
+        return (*([miss] if miss else []), *self.notes)
 
     @property
     def known(self) -> bool:
@@ -52,9 +74,9 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
     if to.expected is not None and not _forecast_knows(now, to):
         return _expected(now, to, to.expected, seen, slo, context, replicas)
     try:
-        load = measured_load(seen)
+        load = context.forecasts.load(seen)
         calibration = calibrated(now, load, context)
-        change = compare(now, to, load.load, context.market, calibration, context.opinion)
+        change = context.forecasts.change(now, to, load, calibration, context.market, context.opinion)
     except NotMeasured as missing:
         return Speed(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except (Abstained, ValueError) as reason:
@@ -81,7 +103,7 @@ def _expected(
         found = speed(now, part, seen, slo, context, replicas)
         if found.infeasible is not None:
             return found
-    load = _load(seen)
+    load = _load(seen, context)
     calibration: Calibration | None = None
     with suppress(Abstained, ValueError):
         calibration = calibrated(now, load, context) if load is not None else None
@@ -101,17 +123,7 @@ def _expected(
 
 def calibrated(now: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
     """Return what the deployment's own measurements say of the model. Raises Abstained or ValueError as it does."""
-    return calibrate(
-        now,
-        load.load,
-        context.market,
-        load.busy_tok_s,
-        load.tpot_ms,
-        ttft_ms=load.ttft_ms,
-        kv_use=load.kv_use,
-        memory_active=load.memory_active,
-        products_active=load.products_active,
-    )
+    return context.forecasts.calibration(now, load, context.market)
 
 
 def _judged(
@@ -141,21 +153,26 @@ def _judged(
             f"tokens would come {slower:.1f} times as slowly (about {tpot_ms:.0f} ms each), and no SLO allows it: set "
             "`slo.tpot_ms`",
         )
-    latency = latencies(now, to, seen, load, context.market, known.calibration, slo, replicas)
-    if latency.after is not None and latency.after.refusal is not None:
+    requests = context.forecasts.arrivals(seen)
+    forecast = partial(context.forecasts.latency, market=context.market)
+    latency = latencies(now, to, load, requests, context.market, known.calibration, slo, replicas, forecast)
+    judged = replace(known, latency=latency, judged_at=demand, objectives=slo)
+    if latency.ends is None:
+        fails = judged.slo == "fail"
+    else:
+        fails = context.forecasts.overruns(latency.ends[1], slo, context.market)
+    if fails and latency.after is not None and latency.after.refusal is not None:
         return _refused(known, f"it would not hold the demand: {latency.after.refusal}", latency=latency)
-    verdict, miss = latency.verdict(demand, slo)
-    if verdict == "fail":
-        return _refused(known, miss or "it misses the SLO", latency=latency, slo=verdict)
+    if fails and judged.slo == "fail":
+        return replace(
+            _refused(known, judged.verdict[1] or "it misses the SLO", latency=latency),
+            judged_at=demand,
+            objectives=slo,
+        )
     odd = abs(known.calibration.log_time) > ODD_CALIBRATION
     stated = to.model != now.model and context.market.model(to.model.name) is None
-    return Speed(
-        ratio=known.ratio,
-        load=load,
-        calibration=known.calibration,
-        at_most=known.at_most,
-        slo=verdict,
-        latency=latency,
+    return replace(
+        judged,
         provenance=worst([load.provenance, Provenance.ASSUMED if stated else Provenance.FORECAST]),
         assumptions=(
             *([f"the shape of {to.model.name} is as its rule states it: the catalog has none"] if stated else []),
@@ -164,24 +181,21 @@ def _judged(
             *change.after.assumptions,
             *_second_opinion(change),
         ),
-        against=(
-            *([miss] if miss else []),
-            *(["this host runs at over 3 times or under a third of the expected speed"] if odd else []),
-        ),
+        notes=("this host runs at over 3 times or under a third of the expected speed",) if odd else (),
     )
 
 
-def _refused(known: Speed, reason: str, *, latency: Latencies | None = None, slo: str = "unknown") -> Speed:
-    return Speed(ratio=known.ratio, load=known.load, slo=slo, latency=latency, infeasible=reason)
+def _refused(known: Speed, reason: str, *, latency: Latencies | None = None) -> Speed:
+    return Speed(ratio=known.ratio, load=known.load, latency=latency, infeasible=reason)
 
 
 def _forecast_knows(now: Deployment, to: Deployment) -> bool:
     return all(knobs()[name].priced_by == "forecast" for name in now.knob_changes(to))
 
 
-def _load(seen: Evidence) -> MeasuredLoad | None:
+def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:
     try:
-        return measured_load(seen)
+        return context.forecasts.load(seen)
     except NotMeasured:
         return None
 

@@ -85,7 +85,8 @@ def diff(before: Fleet, after: Fleet) -> Diff:
 
 def _refuse_impossible(before: Fleet, after: Fleet) -> None:
     _refuse_other("services", {each.name for each in before.services}, {each.name for each in after.services})
-    _refuse_other("devices on hosts that stay", _devices(before, after), _devices(after, after))
+    if before.devices != after.devices or before.hosts != after.hosts:
+        _refuse_other("devices on hosts that stay", _devices(before, after), _devices(after, after))
     if added := {each.host_id for each in after.hosts} - {each.host_id for each in before.hosts}:
         raise InvalidEdit(f"the proposal has hosts that the fleet has not: {sorted(added)}")
 
@@ -103,17 +104,18 @@ def _devices(fleet: Fleet, after: Fleet) -> set[str]:
 def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
     services = {each.name: each for each in after.services}
     for service in before.services:
-        if service.name in services:
+        if service.name in services and services[service.name] is not service:
             yield from _of_service(service, services[service.name])
     deployments = {each.deployment_id: each for each in after.deployments}
     for deployment in before.deployments:
-        if deployment.deployment_id in deployments:
-            yield from _of_deployment(deployment, deployments[deployment.deployment_id])
+        other = deployments.get(deployment.deployment_id)
+        if other is not None and other is not deployment:
+            yield from _of_deployment(deployment, other)
     devices = {each.device_id: each for each in after.devices}
     for device in before.devices:
-        other = devices.get(device.device_id)
-        if other is not None and device.partitions != other.partitions:
-            profiles = [tuple(part.profile for part in each.partitions) for each in (device, other)]
+        same = devices.get(device.device_id)
+        if same is not None and device.partitions != same.partitions:
+            profiles = [tuple(part.profile for part in each.partitions) for each in (device, same)]
             yield Change("device", device.device_id, "partitions", *profiles)
     if before.commitments != after.commitments:
         yield Change("fleet", 0, "commitments", before.commitments, after.commitments)

@@ -1,9 +1,12 @@
 """All that runs and is paid for: services, deployments, hosts, devices and commitments."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import count
+from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
@@ -53,7 +56,7 @@ class Host:
     """Epoch seconds until which it is paid for anyway; None where no term is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fleet:
     """All services, hosts, devices and commitments of one advice run; a proposal is a fleet too.
 
@@ -72,51 +75,98 @@ class Fleet:
         seen: dict[int, Deployment] = {}
         for service in self.services:
             for each in service.deployments:
-                if seen.setdefault(each.deployment_id, each) != each:
+                other = seen.setdefault(each.deployment_id, each)
+                if other is not each and other != each:
                     raise InvalidEdit(f"{each.name} differs between the services it serves")
 
     # -- looking up ------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def deployments(self) -> tuple[Deployment, ...]:
         """Each deployment once, in the order of the services."""
         return tuple({each.deployment_id: each for service in self.services for each in service.deployments}.values())
 
+    @cached_property
+    def _deployment_of(self) -> Mapping[int, Deployment]:
+        return {each.deployment_id: each for each in self.deployments}
+
+    @cached_property
+    def _service_of(self) -> Mapping[str, Service]:
+        return {each.name: each for each in self.services}
+
+    @cached_property
+    def _device_of(self) -> Mapping[int, Device]:
+        """Devices by their id and by those of their partitions."""
+        parts = {part.partition_id: each for each in reversed(self.devices) for part in reversed(each.partitions)}
+        return parts | {each.device_id: each for each in self.devices}
+
+    @cached_property
+    def _host_of(self) -> Mapping[int, Host]:
+        return {each.host_id: each for each in self.hosts}
+
+    @cached_property
+    def _devices_on(self) -> Mapping[int, Sequence[Device]]:
+        found: dict[int, list[Device]] = defaultdict(list)
+        for each in self.devices:
+            found[each.host_id].append(each)
+        return found
+
+    @cached_property
+    def _holders_of(self) -> Mapping[int, Sequence[int]]:
+        """Positions of the deployments on each device and partition."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for position, each in enumerate(self.deployments):
+            for device_id in each.device_ids:
+                found[device_id].append(position)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is computed from the rest."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def deployment(self, deployment_id: int) -> Deployment:
         """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
-        for each in self.deployments:
-            if each.deployment_id == deployment_id:
-                return each
-        raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
+        found = self._deployment_of.get(deployment_id)
+        if found is None:
+            raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
+        return found
 
     def service(self, name: str) -> Service:
         """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
-        for each in self.services:
-            if each.name == name:
-                return each
-        raise InvalidEdit(f"service {name!r} is not part of this fleet")
+        found = self._service_of.get(name)
+        if found is None:
+            raise InvalidEdit(f"service {name!r} is not part of this fleet")
+        return found
 
     def device(self, device_id: int) -> Device:
         """Return a device by its id or the id of one of its partitions. Raises InvalidEdit if there is none."""
-        for each in self.devices:
-            if device_id == each.device_id or device_id in (part.partition_id for part in each.partitions):
-                return each
-        raise InvalidEdit(f"device {device_id} is not part of this fleet")
+        found = self._device_of.get(device_id)
+        if found is None:
+            raise InvalidEdit(f"device {device_id} is not part of this fleet")
+        return found
 
     def host(self, host_id: int) -> Host:
         """Return a host by id. Raises InvalidEdit if it is not part of this fleet."""
-        for each in self.hosts:
-            if each.host_id == host_id:
-                return each
-        raise InvalidEdit(f"host {host_id} is not part of this fleet")
+        found = self._host_of.get(host_id)
+        if found is None:
+            raise InvalidEdit(f"host {host_id} is not part of this fleet")
+        return found
+
+    def devices_on(self, host: Host) -> Sequence[Device]:
+        """Return the devices of a host that are part of this fleet."""
+        return self._devices_on.get(host.host_id, ())
 
     def holders(self, host: Host) -> tuple[Deployment, ...]:
         """Return the deployments that run on devices of a host, or on partitions of them."""
         ids = set(host.device_ids)
         ids |= {
-            part.partition_id for each in self.devices if each.device_id in host.device_ids for part in each.partitions
+            part.partition_id
+            for each in host.device_ids
+            if (device := self._device_of.get(each)) is not None and device.device_id == each
+            for part in device.partitions
         }
-        return tuple(each for each in self.deployments if ids & set(each.device_ids))
+        positions = {position for each in ids for position in self._holders_of.get(each, ())}
+        return tuple(self.deployments[position] for position in sorted(positions))
 
     # -- editing ---------------------------------------------------------------------------------------------------
 
@@ -243,4 +293,7 @@ def _refuse_duplicates(what: str, ids: Iterable[int | str]) -> None:
 
 
 def _with(service: Service, changed: dict[int, Deployment]) -> Service:
+    """Return the service itself where nothing of it changed: what is the same value need not be compared."""
+    if all(changed.get(each.deployment_id, each) is each for each in service.deployments):
+        return service
     return replace(service, deployments=tuple(changed.get(each.deployment_id, each) for each in service.deployments))

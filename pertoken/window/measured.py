@@ -14,6 +14,7 @@ from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, by_owner, columns
+from pertoken.window.progress import Progress, no_progress, ticking
 
 MAX_BUCKETS = 1_000_000
 """Rows of devices and deployments that are read by the minute at most: some 300 MB, and seconds."""
@@ -27,6 +28,8 @@ DEPLOYMENT = (
 )
 SHARES = ("device_id", "ts", "epoch_id", "held_ns")
 COUNTERS = tuple(ENGINE_COUNTERS)
+CHUNKS = 100
+"""Chunks of rows that a large fleet's week may have: only a progress bar is drawn from it."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,20 @@ def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> 
     return *segments(start, first), Segment(MINUTE, first, minutes.end)
 
 
-def read_measured(connection: Connection, where: Segments, own_devices: Mapping[int, Sequence[int]]) -> Measured:
+def read_measured(
+    connection: Connection,
+    where: Segments,
+    own_devices: Mapping[int, Sequence[int]],
+    progress: Progress = no_progress,
+) -> Measured:
     """Read the buckets of a window."""
 
     def of(rollup: str, names: Sequence[str]) -> Columns:
-        return columns(names, buckets(connection, rollup, where, names))
+        chunks = buckets(connection, rollup, where, names)
+        return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))
 
-    counters = columns(("epoch_id", "ts", *COUNTERS), counter_buckets(connection, where, COUNTERS))
+    chunks = ticking(counter_buckets(connection, where, COUNTERS), CHUNKS, "reading counters", progress)
+    counters = columns(("epoch_id", "ts", *COUNTERS), chunks)
     return Measured(
         devices=by_owner(of("device", DEVICE)),
         hosts=by_owner(of("host", HOST)),

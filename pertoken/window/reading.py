@@ -16,12 +16,14 @@ from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.window.columns import Columns, columns
 from pertoken.window.evidence import EvidenceReader
 from pertoken.window.inventory import Inventory, by, read_inventory
-from pertoken.window.measured import Measured, read_measured, resolution
+from pertoken.window.measured import read_measured, resolution
+from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
 from pertoken.window.totals import Following, Totals, following, stretch
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
 """Lengths of slices of a window. From some hours on they are whole hours: a fleet has too many minutes."""
+DAY = 86_400
 MAX_SLICES = 15
 """Cells of a sparkline in the fleet's table."""
 SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens", "observed_ms")
@@ -109,28 +111,27 @@ class Window:
         for each in self._stretches(cuts):
             yield each[0].begin, each[-1].until, sums.device_time(self._connection, each)
 
-    @cached_property
-    def measured(self) -> Measured:
-        """Every bucket of the window: by the minute, or by the hour where there are too many minutes."""
+    def evidence(self, market: Market, progress: Progress = no_progress) -> EvidenceReader:
+        """Read all that rules may ask for. `progress` is called between statements, and as rows come in."""
         owners = len(self.inventory.devices) + len(self.inventory.epochs)
         where = resolution(self._connection, self.start, self.end, owners)
-        return read_measured(self._connection, where, self.inventory.own_devices)
-
-    def evidence(self, market: Market) -> EvidenceReader:
-        """Read all that rules may ask for."""
         return EvidenceReader(
             market,
             self.inventory,
-            self.measured,
-            self._histograms(),
+            read_measured(self._connection, where, self.inventory.own_devices, progress),
+            self._histograms(progress),
             by(read.missing(self._connection), "owner_id"),
             read.holders_known_since(self._connection),
         )
 
-    def _histograms(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
+    def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
+        """Read histograms day by day: what is grouped at once stays small, and progress is seen."""
         found: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
-        for epoch_id, metric, upper_bounds, counts in sums.histograms(self._connection, self._hours()):
-            found[epoch_id, metric].append((upper_bounds, counts))
+        pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))
+        for done, piece in enumerate(pieces):
+            progress("reading histograms", done / len(pieces))
+            for epoch_id, metric, upper_bounds, counts in sums.histograms(self._connection, piece):
+                found[epoch_id, metric].append((upper_bounds, counts))
         return found
 
     def _hours(self) -> Segments:

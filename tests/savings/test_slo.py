@@ -6,8 +6,9 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.queue.latency import Latency
 from pertoken.forecast.serving import Calibration, Point
 from pertoken.provenance import Provenance
+from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
-from pertoken.savings.slo import Latencies, latencies
+from pertoken.savings.slo import Latencies, latencies, verdict
 from pertoken.state.service import Slo
 from tests.deployments import MARKET
 from tests.savings.fleets import llama, low_batch
@@ -19,11 +20,12 @@ FP8 = LLAMA_70B.but(weight_dtype="fp8")
 
 
 def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # noqa: B008
-    return latencies(LLAMA_70B, FP8, seen, measured_load(seen), MARKET, Calibration(), slo, replicas)
+    requests = Forecasts().arrivals(seen)
+    return latencies(LLAMA_70B, FP8, measured_load(seen), requests, MARKET, Calibration(), slo, replicas)
 
 
 @pytest.mark.parametrize(
-    ("slo", "verdict"),
+    ("slo", "wanted"),
     [
         (Slo(), "unknown"),
         (Slo(ttft_p95_ms=500, tpot_p95_ms=50), "pass"),
@@ -34,29 +36,29 @@ def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # 
         (Slo(tpot_p95_ms=50, tpot_p50_ms=29), "near_miss"),
     ],
 )
-def test_the_worst_objective_is_the_verdict(slo: Slo, verdict: str) -> None:
-    found, miss = Latencies(after=KNOWN).verdict(POINT, slo)
-    assert found == verdict
-    assert (miss is None) == (verdict in ("unknown", "pass"))
+def test_the_worst_objective_is_the_verdict(slo: Slo, wanted: str) -> None:
+    found, miss = verdict(KNOWN, POINT, slo)
+    assert found == wanted
+    assert (miss is None) == (wanted in ("unknown", "pass"))
 
 
 def test_a_miss_says_which_quantile_by_how_much() -> None:
-    _, miss = Latencies(after=KNOWN).verdict(POINT, Slo(ttft_p95_ms=300))
+    _, miss = verdict(KNOWN, POINT, Slo(ttft_p95_ms=300))
     assert miss == "TTFT p95 would be about 400 ms (300 to 500), with an SLO of 300 ms"
 
 
 def test_what_is_likely_overloaded_is_never_a_pass() -> None:
     from dataclasses import replace
 
-    found, miss = Latencies(after=replace(KNOWN, overloaded=0.3)).verdict(POINT, Slo(ttft_p95_ms=1000))
+    found, miss = verdict(replace(KNOWN, overloaded=0.3), POINT, Slo(ttft_p95_ms=1000))
     assert found == "near_miss" and miss is not None and "in 30% of what is likely it is overloaded" in miss
 
 
 def test_without_quantiles_a_mean_can_miss_an_objective_for_the_tail_and_cannot_keep_it() -> None:
     nothing = Latencies(unknown="prompt_len was not measured: ...")
     assert nothing.verdict(POINT, Slo(tpot_p95_ms=1000)) == ("unknown", None)
-    verdict, miss = nothing.verdict(POINT, Slo(tpot_p95_ms=10))
-    assert verdict == "fail" and miss is not None and miss.startswith("mean TPOT")
+    found, miss = nothing.verdict(POINT, Slo(tpot_p95_ms=10))
+    assert found == "fail" and miss is not None and miss.startswith("mean TPOT")
 
 
 def test_fewer_bits_answer_sooner_and_both_are_forecast_of_one_load() -> None:

@@ -2,18 +2,30 @@
 
 import math
 import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, half_width, with_unpacked
-from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.queue.service import forecast_under
-from pertoken.forecast.served import Load, resolve
-from pertoken.forecast.serving import Z_80, Calibration, Range, concurrency_limit, kinds_of
+from pertoken.forecast.efficiency import (
+    absolute_half_width,
+    deviation,
+    efficiency,
+    half_width,
+    unpacks_cache,
+    with_unpacked,
+)
+from pertoken.forecast.host import Calibration
+from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.queue.chain import Service
+from pertoken.forecast.queue.load import Arrivals, joined
+from pertoken.forecast.queue.queueing import MOST_UTILIZED, beyond, capacity_per_s
+from pertoken.forecast.queue.service import forecast_under, service
+from pertoken.forecast.served import Abstained, Load, Row, resolve, resolve_each, stack_rows
+from pertoken.forecast.serving import Z_80, Range, concurrency_limits
 from pertoken.state.deployment import Deployment
 
 SHARES = (0.5, 0.95)
@@ -23,6 +35,10 @@ errors beside an engine played step by step, and that engine's beside a real one
 NUDGE = -0.02
 """Change of log times by which a sensitivity is measured: faster, so that what is stable stays so."""
 MOST_REPLICAS = 64
+REPLICAS_AT_ONCE = 8
+"""Numbers of replicas that are forecast together."""
+ROWS_AT_ONCE = 48
+"""Deployments that are forecast together: more do not fit into a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +58,16 @@ class Latency:
     assumptions: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the latency of a deployment is forecast from."""
+
+    deployment: Deployment
+    load: Load
+    arrivals: Arrivals
+    calibration: Calibration
+
+
 def latency(
     deployment: Deployment, load: Load, arrivals: Arrivals, market: Market, calibration: Calibration | None = None
 ) -> Latency:
@@ -49,44 +75,140 @@ def latency(
 
     Raises Abstained as `forecast` does.
     """
-    known = calibration or Calibration()
-    found, groups = resolve([deployment], [load], market), deviation().groups
-    ends = (found,) if known.origin is None else (found, resolve([known.origin], [load], market))
+    (one,) = latencies([Asked(deployment, load, arrivals, calibration or Calibration())], market)
+    if isinstance(one, Abstained):
+        raise one
+    return one
+
+
+def latencies(asked: Sequence[Asked], market: Market) -> list[Latency | Abstained]:
+    """Return `latency` of each, forecast side by side; `Abstained` in place of a result."""
+    found: list[Latency | Abstained | None] = []
+    known: list[tuple[Asked, Row]] = []
+    for each, row in zip(asked, resolve_each([(each.deployment, each.load) for each in asked], market), strict=True):
+        found.append(row if isinstance(row, Abstained) else None)
+        if not isinstance(row, Abstained):
+            known.append((each, row))
+    forecast: list[Latency] = []
+    at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
+    for first in range(0, len(known), at_once):
+        some = known[first : first + at_once]
+        forecast += _latencies([each for each, _ in some], stack_rows([row for _, row in some]), market)
+    results = iter(forecast)
+    return [next(results) if each is None else each for each in found]
+
+
+def _latencies(asked: Sequence[Asked], c: Candidates, market: Market) -> list[Latency]:
+    groups = deviation().groups
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
-    alike = found.take(np.zeros(len(nudged), dtype=np.intp))
+    rows = np.repeat(np.arange(len(c)), len(nudged))
+    shift = np.concatenate([each.calibration.shift_for(each.deployment) + nudged for each in asked])
+    prompt, generated = (
+        joined([getattr(each.arrivals, name) for each in asked for _ in nudged]) for name in ("prompt", "generated")
+    )
     state = forecast_under(
-        alike,
+        c.take(rows),
         efficiency(),
-        arrivals,
-        np.full(len(alike), concurrency_limit(found, known)),
-        _chunk_tokens(deployment),
-        known.shift_for(deployment) + nudged,
+        Arrivals(np.array([each.arrivals.requests_per_s for each in asked])[rows], prompt, generated),
+        concurrency_limits(c, [each.calibration.capacity for each in asked])[rows],
+        np.array([_chunk_tokens(each.deployment) for each in asked])[rows],
+        shift,
         SHARES,
     )
-    utilization = float(state.utilization[0])
-    if state.saturated[0]:
-        return Latency(
-            utilization=utilization,
-            refusal=f"more arrives than is served: {arrivals.requests_per_s:.3g} requests/s at the p95 demand, and a "
-            f"full batch finishes {state.capacity_per_s[0]:.3g}",
-        )
     figures = 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
+    unpacked = unpacks_cache(c)
+    found = []
+    for place, each in enumerate(asked):
+        own = slice(place * len(nudged), (place + 1) * len(nudged))
+        if state.saturated[own][0]:
+            found.append(
+                Latency(
+                    utilization=float(state.utilization[own][0]),
+                    refusal=f"more arrives than is served: {each.arrivals.requests_per_s:.3g} requests/s at the p95 "
+                    f"demand, and a full batch finishes {state.capacity_per_s[own][0]:.3g}",
+                )
+            )
+        else:
+            found.append(_with_ranges(each, figures[own], state.utilization[own], bool(unpacked[place]), market))
+    return found
+
+
+def _with_ranges(asked: Asked, figures: Array, utilization: Array, unpacked: bool, market: Market) -> Latency:
+    """Return the latency of one deployment: its likely figures first in each column, then as they are nudged."""
+    deployment, known = asked.deployment, asked.calibration
+    if known.origin is not None:
+        unpacked |= bool(unpacks_cache(resolve([known.origin], [asked.load], market)).any())
     log_sd = [_log_sd(column, deployment, known) for column in figures.T]
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(likely), math.hypot(_half_width(sd, deployment, known, ends), Z_80 * missed))
+        _range(float(likely), math.hypot(_half_width(sd, deployment, known, unpacked), Z_80 * missed))
         for likely, sd, missed in zip(figures[0], log_sd, MISSED, strict=True)
     )
-    spare = -math.log(utilization) / max(_log_sd(state.utilization, deployment, known), 1e-9)
-    seen = deployment.max_num_batched_tokens is not None or deployment.enable_chunked_prefill is False
+    spare = -math.log(utilization[0]) / max(_log_sd(utilization, deployment, known), 1e-9)
     return Latency(
         ttft_p50_ms=ttft_p50,
         ttft_p95_ms=ttft_p95,
         tpot_p50_ms=tpot_p50,
         tpot_p95_ms=tpot_p95,
-        utilization=utilization,
+        utilization=float(utilization[0]),
         overloaded=1 - statistics.NormalDist().cdf(spare),
-        assumptions=() if seen else ("each prompt is computed in one step (max_num_batched_tokens not seen)",),
+        assumptions=assumptions(deployment),
     )
+
+
+def assumptions(deployment: Deployment) -> tuple[str, ...]:
+    """Return what its latency is forecast on without having been seen."""
+    seen = deployment.max_num_batched_tokens is not None or deployment.enable_chunked_prefill is False
+    return () if seen else ("each prompt is computed in one step (max_num_batched_tokens not seen)",)
+
+
+Limits = tuple[float | None, float | None, float | None, float | None]
+"""Milliseconds of TTFT p50 and p95, TPOT p50 and p95; None where there is none."""
+
+
+def overruns(asked: Sequence[Asked], limits_ms: Limits, market: Market) -> list[bool | Abstained]:
+    """Return of each whether it likely serves less than arrives, or exceeds a limit; `Abstained` in place of a result.
+
+    It is what the likely figures of `latency` would show; no quantile is computed for it.
+    """
+    found: list[bool | Abstained | None] = []
+    rows, known = [], []
+    for each, row in zip(asked, resolve_each([(each.deployment, each.load) for each in asked], market), strict=True):
+        found.append(row if isinstance(row, Abstained) else None)
+        if not isinstance(row, Abstained):
+            rows.append(row)
+            known.append(each)
+    likely: list[bool] = []
+    for first in range(0, len(known), ROWS_AT_ONCE):
+        some = slice(first, first + ROWS_AT_ONCE)
+        likely += _overrun(known[some], stack_rows(rows[some]), limits_ms)
+    results = iter(likely)
+    return [next(results) if each is None else each for each in found]
+
+
+def _overrun(asked: Sequence[Asked], c: Candidates, limits_ms: Limits) -> list[bool]:
+    prompt, generated = (joined([getattr(each.arrivals, name) for each in asked]) for name in ("prompt", "generated"))
+    replicas = service(
+        c,
+        efficiency(),
+        prompt,
+        generated,
+        concurrency_limits(c, [each.calibration.capacity for each in asked]),
+        np.array([_chunk_tokens(each.deployment) for each in asked]),
+        np.concatenate([each.calibration.shift_for(each.deployment) for each in asked]),
+    )
+    rate = np.array([each.arrivals.requests_per_s for each in asked]) / c.dp
+    ttft, tpot = _limited(limits_ms[:2]), _limited(limits_ms[2:])
+    state = beyond(replicas, rate, generated, [limit for _, limit in ttft], [limit for _, limit in tpot])
+    late = state.saturated.copy()
+    for limits, shares in ((ttft, state.ttft), (tpot, state.tpot)):
+        for column, (share, _) in enumerate(limits):
+            late |= shares[:, column] > 1 - share
+    return [bool(each) for each in late]
+
+
+def _limited(limits_ms: Sequence[float | None]) -> list[tuple[float, float]]:
+    """Return (share of requests, seconds within which they must be) of each limit there is."""
+    return [(share, limit / 1000) for share, limit in zip(SHARES, limits_ms, strict=True) if limit is not None]
 
 
 def fewest_replicas(
@@ -101,24 +223,57 @@ def fewest_replicas(
 
     None if `MOST_REPLICAS` do not. Raises Abstained as `forecast` does.
     """
+    return fewest_at(deployment, load, arrivals, (1.0,), market, calibration, slo_ms)[0]
+
+
+def fewest_at(
+    deployment: Deployment,
+    load: Load,
+    arrivals: Arrivals,
+    factors: Sequence[float],
+    market: Market,
+    calibration: Calibration | None = None,
+    slo_ms: tuple[float | None, float | None] = (None, None),
+) -> tuple[int | None, ...]:
+    """Return `fewest_replicas` for the arrivals times each factor."""
     known = calibration or Calibration()
-    found = resolve([deployment], [load], market)
-    copies = found.take(np.zeros(MOST_REPLICAS, dtype=np.intp))
-    n = np.arange(1.0, MOST_REPLICAS + 1)
-    state = forecast_under(
-        copies,
+    c = resolve([deployment], [load], market)
+    one = service(
+        c,
         efficiency(),
-        replace(arrivals, requests_per_s=arrivals.requests_per_s / n),
-        np.full(len(copies), concurrency_limit(found, known)),
+        arrivals.prompt,
+        arrivals.generated,
+        concurrency_limits(c, [known.capacity]),
         _chunk_tokens(deployment),
         known.shift_for(deployment),
-        SHARES[1:],
     )
+    capacity = float(capacity_per_s(one, arrivals.generated)[0])
+    found: list[int | None] = [None] * len(factors)
+    n = np.arange(1.0, MOST_REPLICAS + 1)
+    rates = {place: arrivals.requests_per_s * factor / n / c.dp[0] for place, factor in enumerate(factors)}
+    # Fewer are overloaded. Most often the first that are not hold the objectives too.
+    left = {place: n[rate / capacity < MOST_UTILIZED] for place, rate in rates.items()}
+    while left := {place: counts for place, counts in left.items() if len(counts)}:
+        tried = [(place, int(count)) for place, counts in left.items() for count in counts[:REPLICAS_AT_ONCE]]
+        holds = _hold(one, arrivals, np.array([rates[place][count - 1] for place, count in tried]), slo_ms)
+        for (place, count), held in zip(tried, holds, strict=True):
+            if held and found[place] is None:
+                found[place] = count
+        left = {place: counts[REPLICAS_AT_ONCE:] for place, counts in left.items() if found[place] is None}
+    return tuple(found)
+
+
+def _hold(
+    one: Service, arrivals: Arrivals, rates: Array, slo_ms: tuple[float | None, float | None]
+) -> NDArray[np.bool_]:
+    """Return whether a replica holds objectives at each of several arrival rates."""
+    alike = Service(*(np.repeat(getattr(one, each.name), len(rates), axis=0) for each in fields(Service)))
+    ttft, tpot = ([] if limit is None else [limit / 1000] for limit in slo_ms)
+    state = beyond(alike, rates, arrivals.generated, ttft, tpot)
     holds = ~state.saturated
-    for limit, seconds in zip(slo_ms, (state.ttft_s, state.tpot_s), strict=True):
-        if limit is not None:
-            holds &= 1000 * seconds[:, 0] <= limit
-    return int(n[holds][0]) if holds.any() else None
+    for shares in (state.ttft, state.tpot):
+        holds &= (shares <= 1 - SHARES[1]).all(axis=1)
+    return holds
 
 
 def _chunk_tokens(deployment: Deployment) -> float:
@@ -136,11 +291,11 @@ def _log_sd(figure: Array, deployment: Deployment, known: Calibration) -> float:
     return math.sqrt(max(left_open, 0.0) + lost + (slope[-1] * prior.noise) ** 2)
 
 
-def _half_width(log_sd: float, deployment: Deployment, known: Calibration, ends: Iterable[Candidates]) -> float:
+def _half_width(log_sd: float, deployment: Deployment, known: Calibration, unpacked: bool) -> float:
     """Of the 80 % interval of a logarithm, as `compare` has it for a change from where the host was measured."""
     if known.origin is None:
         return max(absolute_half_width(), Z_80 * log_sd)
-    kinds = with_unpacked(kinds_of(known.origin, deployment), *ends)
+    kinds = with_unpacked(kinds_of(known.origin, deployment), unpacked)
     return float(half_width(kinds or {"raise_batch"}, log_sd))
 
 

@@ -21,11 +21,17 @@ class Lengths:
     """A distribution of tokens per request: `POINTS` equally likely values, rising."""
 
     tokens: Array
+    """Shape (POINTS,); (n, POINTS) where `joined` holds a distribution of each of n candidates."""
 
     @property
     def mean(self) -> float:
         """Tokens."""
         return float(self.tokens.mean())
+
+    @property
+    def rows(self) -> Array:
+        """Shape (1, POINTS), or (n, POINTS) for a distribution of each candidate."""
+        return np.atleast_2d(self.tokens)
 
     @property
     def second_moment(self) -> float:
@@ -37,6 +43,11 @@ class Lengths:
         if not mean > 0:
             raise ValueError("a mean length is above 0 tokens")
         return Lengths(np.maximum(1.0, self.tokens * (mean / self.mean)))
+
+
+def joined(lengths: Sequence[Lengths]) -> Lengths:
+    """Return the distributions of several candidates, one row each."""
+    return Lengths(np.stack([each.tokens for each in lengths]))
 
 
 def fixed(tokens: float) -> Lengths:

@@ -8,49 +8,21 @@ limit requests wait in order; the wait of an M/M/c queue is scaled by (1 + cv²)
 an array with one row per candidate.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pertoken.forecast.queue.chain import BISECTIONS, Chain, Service, States
 from pertoken.forecast.queue.load import Array, Lengths
 
-STATES = 48
-"""Numbers of requests the chain is evaluated at: all of them where a batch is small."""
-SPREAD = 6.0
-"""Standard deviations of the number of requests that are covered."""
-BISECTIONS = 44
 MOST_UTILIZED = 1 - 1e-9
 """Utilization from which a load counts as above the capacity: rounding decides no nearer."""
 LEVELS = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.87, 0.95, 1.0])
 """Parts the speeds of a step over the states of the batch are divided into: finer where a 95th percentile lies."""
 CELLS = 24
 """Parts the share of steps with a prefill is divided into."""
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What deployments take for their work, one row each. Seconds; requests and rates are of one replica."""
-
-    running: Array
-    """Shape (n, points), rising along a row: sequences at which `decode_s` is known."""
-    decode_s: Array
-    """Shape (n, points): one decode step of so many sequences, without anybody's prefill."""
-    prefill_s: Array
-    """Shape (n, lengths): device time of each of the prompt's equally likely lengths."""
-    prefill_steps: Array
-    """Shape (n, lengths): engine steps each prompt is spread over (chunked prefill); 1 if computed at once."""
-    limit: Array
-    """Shape (n,): most sequences that run at once, at least 1."""
-
-    def step_s(self, running: Array) -> Array:
-        """Decode step at `running` sequences, shape (n, any): straight lines between the known points."""
-        below = (self.running[:, None, :] <= running[:, :, None]).sum(axis=2) - 1
-        below = np.clip(below, 0, self.running.shape[1] - 2)
-        left, right = (np.take_along_axis(self.running, below + side, axis=1) for side in (0, 1))
-        low, high = (np.take_along_axis(self.decode_s, below + side, axis=1) for side in (0, 1))
-        share = np.clip((running - left) / np.maximum(right - left, 1e-12), 0.0, 1.0)
-        return low + share * (high - low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +61,77 @@ def under_load(
     rate = np.asarray(requests_per_s, dtype=float)
     if not np.all(rate > 0) or not all(0 < share < 1 for share in shares):
         raise ValueError("arrival rates are above 0, and shares of requests between 0 and 1")
+    at = _steady(service, rate, generated)
+    ttft = _ttft(service, at, shares)
+    tpot = _tpot(service, at, generated, shares)
+    return UnderLoad(
+        at.capacity,
+        rate / at.capacity,
+        at.states.running,
+        np.where(at.stable, at.waits * rate * at.wait_s, np.inf),
+        np.minimum(rate, at.capacity) * generated.rows.mean(axis=1),
+        np.where(at.stable[:, None], ttft, np.inf),
+        tpot,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Shares of requests beyond limits, one row per candidate: cheaper than the quantiles they decide about."""
+
+    saturated: NDArray[np.bool_]
+    """Shape (n,): whether the load exceeds the capacity; every TTFT is beyond its limit then."""
+    ttft: Array
+    """Shape (n, limits)."""
+    tpot: Array
+    """Shape (n, limits)."""
+
+
+def beyond(
+    service: Service, requests_per_s: Array, generated: Lengths, ttft_s: Sequence[float], tpot_s: Sequence[float]
+) -> Beyond:
+    """Return how many requests wait longer than limits, as shares: a quantile exceeds a limit where more do.
+
+    Arguments as for `under_load`; the limits are seconds.
+    """
+    rate = np.asarray(requests_per_s, dtype=float)
+    at = _steady(service, rate, generated)
+    late = np.ones((len(rate), len(ttft_s)))
+    if ttft_s:
+        wait = _Wait.of(service, at)
+        for column, limit in enumerate(ttft_s):
+            late[:, column] = np.where(at.stable, wait.longer_than(np.full(len(rate), limit)), 1.0)
+    slow = np.ones((len(rate), len(tpot_s)))
+    if tpot_s:
+        seconds, weight = _between_tokens(service, at, generated)
+        for column, limit in enumerate(tpot_s):
+            slow[:, column] = 1 - (weight * (seconds <= limit)).sum(axis=1)
+    return Beyond(~at.stable, late, slow)
+
+
+def capacity_per_s(service: Service, generated: Lengths) -> Array:
+    """Return the requests/s that a full batch of each candidate finishes, shape (n,)."""
     limit = np.maximum(service.limit, 1.0)
-    chain = _Chain(service, generated, limit)
+    return Chain.of(service, generated, limit).finished_per_s(limit[:, None])[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steady:
+    """The steady state that all quantiles are computed from, one row per candidate."""
+
+    capacity: Array
+    stable: NDArray[np.bool_]
+    states: States
+    waits: Array
+    """Share of requests that wait for a place in the batch."""
+    wait_s: Array
+    """Mean wait of those."""
+    queue: "_Prefills"
+
+
+def _steady(service: Service, rate: Array, generated: Lengths) -> _Steady:
+    limit = np.maximum(service.limit, 1.0)
+    chain = Chain.of(service, generated, limit)
     capacity = chain.finished_per_s(limit[:, None])[:, 0]
     stable = rate / capacity < MOST_UTILIZED
     states = chain.states(np.where(stable, rate, 0.5 * capacity), capacity)
@@ -101,90 +142,8 @@ def under_load(
     queue = _prefills(
         service, np.minimum(rate, capacity), service.step_s(np.maximum(running, 1.0)[:, None])[:, 0], waits
     )
-    ttft = _ttft(service, queue, waits, wait_s, shares)
     here = np.where(stable[:, None], states.there, limit[:, None])
-    tpot = _tpot(service, queue, replace(states, there=here, running=running), generated, shares)
-    return UnderLoad(
-        capacity,
-        rate / capacity,
-        running,
-        np.where(stable, waits * rate * wait_s, np.inf),
-        np.minimum(rate, capacity) * generated.mean,
-        np.where(stable[:, None], ttft, np.inf),
-        tpot,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _States:
-    """The stationary chain. `there` (n, STATES): requests; `weight` (n, STATES): probability that so many run."""
-
-    there: Array
-    weight: Array
-    full: Array
-    """Shape (n,): probability that an arrival finds no place in the batch."""
-    running: Array
-    """Shape (n,): mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    service: Service
-    generated: Lengths
-    limit: Array
-
-    @property
-    def steps(self) -> float:
-        """Decode steps of a mean answer: its first token comes out of the prefill."""
-        return max(self.generated.mean - 1, 1e-9)
-
-    def finished_per_s(self, there: Array) -> Array:
-        """Requests/s that finish with so many running, shape (n, any); below one, as a share of one."""
-        prefill = self.service.prefill_s.mean(axis=1)[:, None]
-        busy: Array = prefill * there + self.steps * self.service.step_s(np.maximum(there, 1.0))
-        return there / busy
-
-    def held_cv2(self) -> Array:
-        """Squared coefficient of variation of the time a request holds its place in a full batch."""
-        step = self.service.step_s(self.limit[:, None])[:, 0]
-        prefill = self.service.prefill_s
-        spread: Array = prefill.var(axis=1) + step**2 * self.generated.tokens.var()
-        held: Array = prefill.mean(axis=1) + step * self.steps
-        return spread / held**2
-
-    def states(self, rate: Array, capacity: Array) -> _States:
-        """The chain at arrival rates below the capacity, on a grid around its most likely number."""
-        low, high = np.zeros(len(rate)), self.limit.copy()
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            fewer = self.finished_per_s(middle[:, None])[:, 0] < rate
-            low, high = np.where(fewer, middle, low), np.where(fewer, high, middle)
-        likely = high
-        near = np.stack([0.95 * likely, likely], axis=1)
-        rates = self.finished_per_s(near)
-        slope = np.maximum((rates[:, 1] - rates[:, 0]) / np.maximum(near[:, 1] - near[:, 0], 1e-12), 1e-12)
-        spread = SPREAD * np.sqrt(rate / slope) + SPREAD
-        first = np.floor(np.maximum(likely - spread, 0.0))
-        last = np.minimum(np.ceil(likely + spread), np.floor(self.limit))
-        first = np.minimum(first, last)
-        step = np.maximum(1.0, (last - first) / (STATES - 1))
-        there: Array = first[:, None] + step[:, None] * np.arange(STATES, dtype=float)
-        inside = there <= last[:, None] + 1e-9
-        there = np.minimum(there, last[:, None])
-        arriving = np.log(rate)[:, None]
-        gain = arriving - np.log(self.finished_per_s(np.maximum(there[:, 1:], 1.0)))
-        first_gain = arriving - np.log(self.finished_per_s(np.maximum(there[:, :-1] + 1, 1.0)))
-        log = np.concatenate([np.zeros((len(rate), 1)), np.cumsum(step[:, None] * (gain + first_gain) / 2, axis=1)], 1)
-        log = np.where(inside, log, -np.inf)
-        weight = np.exp(log - log.max(axis=1, keepdims=True)) * step[:, None]
-        busiest = np.take_along_axis(weight, (inside.sum(axis=1) - 1)[:, None], axis=1)[:, 0]
-        at_limit = last >= np.floor(self.limit)
-        beyond = np.where(at_limit, busiest / step * rate / (capacity - rate), 0.0)
-        total = weight.sum(axis=1) + beyond
-        full = np.where(at_limit, (busiest / step + beyond) / total, 0.0)
-        running = ((weight * there).sum(axis=1) + beyond * self.limit) / total
-        weight[np.arange(len(rate)), inside.sum(axis=1) - 1] += beyond
-        return _States(there, weight / total[:, None], np.minimum(full, 1.0), running)
+    return _Steady(capacity, stable, replace(states, there=here, running=running), waits, wait_s, queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,42 +190,75 @@ def _prefills(service: Service, rate: Array, step: Array, waits: Array) -> _Pref
     )
 
 
-def _ttft(service: Service, queue: _Prefills, waits: Array, wait_s: Array, shares: tuple[float, ...]) -> Array:
-    """Quantiles of: wait for a place, wait for earlier prefills, half a step, the own prefill beside decode steps."""
-    own = service.prefill_s + (service.prefill_steps + 0.5) * queue.step[:, None]
-    work = service.prefill_s * (1 + queue.step / queue.chunk)[:, None]
-    behind_s = np.square(work).mean(axis=1) / (2 * work.mean(axis=1)) / (1 - queue.busy)
-    a, b = 1 / wait_s, 1 / behind_s
-    b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)
-    p, q = waits[:, None], queue.busy[:, None]
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """Time to first token: wait for a place, wait for earlier prefills, half a step, the own prefill beside decode."""
 
-    def above(seconds: Array) -> Array:
-        late = np.maximum(seconds[:, None] - own, 0.0)
+    own: Array
+    """Shape (n, lengths): seconds of the own prefill, rising."""
+    behind_s: Array
+    """Shape (n,): mean wait for earlier prefills, of those who wait for any."""
+    wait_s: Array
+    """Shape (n,): mean wait for a place, of those who wait for one."""
+    waits: Array
+    busy: Array
+    """Shape (n,): shares of requests that wait for a place, and for earlier prefills."""
+
+    @classmethod
+    def of(cls, service: Service, at: _Steady) -> "_Wait":
+        queue = at.queue
+        own = service.prefill_s + (service.prefill_steps + 0.5) * queue.step[:, None]
+        work = service.prefill_s * (1 + queue.step / queue.chunk)[:, None]
+        behind_s = np.square(work).mean(axis=1) / (2 * work.mean(axis=1)) / (1 - queue.busy)
+        return cls(own, behind_s, at.wait_s, at.waits, queue.busy)
+
+    def longer_than(self, seconds: Array) -> Array:
+        """Return the share of requests that take longer, shape (n,)."""
+        a, b = 1 / self.wait_s, 1 / self.behind_s
+        b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)
+        p, q = self.waits[:, None], self.busy[:, None]
+        late = np.maximum(seconds[:, None] - self.own, 0.0)
         first, second = np.exp(-a[:, None] * late), np.exp(-b[:, None] * late)
         both = (b[:, None] * first - a[:, None] * second) / (b - a)[:, None]
         tail = p * (1 - q) * first + (1 - p) * q * second + p * q * both
-        found: Array = np.where(seconds[:, None] < own, 1.0, tail).mean(axis=1)
+        found: Array = np.where(seconds[:, None] < self.own, 1.0, tail).mean(axis=1)
         return found
 
-    most = own.max(axis=1) + 60 * (wait_s + behind_s)
+
+def _ttft(service: Service, at: _Steady, shares: tuple[float, ...]) -> Array:
+    """Return quantiles of the time to first token."""
+    wait = _Wait.of(service, at)
+    most = wait.own.max(axis=1) + 60 * (wait.wait_s + wait.behind_s)
     quantiles = []
     for share in shares:
         low, high = np.zeros_like(most), most.copy()
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            more = above(middle) > 1 - share
+            more = wait.longer_than(middle) > 1 - share
             low, high = np.where(more, middle, low), np.where(more, high, middle)
         quantiles.append(high)
     return np.stack(quantiles, axis=1)
 
 
-def _tpot(service: Service, queue: _Prefills, states: _States, generated: Lengths, shares: tuple[float, ...]) -> Array:
-    """Quantiles of a request's mean time between tokens: the batch over its life, and others' prefills in its steps.
+def _tpot(service: Service, at: _Steady, generated: Lengths, shares: tuple[float, ...]) -> Array:
+    """Return quantiles of a request's mean time between tokens."""
+    seconds, weight = _between_tokens(service, at, generated)
+    order = np.argsort(seconds, axis=1)
+    passed = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
+    rising = np.take_along_axis(seconds, order, axis=1)
+    places = [np.minimum((passed < wanted).sum(axis=1), seconds.shape[1] - 1) for wanted in shares]
+    return np.stack([rising[np.arange(len(rising)), place] for place in places], axis=1)
 
-    A short answer sees one state of the batch and of the prefill queue, so it varies most. Averaging over a life
-    shrinks both variances by that of a process that forgets exponentially: the batch within a mean residence, the
-    prefill queue within `run` steps. The share of its steps that carry a prefill is Beta distributed.
+
+def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> tuple[Array, Array]:
+    """Return a request's mean time between tokens: the batch over its life, and others' prefills in its steps.
+
+    As values with their weights, both of shape (n, any). A short answer sees one state of the batch and of the prefill
+    queue, so it varies most. Averaging over a life shrinks both variances by that of a process that forgets
+    exponentially: the batch within a mean residence, the prefill queue within `run` steps. The share of its steps that
+    carry a prefill is Beta distributed.
     """
+    queue, states = at.queue, at.states
     step = service.step_s(np.maximum(states.there, 1.0))
     # By tokens, not by time: a state of slow steps lasts longer but gives no more of them.
     seen = states.weight * states.there / step + 1e-300
@@ -274,26 +266,21 @@ def _tpot(service: Service, queue: _Prefills, states: _States, generated: Length
     level = _levels(step, seen)
     likely = np.diff(LEVELS)
     mean = level @ likely
-    steps = np.maximum(generated.tokens - 1, 1.0)
-    shrunk = np.sqrt(_averaged(steps / np.maximum(generated.mean - 1, 1.0)))
-    base = mean[:, None, None] + shrunk[None, :, None] * (level - mean[:, None])[:, None, :]
+    steps = np.maximum(generated.rows - 1, 1.0)
+    shrunk = np.sqrt(_averaged(steps / np.maximum(generated.rows.mean(axis=1) - 1, 1.0)[:, None]))
+    base = mean[:, None, None] + shrunk[:, :, None] * (level - mean[:, None])[:, None, :]
 
-    lives = steps[None, :] / queue.run[:, None]
+    lives = steps / queue.run[:, None]
     settling = -np.expm1(-lives) / lives
     middle = queue.busy_steps[:, None] + np.maximum(queue.followed - queue.busy_steps, 0.0)[:, None] * settling
     middle = middle * (queue.chunk / queue.stall)[:, None]
-    spread = np.clip(np.maximum(_averaged(lives), 1 / steps[None, :]), 1e-6, 1 - 1e-6)
+    spread = np.clip(np.maximum(_averaged(lives), 1 / steps), 1e-6, 1 - 1e-6)
     cells, share = _beta(np.clip(middle, 1e-6, 1 - 1e-6), 1 / spread - 1)
     # The longer a step takes, the more prompts come in it.
     stalled = (queue.stall[:, None, None] * cells)[:, :, None, :] * (base / mean[:, None, None])[:, :, :, None]
     seconds = base[:, :, :, None] + stalled
-    weight = share[:, :, None, :] * likely[:, None] / len(steps)
-    seconds, weight = (each.reshape(len(each), -1) for each in (seconds, weight))
-    order = np.argsort(seconds, axis=1)
-    passed = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
-    rising = np.take_along_axis(seconds, order, axis=1)
-    places = [np.minimum((passed < wanted).sum(axis=1), seconds.shape[1] - 1) for wanted in shares]
-    return np.stack([rising[np.arange(len(rising)), place] for place in places], axis=1)
+    weight = share[:, :, None, :] * likely[:, None] / steps.shape[1]
+    return seconds.reshape(len(seconds), -1), weight.reshape(len(weight), -1)
 
 
 def _levels(values: Array, weight: Array) -> Array:

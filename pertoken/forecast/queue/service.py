@@ -6,8 +6,9 @@ import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Efficiency
+from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths
-from pertoken.forecast.queue.queueing import Service, UnderLoad, under_load
+from pertoken.forecast.queue.queueing import UnderLoad, under_load
 from pertoken.forecast.steady import PREFILL, first_token_s, steady
 
 POINTS = 12
@@ -30,17 +31,27 @@ def service(
     """
     places = np.maximum(limit / c.dp, 1.0)
     running = np.maximum(places, 2.0)[:, None] ** (np.arange(POINTS) / (POINTS - 1))
-    mean = replace(c, prompt_len=np.full(len(c), prompt.mean), generated_len=np.full(len(c), generated.mean))
-    decode = np.empty_like(running)
-    for column in range(POINTS):
-        term_s = steady(mean, table, running[:, column] * c.dp, shift).term_s
-        decode[:, column] = np.delete(term_s, PREFILL, axis=1).sum(axis=1)
-    prefill = np.stack(
-        [_prefill_s(replace(mean, prompt_len=np.full(len(c), each)), table, shift) for each in prompt.tokens], axis=1
-    )
-    computed = prompt.tokens[None, :] * (1 - c.cached_share[:, None])
+    means = (np.broadcast_to(each.rows.mean(axis=1), (len(c),)) for each in (prompt, generated))
+    mean = replace(c, **dict(zip(("prompt_len", "generated_len"), means, strict=True)))
+    n = len(c)
+    batches = _repeated(mean, POINTS)
+    term_s = steady(batches, table, (running * c.dp[:, None]).ravel(), _repeated_shift(shift, POINTS)).term_s
+    decode = np.delete(term_s, PREFILL, axis=1).sum(axis=1).reshape(n, POINTS)
+    tokens = np.broadcast_to(prompt.rows, (n, prompt.rows.shape[1]))
+    prompts = replace(_repeated(mean, tokens.shape[1]), prompt_len=tokens.ravel())
+    prefill = _prefill_s(prompts, table, _repeated_shift(shift, tokens.shape[1])).reshape(tokens.shape)
+    computed = prompt.rows * (1 - c.cached_share[:, None])
     steps = np.maximum(1.0, np.ceil(computed / np.reshape(chunk_tokens, (-1, 1))))
     return Service(running, decode, np.maximum(prefill, 1e-9), steps, places)
+
+
+def _repeated(c: Candidates, times: int) -> Candidates:
+    return c.take(np.repeat(np.arange(len(c)), times))
+
+
+def _repeated_shift(shift: Array | float, times: int) -> Array | float:
+    """Return a shift for candidates that are repeated: one of all of them stays as it is."""
+    return np.repeat(shift, times, axis=0) if isinstance(shift, np.ndarray) and len(shift) > 1 else shift
 
 
 def _prefill_s(c: Candidates, table: Efficiency, shift: Array | float) -> Array:
@@ -63,8 +74,8 @@ def forecast_under(
 
     Arguments as for `service`; `shares`: which quantiles of TTFT and TPOT.
     """
-    its = service(c, table, arrivals.prompt, arrivals.generated, limit, chunk_tokens, shift)
-    one = under_load(its, arrivals.requests_per_s / c.dp, arrivals.generated, shares)
+    replica = service(c, table, arrivals.prompt, arrivals.generated, limit, chunk_tokens, shift)
+    one = under_load(replica, arrivals.requests_per_s / c.dp, arrivals.generated, shares)
     return replace(
         one,
         capacity_per_s=one.capacity_per_s * c.dp,

@@ -11,7 +11,7 @@ from pertoken.forecast.serving import Z_80
 from pertoken.forecast.watts import DeviceWatts, capped, modelled_busy_w
 from pertoken.provenance import Provenance
 from pertoken.savings.context import NOTHING, Context, Money
-from pertoken.savings.load import MeasuredLoad, measured_load
+from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import objectives
 from pertoken.savings.speed import Speed, calibrated
@@ -132,7 +132,7 @@ def _drawn(old: Deployment, context: Context) -> _Drawn:
         raise Abstained("the power limit of its device is not in the catalog")
     if not devices:
         raise Abstained("its devices were not seen")
-    load = measured_load(seen)
+    load = context.forecasts.load(seen)
     idle, mean = idle_w(accelerator.name, accelerator.tdp_w), seen.power_w.mean / devices
     busy = max(load.busy, 1e-3)
     at_work = min(accelerator.tdp_w, max(idle, (mean - idle * (1 - busy)) / busy))

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
-from pertoken.forecast.queue.queueing import MOST_UTILIZED, Service, UnderLoad, under_load
+from pertoken.forecast.queue.queueing import MOST_UTILIZED, UnderLoad, under_load
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
 CHUNK = 2048

@@ -1,0 +1,59 @@
+"""Kinds of change between two deployments, in the words of the efficiency table."""
+
+from pertoken.forecast.served import Abstained, Load
+from pertoken.state.deployment import Deployment
+
+_KINDS = {
+    "model": "smaller_model",
+    "placement.accelerator": "move_gpu",
+    "tp": "tp_change",
+    "pp": "tp_change",
+    "dp": "tp_change",
+    "kv_dtype": "kv_fp8",
+    "max_num_seqs": "raise_batch",
+    "gpu_memory_utilization": "raise_batch",
+    "max_model_len": "raise_batch",
+    "max_num_batched_tokens": "chunked_prefill",
+    "enable_chunked_prefill": "chunked_prefill",
+    "enable_prefix_caching": "prefix_cache",
+    "num_speculative_tokens": "speculative",
+}
+UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cache", "speculative"})
+"""What kernel tables are not asked about, so that they would say that nothing changes."""
+_QUANTIZED = ("fp8", "int8", "int4", "fp4")
+
+
+def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
+    """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
+    changes = _changes(now, to)
+    kinds = {_KINDS[knob] for knob in changes if knob in _KINDS}
+    if "weight_dtype" in changes:
+        narrow = to.weight_dtype if to.weight_dtype in _QUANTIZED else now.weight_dtype
+        kinds.add(f"quantize_{narrow}")
+    return frozenset(kinds)
+
+
+def _changes(now: Deployment, to: Deployment) -> frozenset[str]:
+    """Name the knobs that differ, and the accelerator; no other part of a placement changes the speed."""
+    moved = now.accelerator != to.accelerator
+    return frozenset(now.knob_changes(to)) | ({"placement.accelerator"} if moved else frozenset())
+
+
+def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
+    """Return the kinds of a change. Raises Abstained for a knob that the serving model does not know."""
+    changes = _changes(now, to)
+    if "enable_prefix_caching" in changes and not now.enable_prefix_caching:
+        raise Abstained(
+            "which share of prompts repeats is not measured while the prefix cache is off: switch it on for some hours"
+        )
+    if "num_speculative_tokens" in changes and (load.acceptance is None or not now.num_speculative_tokens):
+        raise Abstained(
+            "which share of drafted tokens is accepted is not measured: let the engine draft for some hours, with "
+            "metrics that count drafts"
+        )
+    unknown = [knob for knob in changes if knob not in _KINDS and knob != "weight_dtype"]
+    if unknown:
+        raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")
+    if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):
+        raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
+    return kinds_of(now, to)

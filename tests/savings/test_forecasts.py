@@ -1,0 +1,96 @@
+"""Forecasts of one run: side by side or one by one they are the same, and each is computed once."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.evidence import Evidence
+from pertoken.forecast.queue.latency import Asked, fewest_at, fewest_replicas, latency, overruns
+from pertoken.savings.context import Context
+from pertoken.savings.estimate import estimate, prepare
+from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.load import measured_load
+from pertoken.savings.slo import near_miss_limits
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Slo
+from tests.deployments import MARKET
+from tests.savings.fleets import context, llama, low_batch, replicas
+
+
+def proposals(before: Fleet) -> list[Fleet]:
+    (service,) = before.services
+    return [
+        before.edit(each)
+        for each in (
+            service.but(weight_dtype="fp8"),
+            service.but(weight_dtype="int4"),
+            service.but(weight_dtype="fp8", tp=1),
+            service.but(weight_dtype="fp8").resized(),
+            service.but(max_num_seqs=8),
+        )
+    ]
+
+
+def replicated() -> tuple[Fleet, Context]:
+    before = replicas(3)
+    return before, replace(context(before, low_batch()), slo=Slo(ttft_p95_ms=3000, tpot_p95_ms=60))
+
+
+def test_proposals_that_are_forecast_side_by_side_cost_what_each_costs_alone() -> None:
+    before, known = replicated()
+    alone = [estimate(before, each, replace(known, forecasts=Forecasts())) for each in proposals(before)]
+    after = proposals(before)
+    prepare(before, after, known)
+    together = [estimate(before, each, known) for each in after]
+    for one, other in zip(alone, together, strict=True):
+        assert (one.bankable, one.capacity, one.slo, one.infeasible) == (
+            other.bankable,
+            other.capacity,
+            other.slo,
+            other.infeasible,
+        )
+        assert (one.throughput_ratio is None) == (other.throughput_ratio is None)
+        if one.throughput_ratio is not None and other.throughput_ratio is not None:
+            assert one.throughput_ratio == pytest.approx(other.throughput_ratio, rel=1e-12)
+
+
+@pytest.mark.parametrize("limit_ms", [5.0, 10.0, 20.0, 40.0, 80.0, 300.0, 1000.0])
+@pytest.mark.parametrize("figure", ["ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms"])
+def test_a_likely_figure_overruns_a_limit_where_its_quantile_does(figure: str, limit_ms: float) -> None:
+    asked = _asked(low_batch())
+    slo = Slo(**{figure: limit_ms})
+    (overrun,) = overruns([asked], near_miss_limits(slo), MARKET)
+    found = latency(asked.deployment, asked.load, asked.arrivals, MARKET, asked.calibration)
+    assert overrun == (getattr(found, figure)[1] > 1.2 * limit_ms)
+
+
+def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
+    asked = _asked(low_batch())
+    flood = replace(asked, arrivals=replace(asked.arrivals, requests_per_s=1e6))
+    assert overruns([asked, flood], (None, None, None, None), MARKET) == [False, True]
+
+
+def test_the_fewest_replicas_at_several_loads_are_those_of_each_load() -> None:
+    asked = _asked(low_batch())
+    factors, limits = (0.5, 1.0, 30.0, 1e6), (400.0, 60.0)
+    each = tuple(
+        fewest_replicas(
+            asked.deployment,
+            asked.load,
+            replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * factor),
+            MARKET,
+            asked.calibration,
+            limits,
+        )
+        for factor in factors
+    )
+    of = asked.deployment, asked.load, asked.arrivals, factors
+    assert fewest_at(*of, MARKET, asked.calibration, limits) == each
+    assert each[-1] is None
+
+
+def _asked(seen: Evidence) -> Asked:
+    forecasts, now = Forecasts(), llama(1, (1, 2))
+    load, requests = measured_load(seen), forecasts.arrivals(seen)
+    assert not isinstance(requests, Exception)
+    return Asked(now, load.load, requests.arrivals, forecasts.calibration(now, load, MARKET))
