@@ -12,13 +12,13 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Seen
 from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.jobs import read_states
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
 from pertoken.agent.rows.engines import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreInaccessible
 from pertoken.metrics import DEVICE
+from pertoken.schedule.jobs import read_states
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store

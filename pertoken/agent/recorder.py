@@ -11,7 +11,6 @@ from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
-from pertoken.agent.jobs import Job
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
@@ -26,6 +25,7 @@ from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
+from pertoken.schedule.jobs import Job
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import shipping_server
 from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S

@@ -111,9 +111,9 @@ def status(config_file: str | None, db: str | None) -> None:
     """
     import time
 
-    from pertoken.agent.jobs import read_states
     from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
+    from pertoken.schedule.jobs import read_states
     from pertoken.store.connect.location import AgentLock, locate
 
     settings = settings_of(config_file, db=db)

@@ -7,10 +7,10 @@ from typing import Any
 import apscheduler.schedulers.base
 import pytest
 
-from pertoken.agent.jobs import Job
 from pertoken.errors import CorruptStore, StoreError
-from tests.agent.schedules import scheduled
+from pertoken.schedule.jobs import Job
 from tests.recorded import DEADLINE_S, until
+from tests.schedule.schedules import scheduled
 
 
 class Clock:

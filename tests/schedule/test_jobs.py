@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.agent.doctor import of_jobs
-from pertoken.agent.jobs import JobState, read_states, write_states
 from pertoken.cli import main
+from pertoken.schedule.jobs import JobState, read_states, write_states
 from pertoken.store.connect.location import locate
 from tests.recorded import agent, until
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from pertoken.agent.jobs import Job
-from pertoken.agent.scheduler import Scheduler
+from pertoken.schedule.jobs import Job
+from pertoken.schedule.scheduler import Scheduler
 from tests.recorded import until
 
 

@@ -13,8 +13,8 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from pertoken.agent.jobs import Job, JobState
 from pertoken.errors import CorruptStore, PertokenError, limit_reached
+from pertoken.schedule.jobs import Job, JobState
 
 log = logging.getLogger("pertoken.agent")
 
