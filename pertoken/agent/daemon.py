@@ -122,7 +122,7 @@ class _Daemon:
         """Runs all periodic work but the ticks. Imported once the first tick is stored."""
         from pertoken.schedule.scheduler import Scheduler
 
-        return Scheduler(self._asked.put, self._note)
+        return Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
 
     def run(self, with_parent: bool) -> None:
         """Tick until told to stop. Raises CorruptStore if the database is damaged before."""

@@ -1,6 +1,7 @@
 """A password appears nowhere: not in messages, logs, rows, arguments or the environment of a child."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,14 +149,15 @@ def test_a_child_is_told_it_through_a_pipe_and_its_failures_become_events_withou
     with Writer(where) as writer:
         writer.ship(True)
     host(tmp_path, minutes=2)
-    shipping = Shipping(tmp_path, Server(server_url(AWAY, "test")), every_s=0.1)
-    shipping.poll()
+    shipping = Shipping(tmp_path, Server(server_url(AWAY, "test")))
     try:
-        pid = shipping.pid
+        with pytest.raises(PertokenError) as caught:
+            shipping.round(threading.Event())
+        assert shipping._child is not None
+        pid = shipping._child.process.pid
         shown = "".join(Path(f"/proc/{pid}/{name}").read_bytes().decode() for name in ("cmdline", "environ"))
-        events: list[Any] = []
-        while not events:
-            events += shipping.events()
+        shown += str(caught.value)
+        events = shipping.events()
     finally:
         shipping.close()
     assert CANARY not in shown + str(events)
