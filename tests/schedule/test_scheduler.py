@@ -149,13 +149,13 @@ def test_a_job_that_takes_long_holds_up_no_other_beside_it() -> None:
     quick, runs = counted("quick", 10, beside=True)
     with scheduled([Job("long", lambda: _wait(release), 10, beside=True), quick], Clock().monotonic):
         try:
-            until(lambda: len(runs) == 1, "the quick job")
+            until(lambda: len(runs) == 1, "the quick job", within_s=10)
         finally:
             release.set()
 
 
 def _wait(event: threading.Event) -> None:
-    assert event.wait(DEADLINE_S)
+    event.wait()
 
 
 def test_a_job_with_retries_runs_again_after_a_wait_that_doubles_with_each_failure_and_then_at_its_period() -> None:
