@@ -15,7 +15,7 @@ from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
-from pertoken.agent.rows.engines import engine_id_of
+from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreInaccessible
 from pertoken.metrics import DEVICE

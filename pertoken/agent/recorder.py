@@ -15,7 +15,7 @@ from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
-from pertoken.agent.rows.engines import engine_id_of
+from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.drivers import Drivers
