@@ -30,7 +30,7 @@ from pertoken.store.connect.server import Server
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.check import DAY, Stretch, differing
 from pertoken.store.sync.read import Batch, Here, Local, Row
-from pertoken.store.sync.write import Standing, note_checked, send, stand
+from pertoken.store.sync.write import Standing, note_answered, note_checked, open_requests, send, stand
 from pertoken.store.write.outbox import RAW
 
 if TYPE_CHECKING:
@@ -169,25 +169,14 @@ class Shipper:
 
     def _answer(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
         """Send the ticks that somebody asked for at the server."""
-        with connection.transaction():
-            asked = connection.execute(
-                "SELECT request_id, start_ts, end_ts FROM fleet.raw_request "
-                "WHERE done_ts IS NULL AND host_id = ANY (%s::bigint[]) ORDER BY request_id",
-                (list(here.host_ids),),
-            ).fetchall()
-        for request_id, start, end in asked:
+        for request in open_requests(connection, here):
             sent = 0
-            for part in self._ticks(here, start, min(end, here.newest_ts + 1)):
+            for part in self._ticks(here, request.start, min(request.end, here.newest_ts + 1)):
                 self._send(connection, part)
                 sent += part.rows_n
             oldest = here.oldest_ts.get("host_sample", here.newest_ts)
-            note = f"ticks before {oldest} are deleted on the host" if start < oldest else None
-            with connection.transaction():
-                connection.execute(
-                    "UPDATE fleet.raw_request SET done_ts = extract(epoch FROM now())::bigint, rows_n = %s, note = %s "
-                    "WHERE request_id = %s",
-                    (sent, note, request_id),
-                )
+            note = f"ticks before {oldest} are deleted on the host" if request.start < oldest else None
+            note_answered(connection, request, sent, note)
 
     def _maintain(self, here: Here) -> None:
         """Once a day keep the server's partitions where this login owns them; else `pertoken db maintain` does."""
