@@ -1,6 +1,42 @@
-"""For all tests: nothing is timed. A machine that is busy must not fail a property that holds."""
+"""For all tests: nothing is timed, since a busy machine must not fail a property that holds; one fleet server."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from pertoken.store.connect.location import StoreLocation
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def owner_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a fleet's server, which takes a second to make."""
+    from tests.postgres import server_url
+
+    with server_url(tmp_path_factory.mktemp("fleet")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def server(owner_url: str) -> StoreLocation:
+    """A server that was made ready, as its owner."""
+    from pertoken.migrations.fleet import init_fleet
+    from pertoken.store.connect.location import locate
+    from tests.fleet.servers import NOW
+
+    where = locate(owner_url)
+    init_fleet(where, NOW, keep={"1h": 60 * 86_400, "1m": 10 * 86_400})
+    return where
+
+
+@pytest.fixture
+def let_in(server: StoreLocation, request: pytest.FixtureRequest) -> str:
+    """A login of its own for one test."""
+    from pertoken.store.central.logins import enroll
+
+    name = f"t_{abs(hash(request.node.name)) % 10**12}"
+    enroll(server, name, 1)
+    return name

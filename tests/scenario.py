@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pertoken.agent.rows.engines import bucket_set_id
+from pertoken.agent.rows.engine_ids import bucket_set_id
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation

@@ -46,3 +46,10 @@ def tick(ts: int, *samples: object, **more: object) -> Tick:
 
 def host_sample(ts: int) -> HostSample:
     return HostSample(HOST, ts, 10_000, 10_000, cpu_util_1e4=2500, load_1e2=150, memory_used_bytes=2**30)
+
+
+def written(folder: Path, text: str) -> Path:
+    """Write a settings file."""
+    file = folder / "pertoken.toml"
+    file.write_text(text)
+    return file

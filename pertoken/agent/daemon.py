@@ -13,7 +13,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from pertoken.agent.garbage import settle
-from pertoken.agent.jobs import JobState, write_states
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.systemd.notify import notify
@@ -21,6 +20,7 @@ from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
 from pertoken.parent import when_parent_ends
+from pertoken.schedule.jobs import JobState, write_states
 from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, explained, revision, writing
@@ -30,7 +30,7 @@ from pertoken.store.integrity.set_aside import set_aside
 from pertoken.store.schema.rows import Event
 
 if TYPE_CHECKING:
-    from pertoken.agent.scheduler import Scheduler
+    from pertoken.schedule.scheduler import Scheduler
 
 log = logging.getLogger("pertoken.agent")
 
@@ -120,9 +120,9 @@ class _Daemon:
     @cached_property
     def _scheduler(self) -> "Scheduler":
         """Runs all periodic work but the ticks. Imported once the first tick is stored."""
-        from pertoken.agent.scheduler import Scheduler
+        from pertoken.schedule.scheduler import Scheduler
 
-        return Scheduler(self._asked.put, self._note)
+        return Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
 
     def run(self, with_parent: bool) -> None:
         """Tick until told to stop. Raises CorruptStore if the database is damaged before."""

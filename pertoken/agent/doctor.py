@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import psutil
@@ -12,15 +13,15 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Seen
 from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.jobs import read_states
 from pertoken.agent.once import looking
 from pertoken.agent.readings import DeviceReading, EngineReading, Gap
-from pertoken.agent.rows.engines import engine_id_of
+from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreInaccessible
 from pertoken.metrics import DEVICE
+from pertoken.schedule.jobs import ADVISOR, AGENT, JobState, read_states
 from pertoken.store.check import FIXED_WAL_RESET
-from pertoken.store.connect.location import AgentLock, StoreLocation, locate
+from pertoken.store.connect.location import AgentLock, ProgramLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.set_aside import databases_set_aside
 from pertoken.store.query.read import first_and_last
@@ -163,16 +164,23 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
 
 
 def of_jobs(where: StoreLocation, now_ts: float) -> list[Finding]:
-    """Return how the periodic jobs of the agent that records here went."""
-    owner = AgentLock(where.folder).owner() if where.folder else None
-    if owner is None or where.folder is None:
-        return []
-    found = []
-    for state in read_states(where.folder, owner):
+    """Return how the periodic jobs of the agent and the advisor that run on this database went."""
+    findings = []
+    for program, state in running_jobs(where):
         good = state.error is None and not state.overdue(now_ts)
-        remedy = None if good else "see the agent's log"
-        found.append(Finding("jobs", state.name, good, state.text(now_ts), remedy))
-    return found
+        remedy = None if good else f"see the {program}'s log"
+        findings.append(Finding("jobs", state.name, good, state.text(now_ts), remedy))
+    return findings
+
+
+def running_jobs(where: StoreLocation) -> Iterator[tuple[str, JobState]]:
+    """Yield each job of the programs that run on this database, with the program's name."""
+    if where.folder is None:
+        return
+    for program, folder in ((AGENT, where.folder), (ADVISOR, where.file("advice").parent)):
+        owner = ProgramLock(folder, program).owner()
+        for state in () if owner is None else read_states(folder, owner, program):
+            yield program, state
 
 
 def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Finding]:

@@ -1,6 +1,7 @@
 """What the agent does: read everything on this host, make rows of it, store them; tick by tick."""
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Iterable
@@ -11,21 +12,21 @@ from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.agent.host.recorded_clock import Clocks, RecordedClock
-from pertoken.agent.jobs import Job
 from pertoken.agent.readings import Endpoint, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
-from pertoken.agent.rows.engines import engine_id_of
+from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.scrape.http import Limits
-from pertoken.agent.shipper.supervisor import Shipping
+from pertoken.agent.shipper.supervisor import RETRY_S, START_S, Shipping
 from pertoken.agent.ticks import TickTime, process_list_s, reads_latencies, tick_time
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.workers import Workers
 from pertoken.config import Settings
 from pertoken.errors import CorruptStore, PertokenError, StoreError, limit_reached
+from pertoken.schedule.jobs import Job
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import shipping_server
 from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S
@@ -39,8 +40,8 @@ CHECK_AFTER_S = 5.0
 """From the start to the first check of what is stored."""
 RETENTION_S = 60.0
 """Time between two steps of deleting old rows. An hour has time for a whole pass."""
-SHIPPING_S = 10.0
-"""Time between two looks after the shipper child."""
+SETTLE_S = 10.0
+"""Time between two steps of deleting marks that the server holds."""
 FIRST_LOOK_S = 0.75
 """Longest wait for servers to be asked what they are, and then to be read, at a start or under new settings."""
 
@@ -219,7 +220,15 @@ class Recorder:
             Job("retention", self._delete_old, RETENTION_S, RETENTION_S),
             Job("tidying", self._upkeep.tidy, MINUTE),
             Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),
-            *(() if self._shipping is None else (Job("shipping", self._ship, SHIPPING_S),)),
+            *(() if self._shipping is None else self._shipping_jobs(stop)),
+        )
+
+    def _shipping_jobs(self, stop: threading.Event) -> tuple[Job, ...]:
+        every_s = self.settings.ship_every
+        first_s = random.uniform(0.0, min(every_s, START_S))
+        return (
+            Job("shipping", lambda: self._ship(stop), every_s, first_s, beside=True, retry_s=RETRY_S),
+            Job("shipped marks", self._settle_shipped, SETTLE_S),
         )
 
     def _list_processes(self) -> None:
@@ -235,13 +244,15 @@ class Recorder:
         if self._last_ts is not None:
             self._upkeep.delete_old(self._last_ts)
 
-    def _ship(self) -> None:
+    def _ship(self, stop: threading.Event) -> None:
+        shipping = self._shipping  # new settings may replace it meanwhile
+        if shipping is not None:
+            shipping.round(stop)
+
+    def _settle_shipped(self) -> None:
         if self._shipping is not None:
-            self._shipping.poll()
             self._shipping.settle(self._writer)
             self._shipping.bound(self._writer, self.settings.ship_spool_marks)
-            if self._shipping.fault is not None:
-                raise StoreError(self._shipping.fault)
 
     def check(self, stop: threading.Event) -> None:
         """Check all that is stored, or until `stop`. Raises CorruptStore if the database must not be written on."""
@@ -331,7 +342,7 @@ class Recorder:
         if server is None or self._where.folder is None:
             return None
         log.info("shipping to %s every %g s", server, self.settings.ship_every)
-        return Shipping(self._where.folder, server, self.settings.ship_every)
+        return Shipping(self._where.folder, server)
 
 
 def _watch(settings: Settings, known: Iterable[Endpoint] = ()) -> Watch:

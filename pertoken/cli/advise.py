@@ -28,7 +28,7 @@ READING_PHASES = 10
 @click.group(invoke_without_command=True, short_help="Run the rules and say what would save money, and why not.")
 @db_option
 @click.option("--since", "advisor_since", metavar="TIME", help="Telemetry to look at, e.g. 24h [default: 24h].")
-@click.option("--every", "advisor_every", metavar="TIME", help="Run again and again with this pause, e.g. 1h.")
+@click.option("--every", "advisor_every", metavar="TIME", help="Run now and again at this period, e.g. 1h.")
 @click.option(
     "--rule",
     "rule_files",
@@ -71,7 +71,12 @@ def advise(
         if broken:
             raise BadInput("; ".join(broken))
         return
-    _repeat(where, settings, rule_files, with_parent)
+    from functools import partial
+
+    from pertoken.advisor.service import serve
+
+    run = partial(_run_and_report, where, settings, rule_files)
+    serve(where, run, settings.advisor_every, with_parent=with_parent)
 
 
 @advise.command(short_help="Show all of one piece of advice.")
@@ -197,32 +202,15 @@ def _broken(loaded: tuple[Loaded, ...], rule_files: tuple[Path, ...], advice: Ad
     return broken
 
 
-def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], with_parent: bool) -> None:
-    """Run until SIGTERM, ctrl+c, or (for `up`) until the parent is gone. A failed run is told and tried again."""
-    import signal
-    import threading
+def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]) -> None:
+    """Run every rule, keep the advice, and report on standard error how many pieces stand how."""
+    from collections import Counter
 
-    from pertoken.errors import PertokenError
-    from pertoken.parent import when_parent_ends
-
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    if with_parent:
-        when_parent_ends(stop.set)
-    while not stop.is_set():
-        try:
-            _, found, broken = _run(where, settings, rule_files)
-        except PertokenError as error:
-            echo(f"pertoken advise: {error}", err=True)
-        else:
-            for line in broken:
-                echo(f"pertoken advise: {line}", err=True)
-            counts: dict[str, int] = {}
-            for each in found:
-                counts[each.state.value] = counts.get(each.state.value, 0) + 1
-            echo(f"advised: {', '.join(f'{n} {state.lower()}' for state, n in sorted(counts.items()))}", err=True)
-        stop.wait(settings.advisor_every)
+    _, recommendations, broken = _run(where, settings, rule_files)
+    for line in broken:
+        echo(f"pertoken advise: {line}", err=True)
+    counts = Counter(each.state.value.lower() for each in recommendations)
+    echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
 def _text(report: FleetReport, found: tuple[Recommendation, ...]) -> str:

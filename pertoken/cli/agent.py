@@ -105,15 +105,16 @@ def uninstall(delete_data: bool) -> None:
 @agent.command(short_help="Say whether it runs.")
 @db_option
 def status(config_file: str | None, db: str | None) -> None:
-    """Show whether the service is installed and runs, who records in the database, and its periodic jobs.
+    """Show whether the service is installed and runs, who records in the database, and the jobs of agent and advisor.
 
     Exit 1 if nobody records.
     """
     import time
 
-    from pertoken.agent.jobs import read_states
+    from pertoken.agent.doctor import running_jobs
     from pertoken.agent.systemd.service import manager_state
     from pertoken.errors import PertokenError
+    from pertoken.schedule.jobs import AGENT
     from pertoken.store.connect.location import AgentLock, locate
 
     settings = settings_of(config_file, db=db)
@@ -124,8 +125,9 @@ def status(config_file: str | None, db: str | None) -> None:
         raise PertokenError(f"no agent records in {where}: start one with `pertoken agent`, or install the service")
     echo(f"recording pid {owner}, in {where}")
     now_ts = time.time()
-    for state in read_states(where.folder, owner):
-        echo(f"job       {state.name}: {state.text(now_ts)}")
+    for program, state in running_jobs(where):
+        heading = "job" if program == AGENT else program
+        echo(f"{heading:<9} {state.name}: {state.text(now_ts)}")
 
 
 @agent.command(short_help="Let go of the drivers, so that they can be unloaded.")

@@ -12,7 +12,7 @@ from pertoken.advisor.groups import Chosen
 from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.state.diff import diff
 from tests.advisor.gathered import advised, gathered, own
-from tests.savings.test_levers import CONTEXT, EXPECTED, FLEET, LEVERS
+from tests.savings.priced_levers import CONTEXT, EXPECTED, FLEET, LEVERS
 
 GOLDEN = Path(__file__).with_name("levers.txt")
 THERE = gathered(FLEET, CONTEXT)

@@ -21,7 +21,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import Tick
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
-from tests.agent.rows.test_mig import ticks
+from tests.agent.rows.mig import ticks
 from tests.agent.values import START_MS, gpu, memory, moment, probe
 from tests.values import laid
 

@@ -17,8 +17,8 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import MINUTE
-from tests.agent.schedules import scheduled
 from tests.agent.values import probe
+from tests.schedule.schedules import scheduled
 from tests.values import laid
 
 BOOTED_S = 100_000

@@ -12,11 +12,11 @@ from sqlalchemy import select
 from pertoken.agent.upkeep import PASS_S, STEPS_AT_ONCE, Upkeep
 from pertoken.cli import main
 from pertoken.config import Settings
-from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.high_water_mark import acknowledged, high_water_mark_file
-from pertoken.store.integrity.set_aside import databases_set_aside, set_aside
+from pertoken.store.integrity.set_aside import databases_set_aside
 from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.sync.read import Local
@@ -181,11 +181,3 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
         kept = {tuple(row) for row in connection.execute(select(t.device_sample))}
     assert kept and kept - set(after.rows[t.device_sample]) == set()
     assert [fault for fault in verify(where) if fault is not None] == []
-
-
-def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp_path: Path) -> None:
-    where = locate(str(tmp_path))
-    for _ in range(2):
-        where.file("telemetry").write_bytes(b"x")
-        set_aside(where, START)
-    assert len(databases_set_aside(where)) == 2

@@ -6,12 +6,15 @@ back, where rows come late into minutes that were shipped already.
 
 import random
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from pertoken.agent.shipper.supervisor import Shipping
+from pertoken.agent.shipper.supervisor import RETRY_S, Shipping
 from pertoken.provenance import Provenance
+from pertoken.schedule.jobs import Job
+from pertoken.schedule.scheduler import Scheduler
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.server import Server, server_url
 from pertoken.store.schema.ids import stable_id
@@ -63,7 +66,10 @@ def main() -> None:
     draw = random.Random(seed)
     with Writer(locate(str(folder))) as writer:
         writer.ship(True, raw=False)
-        shipping = Shipping(folder, Server(server_url(url, "chaos")), every_s=0.3)
+        shipping, ending = Shipping(folder, Server(server_url(url, "chaos"))), threading.Event()
+        scheduler = Scheduler(lambda call: call())
+        scheduler.set([Job("shipping", lambda: shipping.round(ending), 0.3, beside=True, retry_s=RETRY_S)])
+        scheduler.start()
         newest = max(BEGIN, writer.restored.newest_ts(HOST) or 0)
         start, taken, n = newest, {newest}, 0
         epoch_id = stable_id("epoch", "c", start)
@@ -82,9 +88,10 @@ def main() -> None:
             if n % 6 == 0:
                 writer.roll_up(hours=n % 12 == 0)
                 shipping.settle(writer)
-            shipping.poll()
             time.sleep(pause_ms / 1000)
         writer.roll_up()
+        ending.set()
+        scheduler.stop()
         shipping.close()
 
 

@@ -87,4 +87,11 @@ def ask(server: StoreLocation, query: str, **parameters: Any) -> Any:
         return connection.execute(text(query), parameters).scalar()
 
 
-__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "rolled", "shipper", "there"]
+def ts_of(table: str, row: tuple[Any, ...]) -> int:
+    from pertoken.store.schema import telemetry as t
+
+    names = [column.name for column in t.metadata.tables[f"telemetry.{table}"].columns]
+    return int(row[names.index("ts")])
+
+
+__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "rolled", "shipper", "there", "ts_of"]

@@ -1,6 +1,7 @@
 """A password appears nowhere: not in messages, logs, rows, arguments or the environment of a child."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pertoken.cli import main
 from pertoken.config import load
 from pertoken.errors import PertokenError
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.connect.server import CREDENTIAL, Server, server_url, shipping_server
+from pertoken.store.connect.server import Server, server_url, shipping_server
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import host, shipper
 from tests.values import laid
@@ -95,67 +96,20 @@ def test_settings_are_shown_without_it(tmp_path: Path) -> None:
         assert done.exit_code == 2 and AWAY not in done.output
 
 
-def test_it_comes_from_a_file_which_is_read_at_every_connection(tmp_path: Path) -> None:
-    secret = tmp_path / "password"
-    server = Server(server_url("postgresql://x@db.example.com/y", "test"), password_file=str(secret))
-    with pytest.raises(PertokenError, match="the password cannot be read from"):
-        server.connect()
-    secret.write_text(f"{CANARY}\nsecond line\n")
-    parameters = server._parameters()
-    assert parameters["password"] == CANARY
-    assert server.told(RuntimeError(f"no: {CANARY}")) == "no: ***"
-    assert CANARY not in repr(server) + str(server)
-    secret.write_text("another")
-    assert server._parameters()["password"] == "another"
-
-
-def test_it_comes_from_the_service_managers_credential(tmp_path: Path) -> None:
-    (tmp_path / CREDENTIAL).write_text(f"postgresql://gpu_1:{CANARY}@db.example.com/pertoken\n")
-    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-    found = shipping_server(load(None, {}), environment)
-    assert found is not None and found.url.password == CANARY
-    assert str(found) == "postgresql://gpu_1:***@db.example.com/pertoken"
-    set_here = shipping_server(load(None, {"PERTOKEN_SHIP_URL": "postgresql://a@b/c"}), environment)
-    assert set_here is not None and set_here.url.host == "b"
-    (tmp_path / CREDENTIAL).write_text(f"{CANARY} is no URL")
-    with pytest.raises(PertokenError) as caught:
-        shipping_server(load(None, {}), environment)
-    assert CANARY not in str(caught.value)
-    assert shipping_server(load(None, {}), {}) is None
-
-
-@pytest.mark.parametrize(
-    ("url", "tls", "mode", "authority"),
-    [
-        ("postgresql://x@db.example.com/y", None, "verify-full", "system"),
-        ("postgresql://x@10.0.0.1/y", None, "verify-full", "system"),
-        ("postgresql://x@127.0.0.1/y", None, "prefer", None),
-        ("postgresql://x@/y?host=/run/postgresql", None, "prefer", None),
-        ("postgresql://x@db.example.com/y?sslmode=require", None, "require", None),
-        ("postgresql://x@db.example.com/y?sslmode=require", "verify-full", "verify-full", "system"),
-        ("postgresql://x@db.example.com/y", "disable", "disable", None),
-    ],
-)
-def test_a_server_elsewhere_must_prove_itself_unless_told_otherwise(
-    url: str, tls: str | None, mode: str, authority: str | None
-) -> None:
-    parameters = Server(server_url(url, "test"), tls=tls)._parameters()
-    assert (parameters["sslmode"], parameters.get("sslrootcert")) == (mode, authority)
-
-
 def test_a_child_is_told_it_through_a_pipe_and_its_failures_become_events_without_it(tmp_path: Path) -> None:
     where = laid(tmp_path)
     with Writer(where) as writer:
         writer.ship(True)
     host(tmp_path, minutes=2)
-    shipping = Shipping(tmp_path, Server(server_url(AWAY, "test")), every_s=0.1)
-    shipping.poll()
+    shipping = Shipping(tmp_path, Server(server_url(AWAY, "test")))
     try:
-        pid = shipping.pid
+        with pytest.raises(PertokenError) as caught:
+            shipping.round(threading.Event())
+        assert shipping._child is not None
+        pid = shipping._child.process.pid
         shown = "".join(Path(f"/proc/{pid}/{name}").read_bytes().decode() for name in ("cmdline", "environ"))
-        events: list[Any] = []
-        while not events:
-            events += shipping.events()
+        shown += str(caught.value)
+        events = shipping.events()
     finally:
         shipping.close()
     assert CANARY not in shown + str(events)

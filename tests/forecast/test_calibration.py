@@ -11,7 +11,7 @@ from pertoken.forecast.served import resolve
 from pertoken.forecast.serving import Change, calibrate, compare, forecast
 from pertoken.forecast.steady import first_token_s, steady
 from pertoken.forecast.terms import TERMS
-from tests.forecast.test_serving import CHAT, LLAMA_8B, LLAMA_70B, MARKET
+from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET
 
 CANDIDATE = resolve([LLAMA_8B], [CHAT], MARKET)
 RUNNING = np.array([2.0])

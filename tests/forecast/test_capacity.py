@@ -2,8 +2,7 @@ import pytest
 
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens, weight_bytes
 from pertoken.forecast.served import resolve
-from tests.forecast.builders import SHORT
-from tests.forecast.test_serving import LLAMA_8B, MARKET
+from tests.forecast.builders import LLAMA_8B, MARKET, SHORT
 
 
 def test_what_fits_is_what_memory_leaves_beside_weights_and_reserve() -> None:

@@ -5,46 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.formats import hardware_tag
 from pertoken.forecast.served import Abstained, Load, kernels
-from pertoken.forecast.serving import Change, Forecast, calibrate, compare, forecast
+from pertoken.forecast.serving import Change, calibrate, compare, forecast
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
-
-MARKET = load_market()
-
-
-def model(name: str) -> Model:
-    found = MARKET.model(name)
-    assert found is not None
-    return found
-
-
-def accelerator(name: str) -> Accelerator:
-    found = MARKET.accelerator(name)
-    assert found is not None
-    return found
-
-
-H100 = Placement(accelerator="H100 SXM5")
-LLAMA_8B = Deployment(model("Llama-3.1-8B"), "vllm", placement=H100, tp=1, weight_dtype="bf16")
-LLAMA_70B = Deployment(model("Llama-3.3-70B"), "vllm", placement=H100, tp=2, weight_dtype="bf16")
-MOE = Deployment(model("Qwen3-30B-A3B"), "vllm", placement=H100, tp=1, weight_dtype="bf16")
-CHAT = Load(generated_tok_s=40, prompt_len=1000, generated_len=250, running=2)
-
-
-def ratio(now: Deployment, to: Deployment, load: Load = CHAT) -> tuple[float, float, float]:
-    change = compare(now, to, load, MARKET)
-    assert isinstance(change, Change)
-    return change.ratio
-
-
-def at(deployment: Deployment, load: Load) -> Forecast:
-    found = forecast(deployment, load, MARKET)
-    assert found.refusal is None and found.running is not None and found.saturated is not None
-    return found
+from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, MOE, accelerator, at, ratio
 
 
 def test_a_batch_of_32_generates_far_more_than_a_batch_of_one_for_little_latency() -> None:

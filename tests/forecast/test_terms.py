@@ -8,8 +8,7 @@ import pytest
 
 from pertoken.forecast.served import resolve
 from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, seconds, touched_share
-from tests.forecast.builders import SHORT
-from tests.forecast.test_serving import LLAMA_8B, LLAMA_70B, MARKET, MOE
+from tests.forecast.builders import LLAMA_8B, LLAMA_70B, MARKET, MOE, SHORT
 
 
 def term(name: str, found: np.ndarray) -> float:

@@ -22,7 +22,8 @@ from pertoken.agent.rows.devices import (
     host_sample,
     vanished,
 )
-from pertoken.agent.rows.engines import EngineStep, bucket_set_id, engine_steps
+from pertoken.agent.rows.engine_ids import bucket_set_id
+from pertoken.agent.rows.engines import EngineStep, engine_steps
 from pertoken.agent.rows.epochs import follow
 from pertoken.agent.rows.host_states import host_states
 from pertoken.agent.rows.owners import find_holders

@@ -1,19 +1,20 @@
 """`python -m pertoken.agent.shipper FOLDER`: a child of the agent that ships its host's telemetry to a server.
 
-It reads the folder, never writes it, and may hang or be killed at any moment: where it got is told by the server, and
-a batch that is sent again changes nothing. Its first line of input holds the settings; it ends when its input does.
-Its output is a line of JSON for each thing the agent should know.
+It reads the folder, never writes it, and may hang or be killed at any moment: the server knows how far it came, and a
+batch that is sent again changes nothing. Its first line of input holds the settings, and each line after it asks for
+one round; it ends when its input does. Its output is a line of JSON for each thing the agent should know, the last one
+of a round being `done` or `failed`.
 """
 
 import json
 import os
-import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine
@@ -21,7 +22,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from pertoken.errors import PertokenError, StoreError
-from pertoken.parent import when_parent_ends
 from pertoken.store.central.partitions import keep_partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS
@@ -30,7 +30,7 @@ from pertoken.store.connect.server import Server
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.check import DAY, Stretch, differing
 from pertoken.store.sync.read import Batch, Here, Local, Row
-from pertoken.store.sync.write import Standing, note_checked, send, stand
+from pertoken.store.sync.write import Standing, note_answered, note_checked, open_requests, send, stand
 from pertoken.store.write.outbox import RAW
 
 if TYPE_CHECKING:
@@ -40,13 +40,11 @@ MARKS = 2000
 """Marks of one batch: about 0.5 to 5 MB of rows."""
 ROWS = 20_000
 """Rows of one batch that goes by time, not by marks."""
-BACKOFF_S = (1.0, 120.0)
-"""First and longest wait after a failure; each is drawn from 0 to the bound, which doubles."""
 END_S = 5.0
 """How long a call under way may take to end once the agent is gone."""
 
 Tell = Callable[..., None]
-"""Tells the agent: acked=SEQ, kind=EVENT and message=TEXT, or nothing, which says that it is alive."""
+"""Reports to the agent: acked=SEQ, kind=EVENT and message=TEXT, done=True, failed=TEXT; nothing as a sign of life."""
 
 
 class Shipper:
@@ -171,25 +169,14 @@ class Shipper:
 
     def _answer(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
         """Send the ticks that somebody asked for at the server."""
-        with connection.transaction():
-            asked = connection.execute(
-                "SELECT request_id, start_ts, end_ts FROM fleet.raw_request "
-                "WHERE done_ts IS NULL AND host_id = ANY (%s::bigint[]) ORDER BY request_id",
-                (list(here.host_ids),),
-            ).fetchall()
-        for request_id, start, end in asked:
+        for request in open_requests(connection, here):
             sent = 0
-            for part in self._ticks(here, start, min(end, here.newest_ts + 1)):
+            for part in self._ticks(here, request.start, min(request.end, here.newest_ts + 1)):
                 self._send(connection, part)
                 sent += part.rows_n
             oldest = here.oldest_ts.get("host_sample", here.newest_ts)
-            note = f"ticks before {oldest} are deleted on the host" if start < oldest else None
-            with connection.transaction():
-                connection.execute(
-                    "UPDATE fleet.raw_request SET done_ts = extract(epoch FROM now())::bigint, rows_n = %s, note = %s "
-                    "WHERE request_id = %s",
-                    (sent, note, request_id),
-                )
+            note = f"ticks before {oldest} are deleted on the host" if request.start < oldest else None
+            note_answered(connection, request, sent, note)
 
     def _maintain(self, here: Here) -> None:
         """Once a day keep the server's partitions where this login owns them; else `pertoken db maintain` does."""
@@ -221,55 +208,41 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
         yield rows[start : start + ROWS]
 
 
-def run(shipper: Shipper, every_s: float, tell: Tell, stop: threading.Event, draw: random.Random) -> None:
-    """Rounds until told to stop: every `every_s`, and after a failure with full jitter."""
-    failures = 0
-    # Hosts that start together do not come together.
-    stop.wait(draw.uniform(0, min(every_s, 5.0)))
-    while not stop.is_set():
+def serve(shipper: Shipper, asked: "SimpleQueue[str | None]", tell: Tell, stop: threading.Event) -> None:
+    """Do a round for each line of `asked`, until it yields None or `stop` is set."""
+    while asked.get() is not None and not stop.is_set():
         try:
             shipper.round()
         except PertokenError as error:
-            failures += 1
-            if failures == 1:
-                tell(kind="ship_failed", message=f"nothing is shipped: {error}")
-            first, most = BACKOFF_S
-            wait_s = draw.uniform(0, min(most, first * 2 ** min(failures, 20)))
+            tell(failed=str(error))
         else:
-            if failures:
-                tell(kind="ship_again", message=f"shipping works again after {failures} failures")
-            failures, wait_s = 0, every_s
-        _rest(wait_s, tell, stop)
-
-
-def _rest(wait_s: float, tell: Tell, stop: threading.Event) -> None:
-    until = time.monotonic() + wait_s
-    while (left := until - time.monotonic()) > 0 and not stop.wait(min(left, 10.0)):
-        tell()
+            tell(done=True)
 
 
 def main() -> None:
-    """Read the settings, then ship until the agent is gone."""
+    """Read the settings, then ship when asked until the agent is gone."""
     with suppress(OSError):  # a service may be forbidden to
         os.nice(5)
     options = json.loads(sys.stdin.readline())
+    asked: SimpleQueue[str | None] = SimpleQueue()
     stop = threading.Event()
 
-    def ended() -> None:
+    def listen() -> None:
+        for line in sys.stdin:
+            asked.put(line)
         stop.set()
+        asked.put(None)
         time.sleep(END_S)
         os._exit(0)  # a call to a server that does not answer cannot be ended otherwise
 
-    when_parent_ends(ended)
-    lock = threading.Lock()
+    threading.Thread(target=listen, name="asked", daemon=True).start()
 
     def tell(**told: object) -> None:
-        with lock:
-            print(json.dumps(told), flush=True)
+        print(json.dumps(told), flush=True)
 
     server = Server.from_json(options["server"])
     shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, tell, stop)
     try:
-        run(shipper, options["every_s"], tell, stop, random.Random())
+        serve(shipper, asked, tell, stop)
     except BrokenPipeError:
         os._exit(0)

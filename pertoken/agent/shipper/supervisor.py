@@ -1,4 +1,4 @@
-"""The agent's side of shipping: keeps a shipper child going, and hears what it tells. Never waits for it."""
+"""The agent's side of shipping: keeps a shipper child going, asks it for rounds and takes what it reports."""
 
 import json
 import logging
@@ -6,81 +6,173 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import pertoken
-from pertoken.agent.backoff import Backoff, Clock
+from pertoken.errors import StoreError
 from pertoken.store.connect.server import Server
 from pertoken.store.schema.rows import Event
 from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")
 
-SILENT_S = 300.0
-"""After so long without a line the shipper hangs in a call that no timeout ends, and is replaced."""
-SETTLED_AT_ONCE = 5_000
-"""Marks let go of in one transaction: a few milliseconds beside a tick."""
+RETRY_S = (1.0, 120.0)
+"""First and longest bound of the wait after a failed round."""
+START_S = 5.0
+"""Within this time of its start an agent ships first: hosts that start together do not come together."""
+MAX_SILENT_S = 300.0
+"""A child that reports nothing for so long in a round hangs in a call that no timeout ends, and is replaced."""
+POLL_S = 0.5
+"""Longest time in which a round notices that it is to end."""
+MAX_SETTLED = 5_000
+"""Marks deleted in one transaction: a few milliseconds beside a tick."""
 LEAVE_S = 2.0
+"""How long a child may take to end once its input did."""
+
+
+class _Child:
+    """A shipper process, and what it reported but nobody took yet."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pertoken.agent.shipper", str(folder.resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            cwd=Path(pertoken.__file__).parents[1],
+            process_group=0,  # Ctrl-C is for the agent.
+        )
+        self.reports: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        """None once it ended."""
+        threading.Thread(target=self._listen, name="shipping", daemon=True).start()
+        # Through a pipe: arguments and environment of a process can be read by others.
+        self.write(json.dumps({"server": server.to_json()}))
+
+    def write(self, line: str) -> None:
+        """Send a line; one that ended is noticed by the end of its reports."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{line}\n".encode())
+        except (BrokenPipeError, ValueError):
+            log.debug("the shipper ended before it was asked")
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                try:
+                    self.reports.put(json.loads(line))
+                except ValueError:
+                    continue
+        self.reports.put(None)
+
+    def end(self, patience_s: float) -> int:
+        """Close its input, wait so long, else kill it: it holds no driver and may be killed in any call."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            return self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
 
 class Shipping:
-    """Ships one folder to one server. `poll` and `settle` return at once."""
+    """Ships one folder to one server. Rounds have a thread of their own; all else returns at once."""
 
-    def __init__(self, folder: Path, server: Server, every_s: float, clock: Clock = time.monotonic) -> None:
-        self._folder, self._server, self._every_s, self._clock = folder, server, every_s, clock
-        self._process: subprocess.Popen[bytes] | None = None
-        self._backoff = Backoff(clock)
+    def __init__(self, folder: Path, server: Server, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._server, self._clock = folder, server, clock
         self._lock = threading.Lock()
-        self._heard_s = clock()
+        self._child: _Child | None = None
+        self._closed = False
         self._acked = self._settled = 0
+        self._failures = 0
+        """Failed rounds in a row."""
         self._events: list[Event] = []
-        self._fault: str | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The child's process id, None while there is none."""
-        return self._process.pid if self._process else None
+    def round(self, stop: threading.Event) -> None:
+        """Have the child ship what is there, and wait for it, until `stop` is set or this is closed.
 
-    def poll(self) -> None:
-        """Start the shipper, or replace one that ended or hangs."""
-        if self._process is not None and self._process.poll() is None:
-            if self._clock() - self._heard_s <= SILENT_S:
-                return
-            # It holds no driver: it may be killed in any call.
-            self._process.kill()
-            self._process.wait()
-            self._note("ship_failed", f"the shipper hung for {SILENT_S:.0f} s and was replaced")
-        elif self._process is not None:
-            status = self._process.returncode
+        Raises StoreError if the round failed; the first failure in a row, and the success after, become events.
+        """
+        try:
+            child = self._asked()
+            if child is not None:
+                self._follow(child, stop)
+        except StoreError as error:
+            self._failures += 1
+            if self._failures == 1:
+                self._note("ship_failed", f"nothing is shipped: {error}")
+            raise
+        if self._failures and child is not None and not stop.is_set():
+            self._note("ship_again", f"shipping works again after {self._failures} failures", logging.INFO)
+            self._failures = 0
+
+    def _asked(self) -> _Child | None:
+        """Ask the child for a round, starting one if there is none; None once this is closed."""
+        with self._lock:
+            if self._closed:
+                return None
+            status = None
+            if self._child is not None and self._child.process.poll() is not None:
+                status, self._child = self._child.end(0), None
+            if self._child is None:
+                self._child = _Child(self._folder, self._server)
+            child = self._child
+            child.write("round")
+        if status is not None:
             self._note("ship_failed", f"the shipper had ended (status {status}) and was started again")
-        if self._process is not None:
-            self._forget(self._process)
-            self._backoff.failed()
-        if self._backoff.due:
-            self._start()
+        return child
+
+    def _follow(self, child: _Child, stop: threading.Event) -> None:
+        """Take what the child reports until its round is over."""
+        heard_s = self._clock()
+        while not stop.is_set():
+            try:
+                report = child.reports.get(timeout=POLL_S)
+            except Empty:
+                if self._clock() - heard_s > MAX_SILENT_S:
+                    self._replace(child)
+                    raise StoreError(f"the shipper hung for {MAX_SILENT_S:.0f} s and was ended") from None
+                continue
+            heard_s = self._clock()
+            if report is None:
+                status = self._replace(child)
+                if self._closed:
+                    return
+                raise StoreError(f"the shipper ended in a round (status {status})")
+            self._acked = report.get("acked", self._acked)
+            if "kind" in report:
+                self._note(report["kind"], report["message"])
+            if "failed" in report:
+                raise StoreError(report["failed"])
+            if "done" in report:
+                return
+
+    def _replace(self, child: _Child) -> int:
+        """End a child that is of no use; the next round starts another. Returns its status."""
+        with self._lock:
+            if self._child is child:
+                self._child = None
+        return child.end(0)
 
     def events(self) -> tuple[Event, ...]:
-        """What happened since this was asked last."""
+        """Return what happened since the last call."""
         with self._lock:
-            found, self._events = tuple(self._events), []
-        return found
-
-    @property
-    def fault(self) -> str | None:
-        """Why nothing is shipped now; None if the server acknowledged something since the last failure."""
-        with self._lock:
-            return self._fault
+            events, self._events = tuple(self._events), []
+        return events
 
     def settle(self, writer: Writer) -> None:
-        """Let go of some of the marks that the server holds. For the writer's thread."""
-        with self._lock:
-            acked = self._acked
-        if acked > self._settled and writer.shipped(acked, at_most=SETTLED_AT_ONCE) == 0:
+        """Delete some of the marks that the server holds. For the writer's thread."""
+        acked = self._acked
+        if acked > self._settled and writer.shipped(acked, at_most=MAX_SETTLED) == 0:
             self._settled = acked
 
     def bound(self, writer: Writer, most: int) -> None:
-        """Keep the marks at most so many, and tell what that cost. For the writer's thread."""
+        """Keep at most so many marks, and report what was given up. For the writer's thread."""
         raw, rolled = writer.bound_spool(most)
         if raw:
             self._note("ship_gave_up", f"the spool is full ({most} marks): the oldest ticks will not be shipped")
@@ -92,64 +184,13 @@ class Shipping:
 
     def close(self) -> None:
         """End the shipper; what it was sending is sent again the next time."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(LEAVE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._forget(self._process)
-
-    def _start(self) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pertoken.agent.shipper", str(self._folder.resolve())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            cwd=Path(pertoken.__file__).parents[1],
-            process_group=0,  # Ctrl-C is for the agent.
-        )
-        assert process.stdin is not None
-        # Through a pipe: arguments and environment of a process can be read by others.
-        options = {"server": self._server.to_json(), "every_s": self._every_s}
-        try:
-            process.stdin.write(json.dumps(options).encode() + b"\n")
-        except BrokenPipeError:
-            log.warning("the shipper ended at once")
-        self._process, self._heard_s = process, self._clock()
-        threading.Thread(target=self._hear, args=(process,), name="shipping", daemon=True).start()
-
-    def _hear(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdout is not None
-        with process.stdout as lines:
-            self._listen(lines)
-
-    def _listen(self, lines: IO[bytes]) -> None:
-        for line in lines:
-            self._heard_s = self._clock()
-            try:
-                told = json.loads(line)
-            except ValueError:
-                continue
-            with self._lock:
-                self._acked = told.get("acked", self._acked)
-                if "acked" in told:
-                    self._fault = None
-            if "kind" in told:
-                self._note(told["kind"], told["message"])
-
-    def _note(self, kind: str, message: str) -> None:
-        if kind != "ship_failed":  # whoever asks for `fault` logs that
-            log.log(logging.INFO if kind == "ship_again" else logging.WARNING, "%s", message)
         with self._lock:
-            self._fault = message if kind == "ship_failed" else self._fault
-            self._events.append(Event(kind, message))
+            self._closed, child, self._child = True, self._child, None
+        if child is not None:
+            child.end(LEAVE_S)
 
-    def _forget(self, process: "subprocess.Popen[bytes]") -> None:
-        # Its output is closed by the thread that reads it, at its end.
-        if process.stdin is not None:
-            process.stdin.close()
-        self._process = None
+    def _note(self, kind: str, message: str, level: int = logging.WARNING) -> None:
+        if kind != "ship_failed":  # the scheduler logs why a round failed
+            log.log(level, "%s", message)
+        with self._lock:
+            self._events.append(Event(kind, message))

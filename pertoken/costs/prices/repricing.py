@@ -102,8 +102,7 @@ def repriced(
                 row = rows.get(device_id)
                 if row is None:
                     continue
-                device = Priced(row.kind, row.name, row.uuid)
-                old, new = (_cost(duration_ms, each.rate(device, first)) for each in (before, after))
+                old, new = (_cost(duration_ms, each.rate(row, first)) for each in (before, after))
                 if old != new:
                     since_ts = max(first, row.first_ts)
                     key = row.name, old is None, new is None

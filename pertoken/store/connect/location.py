@@ -88,15 +88,15 @@ def person_folder() -> Path:
     return Path(service) if service else Path(platformdirs.user_data_dir(APP))
 
 
-class AgentLock:
-    """Held by the one agent that writes a folder; freed by the kernel however that agent ends."""
+class ProgramLock:
+    """Held by the one process of a program (`agent`, `advisor`) on a folder; freed by the kernel however it ends."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "agent.lock"
+    def __init__(self, folder: Path, program: str) -> None:
+        self._program, self._file = program, folder / f"{program}.lock"
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock and note this process in it. Raises StoreError naming the agent that has it."""
+        """Take the lock and note this process in it. Raises StoreError naming the process that has it."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
             fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -110,7 +110,7 @@ class AgentLock:
         except BlockingIOError:
             os.close(fd)
             raise StoreError(
-                f"an agent (pid {self.owner() or 'unknown'}) already writes {self._file.parent}; "
+                f"an {self._program} (pid {self.owner() or 'unknown'}) already writes {self._file.parent}; "
                 "`pertoken top` shows what it sees"
             ) from None
         os.ftruncate(fd, 0)
@@ -124,7 +124,7 @@ class AgentLock:
             self._fd = None
 
     def owner(self) -> int | None:
-        """Pid of the agent that runs on this folder now, None if none does."""
+        """Return the pid of the process that has it now, None if none does."""
         try:
             with self._file.open() as file:
                 try:
@@ -135,3 +135,10 @@ class AgentLock:
         except OSError:
             return None
         return None
+
+
+class AgentLock(ProgramLock):
+    """Held by the one agent that writes a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "agent")

@@ -3,6 +3,8 @@
 from functools import lru_cache
 from hashlib import blake2b
 
+_ESCAPES = {0x1E: "\x1e\x1e", 0x1F: "\x1e\x1d"}
+
 
 @lru_cache(4096)
 def stable_id(*parts: str | int) -> int:
@@ -11,7 +13,7 @@ def stable_id(*parts: str | int) -> int:
     Parts are joined by a separator that cannot occur in them unescaped, so ("ab", "c") differs from ("a", "bc").
     Never 0, which means *other* in shares.
     """
-    key = "\x1f".join(str(part).replace("\x1f", "\x1f\x1f") for part in parts)
+    key = "\x1f".join(str(part).translate(_ESCAPES) for part in parts)
     # A path of this host may hold bytes that are no text; they come as surrogates.
     digest = blake2b(key.encode(errors="surrogatepass"), digest_size=8, person=b"pertoken").digest()
     number = int.from_bytes(digest, signed=True)

@@ -1,20 +1,21 @@
 """What a shipper reads of its host's own database: marks behind a cursor, and the rows they stand for.
 
-Plain sqlite3 rows, since a batch is thousands of them; every read is short, so that the writer's WAL stays small.
+Plain tuples of the fast-row reader, since a batch is thousands of them. Every read is short, so that the writer's WAL
+stays small.
 """
 
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Connection, Select, Table, bindparam, func, select
 
-from pertoken.errors import StoreError
-from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import explained, reading
+from pertoken.store.query.answers import answer
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.outbox import RAW, SOURCES, Source
 
@@ -55,67 +56,93 @@ class Local:
     """A host's telemetry, read only."""
 
     def __init__(self, place: StoreLocation) -> None:
-        self._place = place
+        self._place, self._engine = place, reading(place, "telemetry")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        file = self._place.file("telemetry").resolve()
-        try:
-            with closing(sqlite.connect(file, "telemetry", "ro")) as connection:
-                connection.execute("BEGIN")
-                yield connection
-        except sqlite3.Error as error:
-            raise StoreError(f"{file}: {error}") from None
+    def _reading(self) -> Iterator[Connection]:
+        with explained(self._place), self._engine.connect() as connection, connection.begin():
+            yield connection
 
     def here(self) -> Here | None:
         """Whose database this is; None while nothing is to be shipped or nothing was recorded."""
         with self._reading() as connection:
-            spool = connection.execute("SELECT spool_id, last_seq FROM spool").fetchone()
-            hosts = [host_id for (host_id,) in connection.execute("SELECT host_id FROM host ORDER BY last_ts")]
-            if spool is None or not hosts:
+            spool = answer(connection, _SPOOL)
+            hosts = answer(connection, _HOSTS)
+            if not spool or not hosts:
                 return None
-            (newest,) = connection.execute("SELECT max(last_ts) FROM host").fetchone()
-            devices = [each for (each,) in connection.execute("SELECT device_id FROM device")]
-            epochs = [each for (each,) in connection.execute("SELECT epoch_id FROM epoch")]
-            owners = {"host_id": tuple(hosts), "device_id": tuple(devices), "epoch_id": tuple(epochs)}
-            return Here(spool[0], spool[1], tuple(hosts), newest, _oldest(connection, owners), owners)
+            ids = {name: tuple(value for (value,) in answer(connection, query)) for name, query in _OWNERS.items()}
+            owners = {"host_id": tuple(host_id for host_id, _ in hosts), **ids}
+            newest_ts = hosts[-1][1]
+            ((spool_id, last_seq),) = spool
+            return Here(spool_id, last_seq, owners["host_id"], newest_ts, _oldest(connection, owners), owners)
 
     def after(self, seq: int, at_most: int) -> Batch | None:
         """Rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
         with self._reading() as connection:
-            window = "SELECT source, seq FROM outbox WHERE seq > ? ORDER BY seq LIMIT ?"
-            marks = connection.execute(window, (seq, at_most)).fetchall()
+            marks = answer(connection, _MARKS, {"seq": seq, "at_most": at_most})
             if not marks:
                 return None
-            last = marks[-1][1]
+            starts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+            for name, owner_id, ts, _ in marks:
+                starts[name][owner_id].append(ts)
             rows: dict[Table, list[Row]] = {}
-            for source in sorted({name for name, _ in marks}):
-                for table, query in _marked(SOURCES[source]):
-                    found = rows.setdefault(table, [])
-                    for parameters in _parameters(connection, source, table, seq, last):
-                        found.extend(connection.execute(query, parameters))
-        return Batch(rows, last)
+            for name in sorted(starts):
+                for table, owner in SOURCES[name].tables:
+                    rows.setdefault(table, []).extend(_marked(connection, SOURCES[name], table, owner, starts[name]))
+        return Batch(rows, marks[-1][3])
 
     def identities(self, seq: int) -> Batch:
         """Every row without time: hosts, devices, epochs, events and what cannot be read."""
         tables = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set)
         with self._reading() as connection:
-            rows: dict[Table, list[Row]] = {
-                table: connection.execute(f"SELECT {_columns(table)} FROM {table.name}").fetchall()
-                for table in (*tables, t.capability, t.event)
-            }
+            rows = {table: list(answer(connection, _all(table))) for table in (*tables, t.capability, t.event)}
         return Batch(rows, seq, again=True)
 
     def between(self, table: Table, owner: str, owners: Sequence[int], start: int, end: int) -> list[Row]:
         """A table's rows of some owners with start <= ts < end."""
-        between = _middle(table)
-        matched = f"{owner} = ? AND {between} = ?" if between else f"{owner} = ?"
-        query = f"SELECT {_columns(table)} FROM {table.name} WHERE {matched} AND ts >= ? AND ts < ?"
-        found: list[Row] = []
+        query, rows = _between(table, owner), list[Row]()
         with self._reading() as connection:
             for key in _keys(connection, table, owner, owners):
-                found += connection.execute(query, (*key, start, end))
-        return found
+                rows += answer(connection, query, {**key, "start": start, "end": end})
+        return rows
+
+
+_SPOOL = select(t.spool.c.spool_id, t.spool.c.last_seq)
+_HOSTS = select(t.host.c.host_id, t.host.c.last_ts).order_by(t.host.c.last_ts)
+_OWNERS = {"device_id": select(t.device.c.device_id), "epoch_id": select(t.epoch.c.epoch_id)}
+_MARKS = (
+    select(t.outbox.c.source, t.outbox.c.owner_id, t.outbox.c.ts, t.outbox.c.seq)
+    .where(t.outbox.c.seq > bindparam("seq"))
+    .order_by(t.outbox.c.seq)
+    .limit(bindparam("at_most"))
+)
+
+
+def _marked(
+    connection: Connection, source: Source, table: Table, owner: str, starts: Mapping[int, Sequence[int]]
+) -> Iterator[Row]:
+    """Yield the rows of a source's table behind its marks: the starts of buckets by owner."""
+    if not source.bucket_s:
+        for each in starts:
+            yield from answer(connection, _of_owner(table, owner), {"owner": each})
+        return
+    query = _between(table, owner)
+    after = 1 if source in RAW else 0  # a tick is named by its end
+    runs = {each: _runs(sorted(buckets), source.bucket_s) for each, buckets in starts.items()}
+    for key in _keys(connection, table, owner, starts):
+        for start, end in runs[key["owner"]]:
+            yield from answer(connection, query, {**key, "start": start + after, "end": end + after})
+
+
+def _runs(starts: Iterable[int], bucket_s: int) -> list[tuple[int, int]]:
+    """Return the (start, end) of buckets that follow each other: one question instead of one for each bucket."""
+    runs: list[tuple[int, int]] = []
+    for start in starts:
+        if runs and runs[-1][1] == start:
+            runs[-1] = runs[-1][0], start + bucket_s
+        else:
+            runs.append((start, start + bucket_s))
+    return runs
 
 
 def _middle(table: Table) -> str | None:
@@ -124,78 +151,65 @@ def _middle(table: Table) -> str | None:
     return second if second != "ts" and "ts" in table.c else None
 
 
-def _keys(connection: sqlite3.Connection, table: Table, owner: str, owners: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-    """Beginnings of a table's key: each owner with each value that stands between it and the time.
+def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Yield beginnings of a table's key: each owner with each value that stands between it and the time.
 
     They are found by seeking from one to the next: reading all rows of an owner would grow with its history.
     """
-    between = _middle(table)
+    if _middle(table) is None:
+        yield from ({"owner": each} for each in owners)
+        return
+    first, following = _seeks(table, owner)
     for each in owners:
-        if between is None:
-            yield (each,)
-            continue
-        first = f"SELECT min({between}) FROM {table.name} WHERE {owner} = ?"
-        (value,) = connection.execute(first, (each,)).fetchone()
+        ((value,),) = answer(connection, first, {"owner": each})
         while value is not None:
-            yield each, value
-            (value,) = connection.execute(f"{first} AND {between} > ?", (each, value)).fetchone()
+            yield {"owner": each, "middle": value}
+            ((value,),) = answer(connection, following, {"owner": each, "after": value})
 
 
-def _oldest(connection: sqlite3.Connection, owners: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _oldest(connection: Connection, owners: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    oldest: dict[str, int] = {}
     for table, owner in (source.tables[0] for source in SOURCES.values() if source.bucket_s):
-        between = _middle(table)
-        query = f"SELECT min(ts) FROM {table.name} WHERE {owner} = ?" + (f" AND {between} = ?" if between else "")
-        oldest = [
-            connection.execute(query, key).fetchone()[0] for key in _keys(connection, table, owner, owners[owner])
-        ]
-        known = [ts for ts in oldest if ts is not None]
-        if known:
-            found[table.name] = min(known)
-    return found
-
-
-def _columns(table: Table, prefix: str = "") -> str:
-    return ", ".join(f'{prefix}"{column.name}"' for column in table.columns)
+        query = _first(table, owner)
+        starts = [answer(connection, query, key)[0][0] for key in _keys(connection, table, owner, owners[owner])]
+        if known := [ts for ts in starts if ts is not None]:
+            oldest[table.name] = min(known)
+    return oldest
 
 
 @cache
-def _marked(source: Source) -> tuple[tuple[Table, str], ...]:
-    """For each table of a source: the query for rows behind marks, by what `_parameters` gives."""
-    found = []
-    for table, owner in source.tables:
-        columns = _columns(table, "r.")
-        # Ticks are named by their end: a minute holds (start, end].
-        within = "r.ts > o.ts AND r.ts <= o.ts + 60" if source in RAW else "r.ts = o.ts"
-        behind = "o.source = ? AND o.seq > ? AND o.seq <= ?"
-        if between := _middle(table):
-            inside = "r.ts > ? AND r.ts <= ? + 60" if source in RAW else "r.ts = ? AND ? IS NOT NULL"
-            query = f"SELECT {columns} FROM {table.name} r WHERE r.{owner} = ? AND r.{between} = ? AND {inside}"
-        elif source.bucket_s:
-            query = f"SELECT {columns} FROM outbox o CROSS JOIN {table.name} r ON r.{owner} = o.owner_id AND {within}"
-            query += f" WHERE {behind}"
-        elif table is t.epoch_device:
-            query = f"SELECT {columns} FROM outbox o CROSS JOIN epoch e ON e.deployment_id = o.owner_id"
-            query += f" JOIN epoch_device r ON r.epoch_id = e.epoch_id WHERE {behind}"
-        else:
-            query = f"SELECT {columns} FROM outbox o CROSS JOIN {table.name} r ON r.{owner} = o.owner_id WHERE {behind}"
-        found.append((table, query))
-    return tuple(found)
+def _all(table: Table) -> Select[Any]:
+    return select(table)
 
 
-def _parameters(
-    connection: sqlite3.Connection, source: str, table: Table, seq: int, last: int
-) -> Iterator[tuple[Any, ...]]:
-    """What to run a table's query with for the marks of a source with seq < mark <= last."""
-    between = _middle(table)
-    if between is None:
-        yield source, seq, last
-        return
-    query = "SELECT owner_id, ts FROM outbox WHERE source = ? AND seq > ? AND seq <= ?"
-    starts: dict[int, list[int]] = {}
-    for owner_id, ts in connection.execute(query, (source, seq, last)).fetchall():
-        starts.setdefault(owner_id, []).append(ts)
-    owner = next(column for each, column in SOURCES[source].tables if each is table)
-    for key in _keys(connection, table, owner, starts):
-        for ts in starts[key[0]]:
-            yield *key, ts, ts
+@cache
+def _first(table: Table, owner: str) -> Select[Any]:
+    """The oldest row of a beginning of the key."""
+    return _of_key(select(func.min(table.c.ts)), table, owner)
+
+
+@cache
+def _between(table: Table, owner: str) -> Select[Any]:
+    return _of_key(select(table), table, owner).where(table.c.ts >= bindparam("start"), table.c.ts < bindparam("end"))
+
+
+@cache
+def _of_owner(table: Table, owner: str) -> Select[Any]:
+    if table is t.epoch_device:
+        epochs = select(t.epoch.c.epoch_id).where(t.epoch.c[owner] == bindparam("owner"))
+        return select(table).where(table.c.epoch_id.in_(epochs))
+    return select(table).where(table.c[owner] == bindparam("owner"))
+
+
+@cache
+def _seeks(table: Table, owner: str) -> tuple[Select[Any], Select[Any]]:
+    """The first value between an owner and the time, and the one after another."""
+    middle = table.c[_middle(table) or ""]
+    first = select(func.min(middle)).where(table.c[owner] == bindparam("owner"))
+    return first, first.where(middle > bindparam("after"))
+
+
+def _of_key(query: Select[Any], table: Table, owner: str) -> Select[Any]:
+    query = query.where(table.c[owner] == bindparam("owner"))
+    middle = _middle(table)
+    return query if middle is None else query.where(table.c[middle] == bindparam("middle"))

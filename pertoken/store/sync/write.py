@@ -1,6 +1,10 @@
 """Rows into a fleet's server: one transaction for a batch and the cursor that tells it is there.
 
 Nothing is kept in the session from one transaction to the next, so that a pooler may hand each to another one.
+
+The one way past SQLAlchemy at a server, for `COPY` alone, with what runs in its transactions and `sync.check` over the
+same connection of psycopg. To insert or replace 19,200 rows of `device_1m` took 0.6 s by `COPY` into a temporary table,
+1.6 s from arrays, and 12.5 s by a Core statement for many rows (medians of four in turns, unix socket).
 """
 
 import re
@@ -106,6 +110,35 @@ def note_checked(connection: "psycopg.Connection[Any]", spool_id: int, checked_t
     """Note that everything from `checked_ts` on was compared once."""
     with connection.transaction():
         connection.execute("UPDATE fleet.shipped SET checked_ts = %s WHERE spool_id = %s", (checked_ts, spool_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ticks that somebody asked for at the server, by their time."""
+
+    request_id: int
+    start: int
+    end: int
+
+
+def open_requests(connection: "psycopg.Connection[Any]", here: Here) -> list[Request]:
+    """Return what is asked for of these hosts and not answered yet, oldest first."""
+    query = (
+        "SELECT request_id, start_ts, end_ts FROM fleet.raw_request "
+        "WHERE done_ts IS NULL AND host_id = ANY (%s::bigint[]) ORDER BY request_id"
+    )
+    with connection.transaction():
+        return [Request(*row) for row in connection.execute(query, (list(here.host_ids),)).fetchall()]
+
+
+def note_answered(connection: "psycopg.Connection[Any]", request: Request, rows_n: int, note: str | None) -> None:
+    """Note that a request was answered, by how many rows, and what of it could not be."""
+    with connection.transaction():
+        connection.execute(
+            "UPDATE fleet.raw_request SET done_ts = extract(epoch FROM now())::bigint, rows_n = %s, note = %s "
+            "WHERE request_id = %s",
+            (rows_n, note, request.request_id),
+        )
 
 
 def put(

@@ -8,33 +8,9 @@ import pytest
 
 from pertoken.agent.discovery.servers import Found, discover
 from pertoken.agent.engines.locate import locate
-from pertoken.agent.host.processes import Address, HostProcesses, Process, host_processes
+from pertoken.agent.host.processes import Address, Process, host_processes
 from pertoken.agent.readings import Endpoint
-
-LOOPBACK = "127.0.0.1"
-SERVE = ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", "org/model", "--port", "18000", "-tp", "2")
-
-
-def host(*processes: Process, **more: object) -> HostProcesses:
-    return HostProcesses({each.pid: each for each in processes}, **more)  # type: ignore[arg-type]
-
-
-def vllm_tree(*listening: Address, argv: tuple[str, ...] = SERVE) -> tuple[Process, ...]:
-    """What vLLM 0.32 starts: children title themselves, padded over the command line they had."""
-    return (
-        Process(10, 1, ("/bin/sh", "-c", " ".join(argv)), 900),
-        Process(11, 10, argv, 1000, listening),
-        Process(12, 11, ("VLLM::APIServer_0", "", "", ""), 2000),
-        Process(13, 11, ("VLLM::EngineCore_DP0", "", ""), 2000, (Address(LOOPBACK, 40123),)),
-        Process(14, 13, ("VLLM::Worker_TP0", ""), 3000),
-        Process(15, 13, ("VLLM::Worker_TP1", ""), 3000),
-        Process(16, 11, ("python", "-c", "from multiprocessing.resource_tracker import main;main(7)"), 1500),
-        Process(99, 1, ("sshd",), 1, (Address("0.0.0.0", 22),)),
-    )
-
-
-def never(url: str) -> str | None:
-    raise AssertionError(f"{url} was contacted")
+from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never, vllm_tree
 
 
 def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybody() -> None:
@@ -163,23 +139,6 @@ def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
     assert discover(tree, lambda url: None) == Found()
 
 
-def test_a_named_endpoint_gets_the_process_that_listens_there() -> None:
-    tree = host(*vllm_tree(Address("0.0.0.0", 18000)), own_ips=frozenset({LOOPBACK, "10.0.0.7"}))
-    for base_url in ("http://localhost:18000", "http://10.0.0.7:18000", "http://127.0.0.1:18000/gpu0"):
-        located = locate(Endpoint("vllm", base_url, "setting", 18000), tree)
-        assert (located.base_url, located.found_by) == (base_url, "setting")
-        assert (located.pid, located.process_start_ms, located.knobs["tp"]) == (11, 1000, 2)
-    for base_url in ("http://gpu-host:18000", "http://10.0.0.8:18000", "http://127.0.0.1:18001"):
-        located = locate(Endpoint("vllm", base_url, "setting", int(base_url[22:] or 0), pid=11), tree)
-        assert (located.pid, located.process_start_ms, located.pids) == (None, None, ())
-
-
-def test_a_proxy_that_listens_for_a_server_stands_for_itself() -> None:
-    proxy = Process(30, 1, ("nginx",), 7000, (Address(LOOPBACK, 80),))
-    located = locate(Endpoint("vllm", "http://127.0.0.1", "setting", 80), host(proxy))
-    assert (located.pid, located.knobs) == (30, {})
-
-
 def test_a_server_that_answers_by_https_alone_is_asked_so() -> None:
     found = discover(host(*vllm_tree(Address("0.0.0.0", 18000), argv=(*SERVE, "--ssl-certfile", "c.pem"))), never)
     assert [each.base_url for each in found.endpoints] == ["https://127.0.0.1:18000"]
@@ -209,81 +168,6 @@ def test_a_server_in_a_container_is_reached_at_the_port_published_for_it() -> No
     assert named.pid == 11
 
 
-HEAD = (*SERVE, "--data-parallel-address", "10.0.0.1", "--data-parallel-size", "4")
-
-
-def test_ranks_that_follow_another_host_are_an_endpoint_that_is_never_asked() -> None:
-    follower = Process(11, 1, (*HEAD, "--headless", "--data-parallel-start-rank", "2"), 1000)
-    worker = Process(12, 11, ("VLLM::Worker_DP2_TP0",), 1500)
-    (found,) = discover(host(follower, worker), never).endpoints
-    assert (found.base_url, found.port, found.follows) == ("rendezvous://10.0.0.1/org/model", None, True)
-    assert (found.pids, found.knobs["rendezvous"], found.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
-
-
-def test_ranks_whose_head_is_on_this_host_are_part_of_it() -> None:
-    head = Process(11, 1, HEAD, 1000, (Address("0.0.0.0", 18000),))
-    follower = Process(21, 1, (*HEAD, "--headless"), 1000)
-    other = Process(31, 1, ("vllm", "serve", "org/other", "--headless", "--data-parallel-address", "10.0.0.1"), 1000)
-    found = discover(host(head, follower, other), never).endpoints
-    assert [(each.base_url, each.pids) for each in found] == [
-        ("http://127.0.0.1:18000", (11, 21)),
-        ("rendezvous://10.0.0.1/org/other", (31,)),
-    ]
-
-
-def test_sglang_nodes_meet_at_the_address_of_the_first() -> None:
-    argv: tuple[str, ...] = (
-        "python",
-        "-m",
-        "sglang.launch_server",
-        "--model-path",
-        "org/m",
-        "--tp",
-        "16",
-        "--nnodes",
-        "2",
-    )
-    argv += ("--dist-init-addr", "10.0.0.1:5000", "--node-rank")
-    head = Process(11, 1, (*argv, "0"), 1000, (Address("0.0.0.0", 30000),))
-    (found,) = discover(host(head), never).endpoints
-    assert (found.base_url, found.follows) == ("http://127.0.0.1:30000", False)
-    assert (found.knobs["rendezvous"], found.knobs["tp"]) == ("10.0.0.1:5000", 16)
-    (found,) = discover(host(Process(11, 1, (*argv, "1"), 1000, (Address("0.0.0.0", 30000),))), never).endpoints
-    assert (found.base_url, found.follows) == ("rendezvous://10.0.0.1:5000/org/m", True)
-
-
-RAYLET = Process(50, 1, ("/x/raylet/raylet", "--gcs-address=10.0.0.1:6379", "--metrics_export_port=8080"), 900)
-RAY_WORKERS = (
-    Process(51, 50, ("ray::RayWorkerWrapper.execute_method",), 1500),
-    Process(52, 50, ("ray::RayWorkerWrapper",), 1500),
-    Process(53, 50, ("ray::IDLE",), 1500),
-)
-
-
-def test_workers_that_ray_runs_for_a_server_of_this_host_are_its_own() -> None:
-    serve = (*SERVE, "--distributed-executor-backend", "ray")
-    head = Process(11, 1, serve, 1000, (Address("0.0.0.0", 18000),))
-    (found,) = discover(host(head, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
-    assert (found.pids, found.knobs["rendezvous"]) == ((11, 51, 52), "10.0.0.1:6379")
-    other = Process(12, 1, tuple(word.replace("18000", "18001") for word in serve), 1000, (Address(LOOPBACK, 18001),))
-    both = discover(host(head, other, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
-    assert [each.pids for each in both] == [(11,), (12,)]
-
-
-def test_workers_that_ray_runs_for_a_server_elsewhere_follow_it() -> None:
-    (found,) = discover(host(RAYLET, *RAY_WORKERS), lambda url: None).endpoints
-    assert (found.kind, found.base_url, found.follows) == ("vllm", "rendezvous://10.0.0.1:6379/", True)
-    assert (found.pids, found.knobs) == ((51, 52), {"rendezvous": "10.0.0.1:6379"})
-    here = host(RAYLET, *RAY_WORKERS, own_ips=frozenset({"10.0.0.1"}))
-    assert discover(here, lambda url: None) == Found()
-
-
-def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
-    found = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
-    assert found.endpoints == ()
-    assert "serves for another host" in found.gaps[0].reason
-
-
 def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_is_no_other_server() -> None:
     nim = Process(11, 1, ("nim-serve", "--max-model-len", "4096"), 1000)
     inner = Process(12, 11, ("vllm", "serve", "/opt/nim/m"), 1000, (Address("0.0.0.0", 8100), Address("0.0.0.0", 9000)))
@@ -300,15 +184,6 @@ def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_
     assert (each.kind, each.base_url, each.model_path) == ("nim", "http://127.0.0.1:9000", "hf://org/m")
     assert each.knobs == {"tp": 4, "max_model_len": 4096, "enable_prefix_caching": True}
     assert asked and all(name.startswith("NIM_") for name in asked)
-
-
-def test_every_way_that_leads_to_a_server_in_a_container_is_that_server() -> None:
-    address = Address("0.0.0.0", 8000, reached=(LOOPBACK, 8080), also=(("172.17.0.2", 8000),))
-    server = Process(11, 1, SERVE, 1000, (address,))
-    proxy = Process(12, 1, ("docker-proxy",), 900, (Address("0.0.0.0", 8080),))
-    for url in ("http://127.0.0.1:8080", "http://localhost:8080", "http://172.17.0.2:8000"):
-        assert locate(Endpoint("vllm", url, "setting", 1), host(server, proxy)).pid == 11
-    assert locate(Endpoint("vllm", "http://172.17.0.2:8080", "setting", 1), host(server, proxy)).pid is None
 
 
 def test_servers_that_one_address_leads_to_are_contested_and_children_of_one_server_are_not() -> None:

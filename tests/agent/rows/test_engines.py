@@ -1,154 +1,169 @@
-"""Which servers are one engine, and which are several: by their addresses, over real sockets and processes."""
+"""What one engine counted between two pages, by hand."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
 
-from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.rows.engines import engine_id_of
-from pertoken.store.connect.open import open_store
-from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.ids import stable_id
-from pertoken.store.write.writer import Writer
-from tests.agent.values import engine, gpu, memory, moment, probe
-from tests.llama import LlamaServer, write_model
-from tests.recorded import agent, agent_reading, kinds, newest, scalar, until
-from tests.values import laid
-
-PROMPT = list(range(20, 60))
-COST = Cost(1, 1, 1, 0)
+from pertoken.agent.readings import EngineReading, Gap
+from pertoken.agent.rows.assemble import Readings
+from tests.agent.rows.ticks import counted, elsewhere, run, served, shares
+from tests.agent.values import ENDPOINT, START_MS, engine, probe
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
-
-
-@pytest.fixture
-def servers(model: Path) -> Iterator[tuple[LlamaServer, LlamaServer]]:
-    with LlamaServer(model) as one, LlamaServer(model, host="127.0.0.2", port=one.port) as other:
-        yield one, other
-
-
-def generated(folder: Path, url: str) -> int:
-    """Generated tokens in the rows of the engine at this address."""
-    query = (
-        select(func.sum(t.deployment_sample.c.generated_tokens))
-        .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)
-        .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
-        .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
-        .where(t.engine.c.base_url == url)
+def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
+    before, after = (
+        replace(each, counters={**each.counters, "prefill_ms": prefill_ms, "decode_ms": decode_ms})
+        for each, prefill_ms, decode_ms in ((engine(500, 40), 900, 70_000), (engine(530, 60), 1_000, 74_000))
     )
-    return int(scalar(folder, query) or 0)
+    _, tick = run(Readings(probe(), (before,)), Readings(probe(), (after,)))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.computed_tokens, row.prompt_tokens) == (30, 20, 20)
+    assert (row.complete, row.duration_ms, row.observed_ms, row.busy_ms) == (True, 10_000, 10_000, 4_100)
 
 
-def test_servers_on_one_port_of_two_addresses_are_two_engines_with_tokens_of_their_own(
-    servers: tuple[LlamaServer, LlamaServer], tmp_path: Path
+def test_other_counters_that_grew_are_rows_of_their_own_and_requests_are_told_by_how_they_ended() -> None:
+    def counters(drafts: int, stopped: int, aborted: int) -> dict[str, int]:
+        return {
+            "generated_tokens": 500,
+            "spec_drafts": drafts,
+            "prefix_hits": 7,
+            'requests_finished{engine="0",reason="stop"}': stopped,
+            'requests_finished{engine="1",reason="stop"}': stopped,
+            'requests_finished{engine="0",reason="length"}': 4,
+            'requests_failed{reason="aborted"}': aborted,
+        }
+
+    before, after = (engine(0, counters=each) for each in (counters(10, 5, 1), counters(12, 6, 2)))
+    _, tick = run(Readings(probe(), (before,)), Readings(probe(), (after,)))
+    assert counted(tick) == {
+        "spec_drafts": 2,
+        "requests_failed": 1,
+        'requests_finished{reason="stop"}': 2,
+        'requests_failed{reason="aborted"}': 1,
+    }
+    assert served(tick)[0].requests_finished == 2
+
+
+def test_a_gauge_beyond_what_a_column_holds_is_unknown_and_costs_only_itself() -> None:
+    absurd = engine(510, gauges={"running": 1e18, "waiting": 3.0, "kv_use": float("nan")})
+    _, tick = run(Readings(probe(), (engine(500),)), Readings(probe(), (absurd,)))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.running_1e2, row.waiting_1e2, row.kv_use_1e4) == (10, None, 300, None)
+
+
+def test_a_counter_that_falls_in_a_living_process_is_unknown_and_an_event_and_no_restart() -> None:
+    _, fallen, after = run(*(Readings(probe(), (engine(count),)) for count in (999_999, 999_998, 1_000_001)))
+    (row,) = served(fallen)
+    assert (row.generated_tokens, row.complete, row.duration_ms) == (None, False, 10_000)
+    assert [event.kind for event in fallen.events] == ["engine_counter"]
+    (row,) = served(after)
+    assert (row.generated_tokens, row.complete) == (2, False)  # what is beyond the value it fell from
+
+
+def test_a_counter_that_jumps_beyond_what_a_server_counts_is_unknown_and_an_event() -> None:
+    _, jumped, after = run(*(Readings(probe(), (engine(count),)) for count in (10, 10**18, 10**18 + 3)))
+    (row,) = served(jumped)
+    assert (row.generated_tokens, row.complete) == (None, False)
+    assert [event.kind for event in jumped.events] == ["engine_counter"]
+    assert [(row.generated_tokens, row.complete) for row in served(after)] == [(3, True)]
+
+
+def test_time_asleep_is_counted_as_time() -> None:
+    asleep = engine(500, gauges={"running": 0.0, "awake": 0.0})
+    _, tick = run(Readings(probe(), (engine(500),)), Readings(probe(), (asleep,)))
+    assert counted(tick) == {"asleep_ms": 10_000}
+
+
+def test_an_engine_that_counts_nothing_has_unknown_tokens_and_says_what_would_count_them() -> None:
+    gap = Gap("tokens", "missing", "it counts none", "serve it with another engine")
+    silent = engine(0, counters={}, gauges={}, gaps=(gap,))
+    _, tick = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
+    (row,) = served(tick)
+    assert (row.prompt_tokens, row.generated_tokens, row.busy_ms) == (None, None, None)
+    assert (row.observed_ms, row.complete) == (10_000, True)
+    first, _ = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
+    assert [(each.metric, each.remedy) for each in first.capabilities + tick.capabilities] == [
+        ("tokens", "serve it with another engine")
+    ]
+
+
+def test_an_engine_that_started_after_we_did_counts_from_zero() -> None:
+    young = replace(ENDPOINT, process_start_ms=START_MS + 3_000)
+    _, tick = run(Readings(probe()), Readings(probe(), (engine(70, endpoint=young),)))
+    assert served(tick)[0].generated_tokens == 70
+
+
+def test_a_restart_counts_the_new_life_and_says_that_something_was_not_seen() -> None:
+    again = replace(ENDPOINT, pid=200, process_start_ms=START_MS + 14_000)
+    _, _, tick = run(
+        Readings(probe(), (engine(500),)),
+        Readings(probe(), (engine(510),)),
+        Readings(probe(), (engine(7, endpoint=again),)),
+    )
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.complete, row.duration_ms) == (7, False, 6_000)
+    assert [event.kind for event in tick.events] == ["engine_restarted"]
+    assert tick.epochs == ()
+
+
+def test_a_page_that_fails_is_null_and_an_event_and_its_tokens_come_with_the_next_good_one() -> None:
+    broken = EngineReading(ENDPOINT, fault="no answer", fault_kind="timeout", remedy="wait")
+    _, bad, good = run(
+        Readings(probe(), (engine(500),)), Readings(probe(), (broken,)), Readings(probe(), (engine(520),))
+    )
+    (row,) = served(bad)
+    assert (row.generated_tokens, row.observed_ms, row.complete) == (None, 0, True)
+    assert [event.kind for event in bad.events] == ["engine_timeout"]
+    assert [(each.metric, each.status) for each in bad.capabilities] == [("metrics_page", "failing")]
+    assert served(good)[0].generated_tokens == 20
+    assert [(each.metric, each.status) for each in good.capabilities] == [("metrics_page", "ok")]
+
+
+def test_an_engine_that_ends_leaves_an_incomplete_row() -> None:
+    _, tick, after = run(Readings(probe(), (engine(500),)), Readings(probe()), Readings(probe()))
+    (row,) = served(tick)
+    assert (row.generated_tokens, row.complete) == (None, False)
+    assert [event.kind for event in tick.events] == ["engine_stopped"]
+    assert served(after) == [] and shares(after) == {}
+
+
+def test_a_server_elsewhere_that_restarted_past_its_old_counts_is_noticed_by_what_its_page_says() -> None:
+    lives = START_MS - 10**6, START_MS + 15_000
+    readings = [elsewhere(500, lives[0]), elsewhere(530, lives[0]), elsewhere(600, lives[1])]
+    _, first, second = run(*(Readings(probe(), (each,)) for each in readings))
+    assert [(row.generated_tokens, row.complete) for tick in (first, second) for row in served(tick)] == [
+        (30, True),
+        (600, False),
+    ]
+
+
+def test_servers_that_answer_in_turn_behind_one_url_are_not_counted_rather_than_counted_too_often() -> None:
+    older, newer = START_MS - 10**7, START_MS - 10**6
+    readings = [elsewhere(1000 + 10 * n, older) if n % 2 else elsewhere(500 + 10 * n, newer) for n in range(6)]
+    ticks = run(*(Readings(probe(), (each,)) for each in readings))
+    rows = [row for tick in ticks for row in served(tick)]
+    assert [(row.generated_tokens, row.complete) for row in rows] == [(None, False)] * 5
+    assert all("answers in turn" in event.message for tick in ticks[1:] for event in tick.events)
+
+
+@pytest.mark.parametrize(
+    ("now", "complete"),
+    [(10**9 + 600, True), (600, False), (500, True)],
+    ids=["no server counts so much in that time", "it may have restarted", "nothing moved"],
+)
+def test_a_server_whose_start_nothing_tells_and_that_was_not_seen_for_a_while_may_have_restarted(
+    now: int, complete: bool
 ) -> None:
-    folder, expected = tmp_path / "db", {servers[0].url: 9, servers[1].url: 21}
-    engines = select(func.count(t.counter_state.c.owner_id.distinct()))
-    engines = engines.join_from(t.counter_state, t.engine, t.engine.c.engine_id == t.counter_state.c.owner_id)
-    engines = engines.where(t.engine.c.port == servers[0].port)
-    with agent(folder):
-        until(lambda: scalar(folder, engines) == 2, "the first pages of both")
-        for server in servers:
-            server.complete(PROMPT, generated=expected[server.url])
-        until(lambda: {url: generated(folder, url) for url in expected} == expected, "the tokens of both")
-    assert scalar(folder, select(func.count()).where(t.engine.c.port == servers[0].port)) == 2
+    first = 10**9 if now > 10**9 else 500
+    before, after = elsewhere(first, None), elsewhere(now, None)
+    away = replace(before, fault="away", fault_kind="closed", counters={})
+    *_, tick = run(*(Readings(probe(), (each,)) for each in (before, away, away, away, after)))
+    row = served(tick)[-1]
+    assert (row.generated_tokens, row.complete) == (now - first, complete)
 
 
-def test_servers_behind_one_address_are_not_counted_and_said_to_be_several(model: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "db"
-    with LlamaServer(model, shared=True) as one, LlamaServer(model, shared=True, port=one.port) as other:
-        assert one.pid != other.pid
-        with agent(folder):
-            for _ in range(12):  # by chance of the kernel, some at each
-                one.complete(PROMPT, generated=11)
-            until(lambda: "engine_several_servers" in kinds(folder), "the event")
-            before = newest(folder)
-            until(lambda: newest(folder) > before + 3, "more ticks")
-            assert generated(folder, one.url) == 0
-
-
-def test_a_second_server_behind_the_address_of_a_living_one_invents_no_tokens(model: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "db"
-    with LlamaServer(model, shared=True) as one:
-        with agent_reading(one, folder):
-            one.complete(PROMPT, generated=30)
-            until(lambda: generated(folder, one.url) == 30, "the tokens of the first")
-            with LlamaServer(model, shared=True, port=one.port):
-                for _ in range(12):
-                    one.complete(PROMPT, generated=11)
-                until(lambda: "engine_several_servers" in kinds(folder), "the event")
-            # Those of the first after the second is gone; never more than both served.
-            until(lambda: one.counted()["generated_tokens"] == generated(folder, one.url), "the first to count on", 60)
-        assert 30 <= generated(folder, one.url) <= 30 + 12 * 11
-
-
-def at(base_url: str, **more: object) -> Endpoint:
-    port = int(base_url.rpartition(":")[2].partition("/")[0])
-    return replace(Endpoint("vllm", base_url, "process", port), **more)  # type: ignore[arg-type]
-
-
-def id_of(endpoint: Endpoint, stored: dict[int, str] | None = None) -> int:
-    return engine_id_of(7, endpoint, stored or {})
-
-
-BY_PORT = stable_id("engine", 7, "vllm", 8000)
-
-
-def test_the_usual_address_of_a_port_keeps_the_id_it_always_had() -> None:
-    for url in ("http://127.0.0.1:8000", "http://localhost:8000", "https://127.0.0.1:8000"):
-        assert id_of(at(url)) == id_of(at(url, found_by="setting")) == BY_PORT
-
-
-def test_every_other_address_of_the_port_is_another_engine() -> None:
-    urls: tuple[str, ...] = (
-        "http://127.0.0.1:8000",
-        "http://127.0.0.2:8000",
-        "http://[::1]:8000",
-        "http://10.0.0.5:8000",
-    )
-    urls += ("http://127.0.0.1:8000/gpu0", "http://127.0.0.1:8000/gpu1")
-    assert len({id_of(at(url)) for url in urls}) == len(urls)
-
-
-def test_an_address_that_is_stored_under_the_id_of_its_port_keeps_it_and_the_usual_one_yields() -> None:
-    stored = {BY_PORT: "http://10.0.0.5:8000"}
-    assert id_of(at("http://10.0.0.5:8000"), stored) == BY_PORT
-    others = {id_of(at(url), stored) for url in ("http://127.0.0.1:8000", "http://10.0.0.6:8000")}
-    assert len(others) == 2 and BY_PORT not in others
-
-
-def test_an_agent_that_starts_knows_the_addresses_its_database_has(tmp_path: Path) -> None:
-    where = laid(tmp_path)
-    with Writer(where) as writer:
-        reading = engine(5, endpoint=at("http://10.0.0.5:8000"))
-        stored, _ = assemble(memory(), Readings(probe(), (reading,)), moment(0), None)
-        writer.commit(stored)
-        assert writer.restored.engine_urls(stored.host.host_id) == {stored.engines[0].engine_id: "http://10.0.0.5:8000"}
-
-
-def test_a_server_that_is_named_twice_costs_its_second_name_and_not_the_tick(tmp_path: Path) -> None:
-    where = laid(tmp_path)
-    names = [at(f"http://{host}:8000", found_by="setting") for host in ("127.0.0.1", "localhost")]
-
-    def twice(count: int) -> tuple[EngineReading, ...]:
-        return tuple(engine(count, endpoint=each, served_model=f"m{n}") for n, each in enumerate(names))
-
-    kept = memory()
-    with Writer(where) as writer:
-        for n, count in enumerate((100, 105, 200)):
-            made, kept = assemble(kept, Readings(probe(gpu()), twice(count)), moment(n), COST if n else None)
-            writer.commit(made)
-    with open_store(where).read() as connection:
-        rows = connection.execute(select(t.deployment_sample.c.generated_tokens)).scalars().all()
-        assert connection.execute(select(func.count()).select_from(t.host_sample)).scalar() == 2
-        assert "engine_named_twice" in connection.execute(select(t.event.c.kind)).scalars().all()
-        reason = connection.execute(select(t.capability.c.reason).where(t.capability.c.status == "failing")).scalar()
-    assert rows == [5, 95]
-    assert reason is not None and "http://localhost:8000" in reason
+def test_one_missed_page_is_no_reason_to_doubt() -> None:
+    before, after = elsewhere(500, None), elsewhere(600, None)
+    away = replace(before, fault="away", fault_kind="timeout", counters={})
+    *_, tick = run(*(Readings(probe(), (each,)) for each in (before, away, after)))
+    assert served(tick)[0].complete

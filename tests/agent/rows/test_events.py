@@ -13,7 +13,7 @@ from pertoken.agent.readings import EngineReading, Gap, Happened
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.store.schema.rows import Tick
 from tests.agent.recorded_devices import recording
-from tests.agent.rows.test_assemble import elsewhere
+from tests.agent.rows.ticks import elsewhere
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
 from tests.standin_nvml import Gpu, Machine, installed
 from tests.values import laid

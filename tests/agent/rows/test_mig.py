@@ -2,40 +2,17 @@
 
 from pathlib import Path
 
-from pertoken.agent.readings import DeviceProcess, DeviceReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store import repository
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.rows import DeviceShare, Tick
+from pertoken.store.schema.rows import DeviceShare
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
-from tests.agent.values import START_MS, engine, gpu, memory, moment, probe
+from tests.agent.rows.mig import PARENT, ticks
+from tests.agent.values import START_MS
 from tests.values import laid
-
-PARENT = gpu(0)
-
-
-def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
-    """A MIG device of the first GPU on which these processes run."""
-    held = tuple(DeviceProcess(pid, 10**9) for pid in pids)
-    name = f"{PARENT.name} MIG ({n})"
-    return DeviceReading(
-        f"MIG-{n}", "mig", "nvidia", name, slot=0, processes=held, parent_uuid=PARENT.uuid, part_1e6=part_1e6
-    )
-
-
-def ticks(n: int) -> list[Tick]:
-    """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
-    kept, found = memory(), []
-    for i in range(n):
-        devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
-        reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))
-        tick, kept = assemble(kept, reading, moment(i), Cost(1, 1, 1, 0) if i else None)
-        found.append(tick)
-    return found
 
 
 def test_a_gpu_is_held_by_who_holds_its_mig_devices_and_the_rest_of_it_by_nobody() -> None:

@@ -22,7 +22,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording
-from tests.agent.rows.test_mig import mig
+from tests.agent.rows.mig import mig
 from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
 from tests.standin_nvml import Gpu, Machine, Slice
 from tests.values import laid

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +10,8 @@ import pytest
 from pertoken.agent.energy import energy_step
 from pertoken.agent.readings import ProbeReading
 from pertoken.agent.sampler.client import Sampler, SamplerDied, SamplerStalled
-from pertoken.agent.sampler.wire import decode
+from tests.agent.sampler.processes import NOTHING, PATIENCE_S, process_of
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
-
-PATIENCE_S = 60.0
-HEAVY = {"sqlalchemy", "textual", "alembic", "http.client", "apscheduler", "click", "numpy", "amdsmi", "platformdirs"}
-NOTHING = Machine(absent=True)
 
 
 @contextmanager
@@ -31,17 +25,6 @@ def sampler(machine: Machine, **extra: str) -> Iterator[Sampler]:
 
 def gpus_of(reading: ProbeReading) -> list[str]:
     return [device.uuid for device in reading.devices if device.kind == "gpu" and device.lost is None]
-
-
-def process_of(child: Sampler) -> psutil.Process:
-    assert child.pid is not None
-    return psutil.Process(child.pid)
-
-
-def test_the_sampler_imports_nothing_heavy() -> None:
-    program = f"import sys, pertoken.agent.sampler; print(sorted({HEAVY!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_a_whole_sampler_reads_host_gpus_and_cpu() -> None:
@@ -76,33 +59,6 @@ def test_a_host_without_gpus_is_read_with_the_reasons_why_there_are_none() -> No
         reading = child.read(processes=True, deadline_s=PATIENCE_S)
     assert [device.kind for device in reading.devices] == ["cpu"]
     assert "nvidia" in {gap.metric for gap in reading.gaps if gap.status == "missing"}
-
-
-def test_what_libraries_print_does_not_reach_the_protocol() -> None:
-    requests = '{"processes": false}\n{"processes": true}\n'
-    done = subprocess.run(
-        [sys.executable, "-m", "pertoken.agent.sampler"],
-        env=environment(Machine(gpus=eight(), noisy=True)),
-        input=requests,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0
-    assert [len(decode(line).devices) for line in done.stdout.splitlines()] == [9, 9]
-    assert "hello from C" in done.stderr and "hello from Python" in done.stderr
-
-
-def test_end_of_file_ends_it_and_a_polite_kill_does_not() -> None:
-    child = Sampler(environment(NOTHING))
-    child.read(processes=False, deadline_s=PATIENCE_S)
-    process = process_of(child)
-    process.terminate()
-    told = child.read(processes=False, deadline_s=PATIENCE_S).gaps
-    assert "sampler" not in {gap.metric for gap in told}
-    assert process.is_running()
-    child.close(PATIENCE_S)
-    assert child.pid is None and not process.is_running()
 
 
 def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:

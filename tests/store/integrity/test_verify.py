@@ -1,48 +1,22 @@
 """What is read again is held against what was stored: every difference is told, with whose it is and when."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pertoken.cli import main
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.sqlite import driver
 from pertoken.store.integrity.checksums import CHECKSUMMED, row_crc
-from pertoken.store.integrity.high_water_mark import MISSING, acknowledged, high_water_mark_file
+from pertoken.store.integrity.high_water_mark import high_water_mark_file
 from pertoken.store.integrity.verify import Fault, verify
 from pertoken.store.write.retention import Ages, purging
 from pertoken.store.write.writer import Writer
-from tests.store.filled import START, everything, fill, filled
+from tests.store.filled import START, everything, fill
 from tests.store.flips import flips
+from tests.store.integrity.faults import change, faults
 from tests.values import laid
 
 ALONE = ("dirty", "engine", "deployment", "histogram_set", "event", "spool")
-
-
-def faults(where: StoreLocation) -> list[Fault]:
-    return [fault for fault in verify(where) if fault is not None]
-
-
-def change(where: StoreLocation, sql: str) -> None:
-    """What a writer that is not ours, or a damaged disk, does to a row."""
-    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
-        assert connection.execute(sql).rowcount > 0
-        connection.commit()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
-    return filled(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture
-def where(whole: StoreLocation, tmp_path: Path) -> StoreLocation:
-    for file in (whole.folder or tmp_path).iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    return StoreLocation(folder=tmp_path)
 
 
 def test_the_sum_of_a_row_is_the_same_wherever_and_whenever_it_is_made() -> None:
@@ -110,51 +84,6 @@ def test_what_was_damaged_is_not_made_good_by_writing_on(where: StoreLocation) -
         fill(writer, range(401, 460))
         writer.roll_up()
     assert {fault.table for fault in faults(where)} == {"device", "counter_state"}
-
-
-def test_a_missing_batch_is_a_gap_in_the_sequence(where: StoreLocation) -> None:
-    change(where, "DELETE FROM batch WHERE seq = 100")
-    assert "batches 100 to 100 are missing" in [fault.text for fault in faults(where)]
-    change(where, "UPDATE batch SET row_count = row_count + 1 WHERE seq = 200")
-    assert "batch 200 is not as it was stored" in [fault.text for fault in faults(where)]
-
-
-def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_the_next_writer(
-    where: StoreLocation,
-) -> None:
-    told = acknowledged(where.file("telemetry"))
-    assert told is not None
-    change(where, f"DELETE FROM batch WHERE seq > {told.seq - 3}")
-    missing = f"batches {told.seq - 2} to {told.seq} were acknowledged and are missing"
-    assert missing in [fault.text for fault in faults(where)]
-    with Writer(where) as writer:
-        assert writer.lost is not None
-        assert [each.seq for each in writer.lost] == [told.seq - 3, told.seq]
-        fill(writer, range(401, 403))
-        assert writer.last.seq == told.seq + 2
-    assert f"batches {told.seq - 2} to {told.seq} are missing" in [fault.text for fault in faults(where)]
-
-
-def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: StoreLocation) -> None:
-    file = where.file("telemetry")
-    told = acknowledged(file)
-    assert told is not None
-    text = bytearray(high_water_mark_file(file).read_bytes())
-    text[0] ^= 1
-    high_water_mark_file(file).write_bytes(text)
-    assert acknowledged(file) is None
-    for _ in ("unreadable", "missing"):
-        assert [(fault.table, fault.text, fault.damaged) for fault in faults(where)] == [
-            ("telemetry.witness", MISSING, False)
-        ]
-        high_water_mark_file(file).unlink(missing_ok=True)
-    done = CliRunner().invoke(main, ["db", "check", "--db", str(where)])
-    assert done.exit_code == 1 and "high-water mark is missing" in done.output
-    with Writer(where) as writer:
-        assert writer.high_water_mark_missing
-    assert faults(where) == []
-    with Writer(where) as writer:
-        assert not writer.high_water_mark_missing
 
 
 def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: StoreLocation) -> None:

@@ -1,7 +1,6 @@
 """An agent's login reaches its own hosts' rows and nothing else; readers read; advisors keep advice."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,7 +13,7 @@ from pertoken.store.central.logins import disown, enroll
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.sync.read import Local
 from pertoken.store.write.outbox import ROLLED
-from tests.fleet.servers import NOW, ask, change, host, login, shipper, there
+from tests.fleet.servers import NOW, ask, change, host, login, shipper
 
 
 @pytest.fixture(scope="module")
@@ -85,35 +84,6 @@ def test_an_agent_can_do_nothing_else(as_a: "psycopg.Connection[Any]", statement
         as_a.execute(statement)
 
 
-def test_no_agent_takes_a_host_that_another_login_ships(
-    owner_url: str, server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
-) -> None:
-    enroll(server, "rights_c", 1)
-    with pytest.raises(StoreError, match="shipped by the login rights_b already"):
-        shipper(two_hosts[1], login(owner_url, "rights_c")).round()
-    assert disown(server, "rights_b") == "rights_b"
-    shipper(two_hosts[1], login(owner_url, "rights_c")).round()
-    with pytest.raises(StoreError, match="shipped by the login rights_c already"):
-        shipper(two_hosts[1], login(owner_url, "rights_b")).round()
-
-
-def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
-    enroll(server, "rights_relay", 1)
-    first, second = (host(tmp_path / name, host=name, minutes=2) for name in ("relay-1", "relay-2"))
-    shipper(first, login(owner_url, "rights_relay")).round()
-    with pytest.raises(StoreError, match="--hosts N raises that"):
-        shipper(second, login(owner_url, "rights_relay")).round()
-    enroll(server, "rights_relay", 2)
-    shipper(second, login(owner_url, "rights_relay")).round()
-    assert there(server, second)["host_1m"] and there(server, first)["host_1m"]
-
-
-def test_a_login_that_is_not_enrolled_is_told_how_to_be(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
-    change(server, "CREATE ROLE rights_stranger LOGIN; GRANT pertoken_agent TO rights_stranger")
-    with pytest.raises(StoreError, match="not enrolled here: run pertoken db enroll rights_stranger"):
-        shipper(host(tmp_path, host="stranger", minutes=2), login(owner_url, "rights_stranger")).round()
-
-
 def test_a_reader_reads_everything_and_changes_nothing(
     owner_url: str, server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
 ) -> None:
@@ -158,9 +128,13 @@ def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(
                 connection.execute(statement)
 
 
-def test_a_password_is_sent_as_its_verifier_only(server: StoreLocation) -> None:
-    password = enroll(server, "rights_password", 1)
-    assert password and len(password) >= 32
-    stored = ask(server, "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_password'")
-    assert stored.startswith("SCRAM-SHA-256$") and password not in stored
-    assert enroll(server, "rights_password", 2) is None
+def test_no_agent_takes_a_host_that_another_login_ships(
+    owner_url: str, server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
+) -> None:
+    enroll(server, "rights_c", 1)
+    with pytest.raises(StoreError, match="shipped by the login rights_b already"):
+        shipper(two_hosts[1], login(owner_url, "rights_c")).round()
+    assert disown(server, "rights_b") == "rights_b"
+    shipper(two_hosts[1], login(owner_url, "rights_c")).round()
+    with pytest.raises(StoreError, match="shipped by the login rights_c already"):
+        shipper(two_hosts[1], login(owner_url, "rights_b")).round()

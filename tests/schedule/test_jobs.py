@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pertoken.agent.doctor import of_jobs
-from pertoken.agent.jobs import JobState, read_states, write_states
+from pertoken.agent.doctor import Finding, of_jobs
 from pertoken.cli import main
+from pertoken.schedule.jobs import JobState, read_states, write_states
 from pertoken.store.connect.location import locate
 from tests.recorded import agent, until
 
@@ -51,3 +51,16 @@ def test_status_and_doctor_show_the_jobs_of_the_agent_that_runs(tmp_path: Path) 
         assert all(finding.ok for finding in found)
         assert [state for state in read_states(folder, process.pid) if state.error] == []
     assert of_jobs(locate(str(folder)), time.time()) == []
+
+
+def test_a_server_that_is_not_there_is_why_the_job_that_ships_failed(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    away = {"PERTOKEN_SHIP_URL": "postgresql://someone@127.0.0.1:1/none", "PERTOKEN_SHIP_EVERY": "1s"}
+
+    def shipping() -> list[Finding]:
+        return [each for each in of_jobs(locate(str(folder)), time.time()) if each.subject == "shipping"]
+
+    with agent(folder, PERTOKEN_AGENT_DISCOVER="false", **away):
+        until(lambda: any("; failed: " in each.text for each in shipping()), "a round of shipping")
+        (found,) = shipping()
+    assert not found.ok and "127.0.0.1:1" in found.text

@@ -1,7 +1,7 @@
-"""Periodic work of the agent: what is done how often, and how it went, for whoever asks from another process.
+"""Periodic work of one program: what is done how often, and how it went, for other processes to read.
 
 The states lie in a file beside the database. It is rewritten whole and never synchronised: it describes one running
-agent, whose pid it names, and means nothing after it.
+process, whose pid it names, and means nothing after it.
 """
 
 import json
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pertoken.units import format_duration
 
-FILE = "agent.jobs.json"
+AGENT, ADVISOR = "agent", "advisor"
+"""Programs that have jobs; each writes its states to a file of its own."""
 OVERDUE_S = 60.0
 """A job that is later than its own period and this does not run as it should."""
 
@@ -27,7 +28,10 @@ class Job:
     first_s: float = 0.0
     """From the start to the first run."""
     beside: bool = False
-    """Whether it takes long and runs in another thread; else between two ticks, in the thread that writes the store."""
+    """Whether it takes long and runs in another thread; else in the thread that runs the program's own work."""
+    retry_s: tuple[float, float] | None = None
+    """First and longest bound of the wait after a failed run; the bound doubles with each failure in a row and the wait
+    is drawn from 0 to it, so that many hosts do not return together. None: the next run comes after `every_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +63,24 @@ class JobState:
         return f"{ran}, {due}" + (f"; failed: {self.error}" if self.error else "")
 
 
-def write_states(folder: Path, states: Iterable[JobState]) -> None:
+def write_states(folder: Path, states: Iterable[JobState], program: str = AGENT) -> None:
     """Replace the states of this process's jobs. Raises OSError."""
     text = json.dumps({"pid": os.getpid(), "jobs": [asdict(state) for state in states]})
-    new = folder / f"{FILE}.new"
+    file = _file(folder, program)
+    new = file.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
     new.chmod(0o640)
-    new.rename(folder / FILE)
+    new.rename(file)
 
 
-def read_states(folder: Path, pid: int) -> tuple[JobState, ...]:
-    """Return the states of the jobs of the agent `pid`; none if it has not noted any."""
+def read_states(folder: Path, pid: int, program: str = AGENT) -> tuple[JobState, ...]:
+    """Return the states of the jobs of the process `pid`; none if it has not noted any."""
     try:
-        noted = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        noted = json.loads(_file(folder, program).read_text(encoding="utf-8"))
         return tuple(JobState(**state) for state in noted["jobs"]) if noted["pid"] == pid else ()
     except (OSError, ValueError, KeyError, TypeError):
         return ()
+
+
+def _file(folder: Path, program: str) -> Path:
+    return folder / f"{program}.jobs.json"

@@ -7,10 +7,10 @@ from typing import Any
 import apscheduler.schedulers.base
 import pytest
 
-from pertoken.agent.jobs import Job
 from pertoken.errors import CorruptStore, StoreError
-from tests.agent.schedules import scheduled
+from pertoken.schedule.jobs import Job
 from tests.recorded import DEADLINE_S, until
+from tests.schedule.schedules import scheduled
 
 
 class Clock:
@@ -142,3 +142,36 @@ def test_a_job_that_ends_while_the_scheduler_stops_holds_up_nothing() -> None:
         stopping.start()
         stopping.join(5)
         assert not stopping.is_alive()
+
+
+def test_a_job_that_takes_long_holds_up_no_other_beside_it() -> None:
+    release = threading.Event()
+    quick, runs = counted("quick", 10, beside=True)
+    with scheduled([Job("long", lambda: _wait(release), 10, beside=True), quick], Clock().monotonic):
+        try:
+            until(lambda: len(runs) == 1, "the quick job", within_s=10)
+        finally:
+            release.set()
+
+
+def _wait(event: threading.Event) -> None:
+    event.wait()
+
+
+def test_a_job_with_retries_runs_again_after_a_wait_that_doubles_with_each_failure_and_then_at_its_period() -> None:
+    clock = Clock()
+    faults: list[Exception] = [StoreError("away") for _ in range(4)]
+    runs: list[float] = []
+
+    def work() -> None:
+        runs.append(clock.now_s)
+        if faults:
+            raise faults.pop()
+
+    with scheduled([Job("ship", work, 60, retry_s=(1, 5))], clock.monotonic) as pending:
+        for _ in range(6):
+            (state,) = pending.scheduler.states()
+            clock.now_s = max(clock.now_s, state.next_ts - 1_000_000)
+            pending.run()
+    assert pending.bounds == [1, 2, 4, 5]
+    assert [round(run - runs[0]) for run in runs] == [0, 1, 3, 7, 12, 72]

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from pertoken.agent.jobs import Job
-from pertoken.agent.scheduler import Scheduler
+from pertoken.errors import CorruptStore
+from pertoken.schedule.jobs import Job
+from pertoken.schedule.scheduler import Scheduler
 from tests.recorded import until
 
 
@@ -14,7 +15,15 @@ class Pending:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._calls: list[Callable[[], None]] = []
         self._monotonic = monotonic
-        self.scheduler = Scheduler(self._calls.append, monotonic=monotonic, wall=self.wall)
+        self.bounds: list[float] = []
+        self.scheduler = Scheduler(
+            self._calls.append, monotonic=monotonic, wall=self.wall, fatal=(CorruptStore,), draw=self.draw
+        )
+
+    def draw(self, low: float, high: float) -> float:
+        """Return the upper bound, and keep it."""
+        self.bounds.append(high)
+        return high
 
     def wall(self) -> float:
         """Return Unix seconds, 1,000,000 ahead of the monotonic clock."""

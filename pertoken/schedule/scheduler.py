@@ -1,22 +1,27 @@
-"""The one scheduler of the agent: APScheduler on a clock that nobody sets."""
+"""The one scheduler of agent and advisor: APScheduler on a clock that nobody sets."""
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
 
 from apscheduler.executors.base import BaseExecutor, run_job
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from pertoken.agent.jobs import Job, JobState
-from pertoken.errors import CorruptStore, PertokenError, limit_reached
+from pertoken.errors import PertokenError, limit_reached
+from pertoken.schedule.jobs import Job, JobState
 
-log = logging.getLogger("pertoken.agent")
+log = logging.getLogger("pertoken.schedule")
+MAX_BESIDE = 8
+"""Threads for jobs that take long. They start when needed, and each job takes at most one."""
 
 HandOver = Callable[[Callable[[], None]], object]
 """Has a call made by another thread, as the one that ticks does between two ticks."""
@@ -64,17 +69,18 @@ class _Every(BaseTrigger):  # type: ignore[misc]
 
 
 class _HandedOver(BaseExecutor):  # type: ignore[misc]
-    """Hands jobs over to a thread of others."""
+    """Hands jobs over to a thread of others, and reports each run that ended."""
 
-    def __init__(self, hand_over: HandOver) -> None:
+    def __init__(self, hand_over: HandOver, ended: Callable[[str], None]) -> None:
         super().__init__()
-        self._hand_over = hand_over
+        self._hand_over, self._ended = hand_over, ended
 
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
         self._hand_over(lambda: self._run(job, run_times))
 
     def _run(self, job: Any, run_times: list[datetime]) -> None:
         self._run_job_success(job.id, run_job(job, job._jobstore_alias, run_times, self._logger.name))
+        self._ended(job.id)
 
 
 class Scheduler:
@@ -86,17 +92,28 @@ class Scheduler:
         noted: Callable[[tuple[JobState, ...]], None] = lambda states: None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        fatal: tuple[type[Exception], ...] = (),
+        draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """`noted` is called after each run with the states of all jobs, by the thread that ran it."""
+        """`noted` is called after each run with the states of all jobs, by the thread that ran it.
+
+        `fatal` errors of a job are raised in the thread of `hand_over`; `draw` returns a number between two bounds.
+        """
         self._hand_over, self._noted, self._monotonic, self._wall = hand_over, noted, monotonic, wall
+        self._fatal, self._draw = fatal, draw
         self._time = SteadyTime(monotonic)
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, tuple[float, float, str | None]] = {}
         """By name, of the last run: its start (Unix seconds), how long it took, why it failed."""
+        self._failures: dict[str, int] = {}
+        """By name: failed runs in a row."""
         self._lock = threading.Lock()
-        self._beside = ThreadPoolExecutor(1, "job")
+        self._beside = ThreadPoolExecutor(MAX_BESIDE, "job")
         self._scheduler = BackgroundScheduler(
-            executors={"beside": _HandedOver(self._beside.submit), "between": _HandedOver(hand_over)},
+            executors={
+                "beside": _HandedOver(self._beside.submit, self._ended),
+                "between": _HandedOver(hand_over, self._ended),
+            },
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=self._time,
         )
@@ -149,13 +166,25 @@ class Scheduler:
         started_ts, started_s, error = self._wall(), self._monotonic(), None
         try:
             job.work()
-        except CorruptStore as damage:
-            error = str(damage)
-            self._hand_over(partial(_raise, damage))
+        except self._fatal as fault:
+            error = str(fault)
+            self._hand_over(partial(_raise, fault))
         except Exception as fault:
             error = self._failed(name, fault)
         with self._lock:
             self._runs[name] = (started_ts, self._monotonic() - started_s, error)
+            self._failures[name] = 0 if error is None else self._failures.get(name, 0) + 1
+
+    def _ended(self, name: str) -> None:
+        """Set when a job that failed runs again, and report how all went."""
+        job = self._jobs.get(name)
+        with self._lock:
+            failures = self._failures.get(name, 0)
+        if failures and job is not None and job.retry_s is not None:
+            first_s, longest_s = job.retry_s
+            wait_s = self._draw(0.0, min(longest_s, first_s * 2.0 ** min(failures - 1, 30)))
+            with suppress(JobLookupError):  # it was left out meanwhile
+                self._scheduler.modify_job(name, next_run_time=self._time.now() + timedelta(seconds=wait_s))
         self._noted(self.states())
 
     def _failed(self, name: str, fault: Exception) -> str:

@@ -1,0 +1,57 @@
+"""The advisor as a running program: advice runs at a period until it is asked to end."""
+
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+
+from pertoken.errors import StoreError
+from pertoken.parent import when_parent_ends
+from pertoken.schedule.jobs import ADVISOR, Job, JobState, write_states
+from pertoken.schedule.scheduler import Scheduler
+from pertoken.store.connect.location import ProgramLock, StoreLocation
+
+JOB = "advice run"
+
+
+def serve(where: StoreLocation, advise: Callable[[], None], every_s: float, *, with_parent: bool = False) -> None:
+    """Call `advise` now and every `every_s` until SIGTERM, SIGINT or (`with_parent`) the end of standard input.
+
+    A failed run is logged, once for each reason, and followed by the next at its time. How runs went is noted beside
+    the advice for `doctor`, by the first of several advisors of one folder.
+    """
+    logging.basicConfig(level=logging.WARNING, format="pertoken advise: %(message)s", stream=sys.stderr)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    """Runs to be made by this thread: rules may need the main one. None: the end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: asked.put(None))
+    if with_parent:
+        when_parent_ends(lambda: asked.put(None))
+    with ExitStack() as held:
+        scheduler = Scheduler(asked.put, _notes(where, held))
+        scheduler.set([Job(JOB, advise, every_s)])
+        scheduler.start()
+        held.callback(scheduler.stop)
+        while (call := asked.get()) is not None:
+            call()
+
+
+def _notes(where: StoreLocation, held: ExitStack) -> Callable[[tuple[JobState, ...]], None]:
+    """Return what notes the states of jobs, holding the lock that names this process for as long as `held`."""
+    if where.folder is not None and (folder := where.file("advice").parent).is_dir():
+        lock = ProgramLock(folder, ADVISOR)
+        with suppress(StoreError):  # another advisor notes its own, or this person may not write here
+            lock.acquire()
+            held.callback(lock.release)
+            return partial(_note, folder)
+    return lambda states: None
+
+
+def _note(folder: Path, states: tuple[JobState, ...]) -> None:
+    with suppress(OSError):  # a full disk is reported by what has to be stored
+        write_states(folder, states, ADVISOR)

@@ -1,0 +1,75 @@
+"""The advisor at a period, as a process: what doctor and status show of it, and how it ends."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pertoken.agent.doctor import Finding, of_jobs
+from pertoken.store.connect.location import ProgramLock, locate
+from tests.recorded import DEADLINE_S, until
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import laid
+
+
+@contextmanager
+def advisor(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is an advisor, ended by SIGTERM; its log is `advisor.txt` beside the folder."""
+    with (folder.parent / "advisor.txt").open("ab") as log:
+        process = subprocess.Popen([sys.executable, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)
+
+
+def jobs(folder: Path) -> list[Finding]:
+    return of_jobs(locate(str(folder)), time.time())
+
+
+def test_an_advice_run_at_a_period_is_a_job_that_doctor_shows_until_its_advisor_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    seed(laid(folder), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=int(time.time()) // 60 * 60)
+    command = ("-m", "pertoken", "advise", "--db", str(folder), "--every", "1h")
+    with advisor(folder, *command) as first:
+        until(lambda: any("ran " in each.text for each in jobs(folder)), "the first run")
+        (found,) = jobs(folder)
+        assert (found.subject, found.ok) == ("advice run", True), found.text
+        assert ProgramLock(folder, "advisor").owner() == first.pid
+        with advisor(folder, *command):
+            log = folder.parent / "advisor.txt"
+            until(lambda: log.read_text().count("advised: ") == 2, "the run of another advisor")
+            assert len(jobs(folder)) == 1
+    assert first.returncode == 0
+    assert jobs(folder) == []
+
+
+FAILS_UNTIL_A_FILE_IS_THERE = """
+import sys
+from pathlib import Path
+from pertoken.advisor.service import serve
+from pertoken.errors import StoreError
+from pertoken.store.connect.location import locate
+
+def run():
+    if not Path(sys.argv[1], "there").exists():
+        raise StoreError("the server is away")
+
+serve(locate(sys.argv[1]), run, 0.1)
+"""
+
+
+def test_an_advice_run_that_fails_is_reported_once_and_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "db"
+    folder.mkdir()
+    with advisor(folder, "-c", FAILS_UNTIL_A_FILE_IS_THERE, str(folder)):
+        until(lambda: any("failed: the server is away" in each.text for each in jobs(folder)), "a run that fails")
+        (found,) = jobs(folder)
+        assert (found.ok, found.remedy) == (False, "see the advisor's log")
+        (folder / "there").touch()
+        until(lambda: all(each.ok for each in jobs(folder)), "a run that works")
+    log = (folder.parent / "advisor.txt").read_text()
+    assert log == "pertoken advise: advice run: the server is away\n"

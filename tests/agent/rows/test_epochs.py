@@ -1,0 +1,71 @@
+"""What begins an epoch and what does not."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pertoken.agent.readings import Endpoint
+from pertoken.agent.rows.assemble import Readings
+from tests.agent.rows.ticks import run
+from tests.agent.values import ENDPOINT, START_MS, engine, gpu, probe
+
+
+def test_an_engine_restarted_beside_another_on_the_cpu_stays_in_its_epoch() -> None:
+    knobs: dict[str, object] = {"split_mode": "layer"}
+    beside = Endpoint("llama.cpp", "http://127.0.0.1:8081", "process", 8081, 300, START_MS - 5_000, (300,))
+    again = replace(ENDPOINT, pid=400, process_start_ms=START_MS + 15_000, pids=(400,))
+    before = (engine(9, knobs=knobs), engine(1, endpoint=beside))
+    after = (engine(4, endpoint=again, knobs=knobs), engine(2, endpoint=beside))
+    ids = [row.engine_id for row in run(Readings(probe(), before))[0].engines]
+    ticks = run(
+        Readings(probe(), before, {ids[0]: 8_000, ids[1]: 1_000}),
+        Readings(probe(), before, {ids[0]: 9_000, ids[1]: 1_500}),
+        Readings(probe(), after, {ids[0]: 100, ids[1]: 2_000}),
+    )
+    assert "engine_restarted" in {event.kind for event in ticks[2].events}
+    assert [tick.epochs for tick in ticks[1:]] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "version", "restart", "begins"),
+    [
+        ({"max_num_seqs": 4}, "b1", False, False),
+        ({"max_num_seqs": 8}, "b1", True, True),
+        ({"max_num_seqs": 4, "max_model_len": 1024}, "b1", False, False),
+        ({}, "b1", False, False),
+        ({}, "b1", True, True),
+        ({"max_num_seqs": 4}, "b2", True, True),
+    ],
+)
+def test_a_known_change_begins_an_epoch_and_a_mere_restart_or_a_knob_learnt_later_does_not(
+    knobs: dict[str, object], version: str, restart: bool, begins: bool
+) -> None:
+    endpoint = replace(ENDPOINT, process_start_ms=START_MS + 5_000) if restart else ENDPOINT
+    ticks = run(
+        Readings(probe(), (engine(5),)),
+        Readings(probe(), (engine(6, endpoint=endpoint, knobs=knobs, version=version),)),
+    )
+    ids = {epoch.epoch_id for tick in ticks for epoch in tick.epochs}
+    assert len(ids) == (2 if begins else 1)
+
+
+def test_a_knob_a_model_or_a_device_that_changes_begins_an_epoch_and_a_restart_alone_does_not() -> None:
+    again = replace(ENDPOINT, pid=200, process_start_ms=START_MS + 14_000, pids=(200,))
+    one, two = probe(gpu(0, 101, 200)), probe(gpu(0, 101, 200), gpu(1, 101, 200))
+    ticks = run(
+        Readings(one, (engine(1),)),
+        Readings(one, (engine(0, endpoint=again),)),
+        Readings(two, (engine(1, endpoint=again),)),
+        Readings(two, (engine(2, endpoint=again, knobs={"max_num_seqs": 8}),)),
+        Readings(two, (engine(3, endpoint=again, knobs={"max_num_seqs": 8}, served_model="other"),)),
+        Readings(two, (engine(4, endpoint=again, knobs={"max_num_seqs": 8}, served_model="other", version="b2"),)),
+    )
+    assert [len(tick.epochs) for tick in ticks] == [1, 0, 1, 1, 1, 1]
+
+
+def test_a_server_that_holds_two_gpus_and_splits_its_model_by_layers_is_a_pipeline_of_two() -> None:
+    llama = engine(0, knobs={"split_mode": "layer"})
+    tick, *_ = run(Readings(probe(gpu(0, 101), gpu(1, 101)), (llama,)))
+    knobs = json.loads(tick.epochs[0].knobs)
+    assert (knobs["tp"], knobs["pp"], knobs["dp"]) == (1, 2, 1)

@@ -1,0 +1,58 @@
+"""The fleet that rows and settings describe."""
+
+from pathlib import Path
+
+from pertoken.catalog.market import load_market
+from pertoken.config import load
+from pertoken.costs.fleet import fleet, service_name
+from pertoken.state.demand import Demand
+from pertoken.state.fleet import Fleet
+from pertoken.store.connect.open import open_store
+from pertoken.window.reading import Window
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import laid, written
+
+END = 1_790_000_000 // 3600 * 3600
+MODEL = LOW_BATCH_70B.model
+
+
+def seen(folder: Path, text: str = "") -> Fleet:
+    where = seed(laid(folder), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
+    settings = load(written(folder, text), {})
+    with open_store(where).read() as connection:
+        there = Window(connection, END - 300, END).inventory
+        return fleet(there, {"chat": Demand()}, load_market(), settings, END)
+
+
+def test_a_model_that_no_settings_name_is_a_service_of_its_own(tmp_path: Path) -> None:
+    found = seen(tmp_path)
+    (service,), (host,) = found.services, found.hosts
+    assert (service.name, service.min_replicas) == (MODEL, 1)
+    assert set(service.deployments[0].device_ids) <= set(host.device_ids)
+    assert host.placement.accelerator == "H100 SXM5"
+
+
+def test_settings_name_services_hosts_and_commitments_that_still_hold(tmp_path: Path) -> None:
+    text = f"""
+[services.chat]
+models = ["{MODEL}"]
+min_replicas = 2
+[[commitments]]
+provider = "aws"
+region = "us-east-1"
+instance_type = "p5.48xlarge"
+count = 1
+usd_per_instance_hour = 30
+end = "2100-01-01"
+[[commitments]]
+provider = "aws"
+region = "us-east-1"
+instance_type = "p5.48xlarge"
+count = 1
+usd_per_instance_hour = 30
+end = "2020-01-01"
+"""
+    found = seen(tmp_path, text)
+    assert [(each.name, each.min_replicas) for each in found.services] == [("chat", 2)]
+    assert [each.count for each in found.commitments] == [1]
+    assert service_name("another", load(None, {})) == "another"

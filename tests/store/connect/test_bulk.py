@@ -1,0 +1,39 @@
+"""Many rows by one statement, on both dialects."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import bindparam, insert, select, update
+
+from pertoken.store.connect.bulk import run_many
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import writing
+from pertoken.store.schema import telemetry as t
+from tests.postgres import server_url
+from tests.values import laid
+
+ADD = insert(t.dirty).values({name: bindparam(name) for name in ("rollup", "owner_id", "ts")})
+MOVE = update(t.dirty).where(t.dirty.c.owner_id == bindparam("owner")).values(ts=bindparam("to"), rollup="host_1h")
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_rows_are_the_values_of_their_parameters_in_whatever_order_these_are_named(
+    dialect: str, tmp_path: Path
+) -> None:
+    if dialect == "sqlite":
+        check(laid(tmp_path))
+    else:
+        with server_url(tmp_path) as url:
+            check(laid(locate(url)))
+
+
+def check(where: StoreLocation) -> None:
+    with writing(where, "telemetry").connect() as connection, connection.begin():
+        assert run_many(connection, ADD, ("ts", "rollup", "owner_id"), [(60, "host_1m", 1), (120, "host_1m", 2)]) in (
+            2,
+            -1,
+        )
+        assert run_many(connection, MOVE, ("to", "owner"), [(180, 2)]) in (1, -1)
+        assert run_many(connection, ADD, ("ts", "rollup", "owner_id"), []) == 0
+        rows = connection.execute(select(t.dirty).order_by(t.dirty.c.owner_id)).all()
+    assert [tuple(row) for row in rows] == [("host_1m", 1, 60), ("host_1h", 2, 180)]

@@ -1,0 +1,18 @@
+"""Damage and what is found of it."""
+
+import sqlite3
+from contextlib import closing
+
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.integrity.verify import Fault, verify
+
+
+def faults(where: StoreLocation) -> list[Fault]:
+    return [fault for fault in verify(where) if fault is not None]
+
+
+def change(where: StoreLocation, sql: str) -> None:
+    """What a writer that is not ours, or a damaged disk, does to a row."""
+    with closing(sqlite3.connect(where.file("telemetry"))) as connection:
+        assert connection.execute(sql).rowcount > 0
+        connection.commit()

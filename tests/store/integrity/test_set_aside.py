@@ -1,0 +1,15 @@
+"""Damaged databases are renamed and kept."""
+
+from pathlib import Path
+
+from pertoken.store.connect.location import locate
+from pertoken.store.integrity.set_aside import databases_set_aside, set_aside
+from tests.store.filled import START
+
+
+def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    where = locate(str(tmp_path))
+    for _ in range(2):
+        where.file("telemetry").write_bytes(b"x")
+        set_aside(where, START)
+    assert len(databases_set_aside(where)) == 2

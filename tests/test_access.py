@@ -1,0 +1,58 @@
+"""What an engine asks for before it shows its page, as settings name it."""
+
+import json
+import traceback
+from pathlib import Path
+
+import pytest
+
+from pertoken import config
+from pertoken.access import Access
+from pertoken.errors import BadInput
+
+SECRET = "s3cret-of-the-tests"
+
+
+def test_settings_name_files_and_never_hold_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "pertoken.toml"
+    file.write_text('[[agent.access]]\nurl = "https://gpu-1:8000/"\ntoken_file = "/run/token"\n')
+    (found,) = config.load(file, {}).agent_access
+    assert found == Access("https://gpu-1:8000", token_file="/run/token")
+    written = '[{url = "https://gpu-1:8000", cert_file = "c.pem"}]'
+    (found,) = config.load(None, {"PERTOKEN_AGENT_ACCESS": written}).agent_access
+    assert found.cert_file == "c.pem"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f'[{{url = "https://a", token = "{SECRET}"}}]',
+        f'[{{url = "https://u:{SECRET}@a", token_env = "T"}}]',
+        f'[{{token_env = "{SECRET}"}}]',
+        f'[{{url = "https://a", token_env = "{SECRET}", token_file = "t"}}]',
+        f'[{{url = "https://a", key_file = "{SECRET}"}}]',
+        f'["{SECRET}"]',
+        f'[{{url = "{SECRET}',
+    ],
+)
+def test_a_mistake_in_them_is_told_without_their_values(written: str) -> None:
+    with pytest.raises(BadInput, match="PERTOKEN_AGENT_ACCESS: ") as caught:
+        config.load(None, {"PERTOKEN_AGENT_ACCESS": written})
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_password_in_a_base_url_is_refused_without_repeating_it() -> None:
+    with pytest.raises(BadInput, match=r"use agent\.access") as caught:
+        config.load(None, {"PERTOKEN_AGENT_ENGINES": f"http://me:{SECRET}@gpu-1:8000"})
+    assert SECRET not in str(caught.value)
+
+
+def test_settings_can_be_shown(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from pertoken.cli import main
+
+    file = tmp_path / "pertoken.toml"
+    file.write_text('[[agent.access]]\nurl = "https://gpu-1:8000"\ntoken_env = "T"\n')
+    shown = CliRunner().invoke(main, ["config", "show", "--config", str(file), "--json"])
+    assert json.loads(shown.stdout)["agent.access"] == [{"url": "https://gpu-1:8000", "token_env": "T"}]

@@ -1,0 +1,52 @@
+"""Tests mirror packages: the test of a module is found by its path.
+
+`pertoken/a/b.py` is tested by `tests/a/test_b.py`. A package that is used through its front door alone may be tested
+as a whole instead: all modules of `pertoken/a/` by `tests/a/test_a.py`. Modules without a function need no test.
+"""
+
+import ast
+from pathlib import Path
+
+PACKAGE, TESTS = Path(__file__).parents[1] / "pertoken", Path(__file__).parent
+RUN_BY_OTHERS = {
+    "__init__": "what a package exports",
+    "__main__": "two lines that call `main`",
+    "migrations/versions": "revisions never change, and `tests/migrations` upgrades a stored database of each",
+    "migrations/env": "Alembic runs it for each revision",
+    "forecast/second_opinion/kernel_worker": "runs in an environment of its own, which tests do not have",
+}
+"""Modules and packages that no test can or need name, each with why."""
+NOT_YET = {
+    "advisor": "candidate groups nature pricing recommendation",
+    "cli": "fleet options up",
+    "tui": "source store_source",
+    "tui/pages": "fleet_page hours_page list_page page sheet_page",
+    "tui/text": "fleet_columns fleet_sheets headline sheet",
+    "tui/widgets": "bill_bar filter_box headline notices rows",
+    "window": "columns figures inventory measured observed reading recent totals",
+}
+"""Modules whose tests stand elsewhere still, by package. A name is only ever taken out."""
+
+
+def test_each_module_is_tested_where_its_path_says() -> None:
+    missing: dict[str, list[str]] = {}
+    for module in sorted(PACKAGE.rglob("*.py")):
+        path = module.relative_to(PACKAGE)
+        name, folder = path.with_suffix("").as_posix(), TESTS / path.parent
+        if path.stem in RUN_BY_OTHERS or name in RUN_BY_OTHERS or path.parent.as_posix().startswith("migrations/v"):
+            continue
+        whole = folder / f"test_{path.parent.name}.py"
+        if _has_a_function(module) and not (folder / f"test_{path.stem}.py").exists() and not whole.exists():
+            missing.setdefault(path.parent.as_posix(), []).append(path.stem)
+    assert missing == {folder: names.split() for folder, names in NOT_YET.items()}
+
+
+def test_a_package_of_tests_holds_at_most_sixteen_test_files() -> None:
+    files = {folder: len(list(folder.glob("test_*.py"))) for folder in TESTS.rglob("*") if folder.is_dir()}
+    assert {folder.relative_to(TESTS).as_posix(): n for folder, n in files.items() if n > 16} == {}
+
+
+def _has_a_function(module: Path) -> bool:
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(ast.parse(module.read_text()))
+    )

@@ -1,0 +1,29 @@
+"""The table of metrics: one row each, and no two that mean the same."""
+
+import pytest
+
+from pertoken.metrics import DEVICE, ENGINE_TOKENS, SERIES, RollUp, label_of, rolled
+from pertoken.store.schema import telemetry as t
+
+
+def test_each_device_metric_is_stored_read_and_named_once() -> None:
+    for names in ([each.reading for each in DEVICE], [each.label for each in DEVICE]):
+        assert len(names) == len(set(names))
+
+
+def test_each_stored_metric_has_its_column() -> None:
+    columns = set(t.deployment_sample.c.keys())
+    assert set(ENGINE_TOKENS) <= columns
+
+
+@pytest.mark.parametrize("roll_up", RollUp)
+def test_each_way_to_roll_up_has_metrics(roll_up: RollUp) -> None:
+    assert all(each in DEVICE for each in rolled(roll_up))
+
+
+def test_each_series_has_a_unit_and_a_remedy_for_when_it_was_not_measured() -> None:
+    assert all(series.unit and series.remedy for series in SERIES.values())
+
+
+def test_a_metric_without_a_label_is_shown_by_its_name_in_words() -> None:
+    assert label_of("no_such_metric") == "no such metric"

@@ -1,0 +1,27 @@
+"""Where numbers come from."""
+
+import pytest
+
+from pertoken.provenance import Provenance, worst
+
+
+def test_what_is_combined_is_as_uncertain_as_the_worst_of_it() -> None:
+    assert worst([Provenance.COUNTER, Provenance.BOUND, Provenance.LISTED]) is Provenance.BOUND
+    assert worst([Provenance.COUNTER]).label == "counter"
+
+
+def test_a_value_of_nothing_has_no_origin() -> None:
+    with pytest.raises(ValueError):
+        worst([])
+
+
+def test_stored_numbers_keep_their_meaning() -> None:
+    assert [each.name for each in sorted(Provenance)] == [
+        "COUNTER",
+        "INTEGRAL",
+        "REPORTED",
+        "FORECAST",
+        "LISTED",
+        "ASSUMED",
+        "BOUND",
+    ]
