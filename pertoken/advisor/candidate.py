@@ -1,12 +1,11 @@
-"""What a rule yielded, as a fleet that can be priced: validated against the present, and nothing else of it kept."""
+"""What a rule yielded, as a fleet that can be priced: validated against the present."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pertoken.advisor.possible import refuse_impossible, refuse_other_changes
-from pertoken.advisor.values import rebuilt, type_name
+from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
-from pertoken.rule import Proposal, propose
+from pertoken.rule import Proposal
 from pertoken.state.demand import EDITABLE, Demand, Quantity, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
@@ -25,13 +24,13 @@ class Candidate:
     """Not empty."""
 
 
-def candidate(before: Fleet, yielded: object, asked: Deployment | Service | None, market: Market) -> Candidate | None:
-    """Return what was yielded as a candidate, None if it equals the present.
+def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, market: Market) -> Candidate | None:
+    """Return what a worker sent as a candidate, None if it equals the present.
 
     `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Raises InvalidEdit
-    for what no edit of the fleet leads to, TypeError for what is no proposal.
+    for what no edit of the fleet leads to, ValueError for a risk, an effort or a rule id that is none.
     """
-    proposal = _proposal(yielded)
+    proposal = proposal_of(sent, before)
     state = proposal.state
     if isinstance(state, Deployment) and asked is not None:
         ids = {each.deployment_id for each in (asked.deployments if isinstance(asked, Service) else (asked,))}
@@ -47,23 +46,6 @@ def candidate(before: Fleet, yielded: object, asked: Deployment | Service | None
     refuse_other_changes(before, after)
     refuse_impossible(before, after, difference, market)
     return Candidate(proposal, after, difference)
-
-
-def _proposal(yielded: object) -> Proposal:
-    proposal = yielded if type(yielded) is Proposal else Proposal(yielded)  # type: ignore[arg-type]  # checked below
-    state: Any = proposal.state
-    kind = next((each for each in (Deployment, Service, Fleet) if type(state) is each), None)
-    if kind is None:
-        raise TypeError(
-            f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
-        )
-    return propose(
-        rebuilt(state, kind),
-        risk=rebuilt(proposal.risk, str | None),
-        effort=rebuilt(proposal.effort, str | None),
-        requires=rebuilt(proposal.requires, tuple[str, ...]),
-        excludes=rebuilt(proposal.excludes, tuple[str, ...]),
-    )
 
 
 def _service(before: Fleet, after: Service) -> Service:

@@ -11,9 +11,8 @@ from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
 from pertoken.advisor.title import change_lines, title
-from pertoken.advisor.values import rebuilt
+from pertoken.advisor.worker.wire import Refused, refusal_of
 from pertoken.evidence import Evidence
-from pertoken.rule import Skip, skip, subject_key
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.savings.sizing import objectives
@@ -47,17 +46,18 @@ class Pricing:
     """That of the gathered, with a second opinion where there is one."""
 
     def results(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Mapping[Target, Found]:
-        """Return what was yielded by target, variants best first.
+        """Return by target what a rule yielded, as a worker sends it; variants best first.
 
-        Raises whatever is wrong with any of it: the caller's guard makes that the rule's row.
+        Raises whatever is wrong with any of it: the caller makes that the rule's row.
         """
         before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
         own = self.target(asked)
         keys: set[str] = set()
         for each in yielded:
-            if type(each) is Skip:
-                said = _checked(each)
-                found[own if asked is not None else self._about(said)].refusals.append(Refusal(said.code, said.reason))
+            refused = refusal_of(each)
+            if refused is not None:
+                target = own if asked is not None else self._about(refused)
+                found[target].refusals.append(Refusal(refused.code, refused.reason))
                 continue
             possible = candidate(before, each, asked, self.context.market)
             if possible is None:
@@ -89,11 +89,11 @@ class Pricing:
             return Target("deployment", str(asked.deployment_id), label)
         return FLEET
 
-    def _about(self, said: Skip) -> Target:
+    def _about(self, refused: Refused) -> Target:
         """Return the target of a refusal over the fleet. Raises InvalidEdit for what is not part of the fleet."""
-        if said.about is None:
+        if refused.about is None:
             return FLEET
-        kind, key = subject_key(said.about)
+        kind, key = refused.about
         if kind == "service":
             return self.target(self.gathered.fleet.service(str(key)))
         if kind == "deployment":
@@ -174,12 +174,6 @@ def _by_code(refusals: Iterable[Refusal]) -> list[Refusal]:
     for each in refusals:
         reasons.setdefault(each.code, {})[each.reason] = None
     return [Refusal(code, "; ".join(list(each)[:MAX_REASONS])) for code, each in sorted(reasons.items())]
-
-
-def _checked(yielded: Skip) -> Skip:
-    """Return a refusal of plain values. Raises ValueError for one that `skip` would not have made."""
-    plain: Skip = rebuilt(yielded, Skip)
-    return skip(plain.code, plain.reason, plain.about)
 
 
 def _against(money: Estimate) -> Refusal | None:

@@ -1,17 +1,19 @@
 """Finding and loading rules: by entry point, or from a file of one's own. One bad plugin stops nothing else."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.run import Broken, guarded
+from pertoken.advisor.worker.source import Source
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
 
 GROUP = "pertoken.rules"
+OWN = "pertoken"
+"""The distribution of the built-in rules. They are found first, so that no other rule takes the id of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,39 +25,38 @@ class Loaded:
     """The distribution and version, or the file."""
     rules: tuple[Rule, ...] = ()
     error: str | None = None
-    """Traceback of a failed load."""
+    """Why rules of it do not run."""
 
 
-def load_rules(extra_files: tuple[Path, ...] = ()) -> tuple[Loaded, ...]:
-    """Every rule by entry point, then those in `extra_files`; a later rule of the same id is refused, not mixed.
+def find_rules(extra_files: tuple[Path, ...] = ()) -> tuple[Source, ...]:
+    """Return every entry point, the built-in ones first, then `extra_files`; nothing of them is imported.
 
-    Raises BadInput for a file that is not there; whatever a plugin itself raises is kept in its `Loaded`.
+    Raises BadInput for a file that is not there.
     """
     for file in extra_files:
         if not file.is_file():
             raise BadInput(f"--rule {file}: no such file")
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    found: list[Loaded] = []
-    taken: dict[str, str] = {}
-    for name, origin, load in [
-        *((point.name, _origin(point), point.load) for point in points),
-        *((file.stem, str(file), lambda file=file: _module(file)) for file in extra_files),
-    ]:
-        rules = guarded(lambda load=load, taken=taken: _new_rules(load(), taken))  # type: ignore[misc]
-        if isinstance(rules, Broken):
-            found.append(Loaded(name, origin, error=rules.failed or ": ".join(rules.blocked or ())))
-            continue
-        taken |= {each.rule_id: origin for each in rules}
-        found.append(Loaded(name, origin, rules))
-    return tuple(found)
+    installed = [_installed(point) for point in entry_points(group=GROUP)]
+    installed.sort(key=lambda each: (each.group != OWN, each.group, each.name))
+    return (*installed, *map(_of_file, extra_files))
 
 
-def _new_rules(module: object, taken: Mapping[str, str]) -> tuple[Rule, ...]:
-    rules = rules_of(module)
-    for each in rules:
-        if each.rule_id in taken:
-            raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
-    return rules
+def load_rules(extra_files: tuple[Path, ...] = ()) -> tuple[Loaded, ...]:
+    """Load every rule in this process, for plugins that are trusted. Raises whatever they raise."""
+    return tuple(Loaded(each.name, each.origin, part.rules) for each in find_rules(extra_files) for part in each.load())
+
+
+def _installed(point: EntryPoint) -> Source:
+    group, version = (point.dist.name, f" {point.dist.version}") if point.dist else (point.value, "")
+    return _source(point.name, f"{group}{version}", group, point.load)
+
+
+def _of_file(file: Path) -> Source:
+    return _source(file.stem, str(file), str(file), lambda: _module(file))
+
+
+def _source(name: str, origin: str, group: str, load: Callable[[], object]) -> Source:
+    return Source(name, origin, group, lambda: (Loaded(name, origin, rules_of(load())),))
 
 
 def rules_of(module: object) -> tuple[Rule, ...]:
@@ -71,10 +72,6 @@ def rules_of(module: object) -> tuple[Rule, ...]:
 def _checked(found: Rule) -> Rule:
     """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
     return rule(found.rule_id)(found.function)
-
-
-def _origin(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
 def _module(file: Path) -> ModuleType:

@@ -11,11 +11,10 @@ import click
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of, text_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pertoken.advisor.advise import Advice
     from pertoken.advisor.recommendation import Recommendation
-    from pertoken.advisor.rules import Loaded
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
@@ -61,9 +60,8 @@ def advise(
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
     if advisor_every is None:
-        with _stdout_to_stderr():
-            report, found, broken = _run(where, settings, rule_files)
-        echo(_json(report, found, settings) if as_json else _text(report, found))
+        report, advice, broken = _run(where, settings, rule_files)
+        echo(_json(report, advice) if as_json else _text(report, advice.recommendations))
         if broken:
             raise BadInput("; ".join(broken))
         return
@@ -102,34 +100,16 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     echo(json.dumps(_values(match), indent=2) if as_json else sheet_text(match, time.time()), nl=as_json)
 
 
-@contextlib.contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Send what rules and their child processes print to standard error: standard output holds the result alone."""
-    import os
-    import sys
-
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
 def _run(
     where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]
-) -> tuple[FleetReport, tuple[Recommendation, ...], list[str]]:
+) -> tuple[FleetReport, Advice, list[str]]:
     """Run every rule and keep the advice; also return what is broken of the rule files, a sentence each."""
     import getpass
-    import sys
     import time
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.book import keep
-    from pertoken.advisor.rules import load_rules
+    from pertoken.advisor.rules import find_rules
     from pertoken.catalog.market import load_market
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.migrations import upgrade
@@ -142,37 +122,46 @@ def _run(
         store = open_store(where)
     now_ts, window_s = int(time.time()), int(settings.advisor_since)
     market = load_market(settings.market_provider, settings.market_region)
-    loaded = load_rules(rule_files)
-    total = sum(len(each.rules) for each in loaded) + 1
+    sources = find_rules(rule_files)
+    with _progress(len(sources)) as progress:
+        advice = run(store, sources, market, settings, window_s, now_ts, progress)
+    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
+    return fleet_report(store, window_s, now_ts), advice, _broken(rule_files, advice)
+
+
+@contextlib.contextmanager
+def _progress(sources: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar on a terminal, which moves with each phase: reading, the loading and running of rules, pricing."""
+    import sys
+
+    seen: set[str] = set()
     bar: Any
     with click.progressbar(
-        length=total,
+        length=2 * sources + 2,
         label="Advising",
         file=sys.stderr,
         hidden=not sys.stderr.isatty(),
         item_show_func=lambda step: str(step or ""),
         show_eta=False,
     ) as bar:
-        advice = run(
-            store, loaded, market, settings, window_s, now_ts, progress=lambda step: bar.update(1, current_item=step)
-        )
-    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
-    return fleet_report(store, window_s, now_ts), advice.recommendations, _broken(loaded, rule_files, advice)
+
+        def show(step: str) -> None:
+            phase = " ".join(step.partition(":")[0].split()[:2])  # without how far it is
+            bar.update(phase not in seen, current_item=step)
+            seen.add(phase)
+            bar.render_progress()
+
+        yield show
 
 
-def _broken(loaded: tuple[Loaded, ...], rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
+def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
     """Return which of the rule files did not load or hold a rule that failed, with the error and the next step."""
-    from pertoken.advisor.recommendation import State
-
-    failed = {each.rule_id: each.reason for each in advice.recommendations if each.state is State.FAILED}
-    broken = []
-    for each in loaded:
-        if each.origin not in map(str, rule_files):
-            continue
-        ids = [rule.rule_id for rule in each.rules if rule.rule_id in failed]
-        reasons = [each.error] if each.error else [failed[rule_id] for rule_id in ids]
-        broken += [f"--rule {each.origin}: {(why or 'failed').splitlines()[-1]}; mend it" for why in reasons]
-    return broken
+    files = set(map(str, rule_files))
+    return [
+        f"--rule {each.origin}: {each.failed.splitlines()[-1]}; mend it"
+        for each in advice.run.rules
+        if each.failed and each.origin in files
+    ]
 
 
 def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], with_parent: bool) -> None:
@@ -190,14 +179,14 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
         when_parent_ends(stop.set)
     while not stop.is_set():
         try:
-            _, found, broken = _run(where, settings, rule_files)
+            _, advice, broken = _run(where, settings, rule_files)
         except PertokenError as error:
             echo(f"pertoken advise: {error}", err=True)
         else:
             for line in broken:
                 echo(f"pertoken advise: {line}", err=True)
             counts: dict[str, int] = {}
-            for each in found:
+            for each in advice.recommendations:
                 counts[each.state.value] = counts.get(each.state.value, 0) + 1
             echo(f"advised: {', '.join(f'{n} {state.lower()}' for state, n in sorted(counts.items()))}", err=True)
         stop.wait(settings.advisor_every)
@@ -217,11 +206,14 @@ def _values(each: Recommendation) -> dict[str, Any]:
     return {"id": full_id(each), **asdict(each)}
 
 
-def _json(report: FleetReport, found: tuple[Recommendation, ...], settings: Settings) -> str:
+def _json(report: FleetReport, advice: Advice) -> str:
     import json
     from dataclasses import asdict
 
-    advice = [_values(each) for each in found]
-    return json.dumps(
-        {"fleet": asdict(report.whole()), "since_s": settings.advisor_since, "recommendations": advice}, indent=2
-    )
+    values = {
+        "fleet": asdict(report.whole()),
+        "since_s": advice.window_s,
+        "recommendations": [_values(each) for each in advice.recommendations],
+        "run": asdict(advice.run),
+    }
+    return json.dumps(values, indent=2)
