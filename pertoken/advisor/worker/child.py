@@ -14,6 +14,7 @@ import faulthandler
 import gc
 import io
 import json
+import logging
 import os
 import resource
 import select
@@ -118,6 +119,8 @@ def _fork(run: Callable[[], None]) -> int:
             confine.end_with_parent(parent)
             run()
             status = 0
+        except BaseException as error:
+            os.write(2, trace(error).encode())
         finally:
             os._exit(status)
     return pid
@@ -170,6 +173,7 @@ def _plugin(source: Source, inputs: Inputs | None, limits: Limits, folder: str, 
     sys.stdout = sys.stderr = io.TextIOWrapper(
         io.FileIO(1, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
     )
+    logging.root.handlers = [logging.StreamHandler()]  # those of the advisor write to files that are closed here
     # The kernel ends a call that takes too long, whatever Python code catches; its traceback is printed before.
     faulthandler.register(signal.SIGALRM, file=2, all_threads=False, chain=True)
     try:
@@ -219,11 +223,12 @@ def _described(rule: Rule) -> dict[str, Any]:
 
 
 def _printed(limits: Limits) -> str:
-    """Return what was printed since the last call, its end where it is long."""
+    """Return what was printed since the last call, its end where it is long; of a traceback the plugin's own part."""
     size = os.fstat(1).st_size
     if size == 0:
         return ""
     text = os.pread(1, 4 * limits.kept_chars, max(0, size - 4 * limits.kept_chars)).decode("utf-8", "backslashreplace")
+    text = text.partition(f'  File "{__file__}"')[0]  # the most recent calls are first
     os.ftruncate(1, 0)
     os.lseek(1, 0, os.SEEK_SET)
     return text[-limits.kept_chars :]
