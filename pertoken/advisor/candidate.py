@@ -39,7 +39,14 @@ def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, m
     if isinstance(state, Service) and isinstance(asked, Service) and state.name != asked.name:
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
-    after = replace(after, services=tuple(_service(before, each) for each in after.services))
+    present = {each.name: each for each in before.services}
+    after = replace(
+        after,
+        services=tuple(
+            each if each is present.get(each.name) else _service(present.get(each.name), each)
+            for each in after.services
+        ),
+    )
     difference = diff(before, after)
     if not difference:
         return None
@@ -48,14 +55,15 @@ def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, m
     return Candidate(proposal, after, difference)
 
 
-def _service(before: Fleet, after: Service) -> Service:
+def _service(now: Service | None, after: Service) -> Service:
     """Return a service with demand and placements changed as the edits do it, however a rule changed them."""
-    present = {each.deployment_id: each for each in before.deployments}
+    if now is None:
+        return after
+    present = {each.deployment_id: each for each in now.deployments}
     after = replace(
         after, deployments=tuple(_deployment(present.get(each.deployment_id), each) for each in after.deployments)
     )
-    now = next((each for each in before.services if each.name == after.name), None)
-    if now is None or now.demand == after.demand:
+    if now.demand == after.demand:
         return after
     # What a rule changes of a demand is assumed.
     changes = {

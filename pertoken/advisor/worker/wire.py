@@ -6,6 +6,7 @@ declare.
 
     {"skip": ["committed", "its devices are owned", ["service", "chat"]]}
     {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}, "risk": "quality"}
+    {"deployment": 7, "set": {"device_ids": [], "placement": {"purchase": "spot"}}}
     {"service": "chat", "set": {"replicas": "fewest", "deployments": {"changed": [[7, {"tp": 1}]]}}}
     {"fleet": 0, "set": {"hosts": {"removed": [9]}, "devices": {"removed": [10, 11]}}}
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -74,14 +76,27 @@ def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
 
 def _changes(before: Any, after: Any) -> dict[str, Any]:
     """Return the fields of a record that differ."""
-    changed = {}
-    for field in fields(before):
-        old, new = getattr(before, field.name), getattr(after, field.name)
+    kind: Any = type(before)
+    names, values = _fields(kind)
+    changed: dict[str, Any] = {}
+    for name, old, new in zip(names, values(before), values(after), strict=True):
         if old is new or (type(old) is type(new) and old == new):
             continue
-        kind = _listed(field.name)
-        changed[field.name] = _plain(new) if kind is None or type(new) is not tuple else _list(old, new, kind)
+        listed = _listed(name)
+        if listed is not None and type(new) is tuple:
+            changed[name] = _list(old, new, listed)
+        elif is_dataclass(new) and type(old) is type(new):
+            changed[name] = _changes(old, new)
+        else:
+            changed[name] = _plain(new)
     return changed
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of a record's fields, and what reads them all."""
+    names = tuple(each.name for each in fields(kind))
+    return names, attrgetter(*names)
 
 
 def _listed(field: str) -> type | None:
@@ -169,13 +184,13 @@ def _changed(now: Any, sent: Any, where: str) -> Any:
     for name, value in _mapping(sent, where).items():
         if name not in hints:
             raise InvalidEdit(f"{where} has no field {storable(name)[:99]!r}")
-        listed = _listed(name) if type(value) is dict and _NO_VALUE not in value else None
-        path = f"{where}.{name}"
-        values[name] = (
-            _read(hints[name], value, path)
-            if listed is None
-            else _changed_list(getattr(now, name), value, listed, path)
-        )
+        old, kind_of_list, path = getattr(now, name), _listed(name), f"{where}.{name}"
+        if type(value) is not dict or _NO_VALUE in value:
+            values[name] = _read(hints[name], value, path)
+        elif kind_of_list is not None:
+            values[name] = _changed_list(old, value, kind_of_list, path)
+        else:
+            values[name] = _changed(old, value, path) if is_dataclass(old) else _read(hints[name], value, path)
     return replace(now, **values) if values else now
 
 

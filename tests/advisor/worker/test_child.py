@@ -84,9 +84,9 @@ BROKEN: dict[str, tuple[str, str]] = {
     "a change of what it is given": (
         plugin(
             "object.__setattr__(fleet, 'services', ())\nobject.__setattr__(market, 'all_offers', 5)\n"
-            "seen._measured.clear()\nyield fleet.service('chat')"
+            "seen._measured.clear()\nyield fleet.services[0]"
         ),
-        "is not part of this fleet",
+        "IndexError",
     ),
     "NaN": (plugin("yield fleet.services[0].but(gpu_memory_utilization=float('nan'))"), "is not possible"),
     "a negative price": (
