@@ -281,7 +281,8 @@ class Settings:
     advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')
     """Pause between two advice runs of `pertoken advise --every` and `pertoken up`."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
-    """Longest one rule may take on one deployment."""
+    """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
+    a rule may take six times as long."""
     advisor_kernel_tables: str | None = _setting("advisor", _text, None, '"/opt/kernels/bin/python"')
     """Python of an environment that has aiconfigurator (`pip install aiconfigurator`): NVIDIA's kernel tables are then
     a second opinion, blended into each forecast they cover. Without it the forecast speaks alone."""

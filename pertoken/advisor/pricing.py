@@ -19,6 +19,7 @@ from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Service, Slo
+from pertoken.units import format_usd
 
 MAX_PROPOSALS = 100
 """Different proposals that are priced for one rule and target."""
@@ -183,8 +184,19 @@ def _against(money: Estimate) -> Refusal | None:
     if money.unpriced is not None or money.break_even is not None:
         return None
     if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
-        return Refusal("no-saving", "; ".join(money.against) or "the forecast gives no saving")
+        return Refusal("no-saving", "; ".join([_saved(money), *money.against]))
     return None
+
+
+def _saved(money: Estimate) -> str:
+    """Return the figures of a proposal that saves nothing."""
+    text = "the forecast gives no saving"
+    if money.bankable is not None and money.capacity is not None:
+        text += f": {format_usd(money.bankable[1])} of the bill and {format_usd(money.capacity[1])} of capacity a month"
+    if money.throughput_ratio is not None:
+        low, likely, high = money.throughput_ratio
+        text += f", at {likely:.2f} ({low:.2f} to {high:.2f}) times the tokens/s"
+    return text
 
 
 def _rank(each: Variant) -> tuple[object, ...]:
