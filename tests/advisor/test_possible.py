@@ -144,7 +144,10 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a reason without end": (lambda: Skip("too-long", "x" * 9000), "use at most 2,000"),
     "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be taken back"),
-    "another commitment": (lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)), "is over already, since 1970-01-01"),
+    "another commitment": (
+        lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)),
+        "is over already, since 1970-01-01",
+    ),
 }
 
 

@@ -10,9 +10,9 @@ class Limits:
     call_s: float = 10.0
     """Wall time of one rule for one target, and of loading a plugin."""
     rule_s: float = 60.0
-    """Wall time, and CPU time, of one rule for all its targets."""
+    """Wall time of one rule for all its targets."""
     plugin_s: float = 300.0
-    """Wall time of a plugin with all its rules."""
+    """Wall time of a plugin with all its rules, and CPU time of each of its processes."""
     memory_bytes: int = 2 * 2**30
     """Address space beyond what the advisor has itself."""
     output_bytes: int = 2**20

@@ -134,15 +134,17 @@ class _Worker:
 
     def run(self) -> tuple[PluginRun, ...]:
         """Start the worker, read to its end, and return what came of each plugin."""
-        reason = "ended the process of its plugin"
-        with _started([each.source for each in self._runs], self._inputs, self._limits) as pipe:
-            try:
+        reason = "ended its worker"
+        try:
+            with _started([each.source for each in self._runs], self._inputs, self._limits) as pipe:
                 for line in self._lines(pipe):
                     self._take(json.loads(line))
-            except _TooMuch as error:
-                reason = str(error)
-            except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-                reason = "returned what is no message"
+        except _TooMuch as error:
+            reason = str(error)
+        except OSError as error:
+            reason = f"had no worker ({error})"
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            reason = "returned what is no message"
         for each in self._runs[self._at :]:  # those that it did not come to, or did not end
             self._leave(each, reason)
         return self._runs
@@ -225,37 +227,45 @@ class _TooMuch(Exception):
 @contextlib.contextmanager
 def _started(sources: Sequence[Source], inputs: Inputs | None, limits: Limits) -> Iterator[int]:
     """Yield the pipe on which a new worker reports; at the end nothing of the worker is left."""
-    folder = tempfile.mkdtemp(prefix="pertoken-rules-")
-    reader, writer = os.pipe()
-    output = os.memfd_create("output")
-    parent = os.getpid()
-    with warnings.catch_warnings():
-        # A child of a process with threads must not wait for a lock that another thread had: this one opens no file or
-        # database of its parent, and a lock of Python's own runtime is made anew. It is ended if it hangs all the same.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        supervise(parent, sources, inputs, limits, folder, writer, output)
-    try:
-        os.close(writer)
-        os.close(output)
+    with contextlib.ExitStack() as stack:
+        folder = tempfile.mkdtemp(prefix="pertoken-rules-")
+        stack.callback(_remove, folder)
+        reader, writer = os.pipe()
+        stack.callback(os.close, reader)
+        with contextlib.ExitStack() as given:
+            given.callback(os.close, writer)
+            output = os.memfd_create("output")
+            given.callback(os.close, output)
+            parent = os.getpid()
+            with warnings.catch_warnings():
+                # In a process with threads a child must not wait for a lock that another thread had. This one opens no
+                # file or database of its parent, Python makes the locks of its own runtime anew, and a child that
+                # hangs all the same is ended.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+            if pid == 0:
+                supervise(parent, sources, inputs, limits, folder, writer, output)
+        stack.callback(_end, pid, reader)
         yield reader
-    finally:
-        os.close(reader)
-        _end(pid)
-        with contextlib.suppress(OSError, RecursionError):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(pid: int) -> None:
+def _remove(folder: str) -> None:
+    with contextlib.suppress(OSError, RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(pid: int, reader: int) -> None:
+    """End a worker; it closes its pipe when nothing of it is left."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    opened = os.pidfd_open(pid)
+    deadline = time.monotonic() + GRACE_S
     poll = select.poll()
-    poll.register(opened, select.POLLIN)
-    if not poll.poll(GRACE_S * 1000):
+    poll.register(reader, select.POLLIN)
+    while (left_s := deadline - time.monotonic()) > 0:
+        if poll.poll(left_s * 1000) and not os.read(reader, 2**20):
+            break
+    else:
         os.kill(pid, signal.SIGKILL)
-    os.close(opened)
     with contextlib.suppress(ChildProcessError):  # whoever started us may have children reaped at once
         os.waitpid(pid, 0)
 
