@@ -132,6 +132,7 @@ def _run(
 @contextlib.contextmanager
 def _progress(sources: int) -> Iterator[Callable[[str], None]]:
     """Show a bar on a terminal, which moves with each phase: reading, the loading and running of rules, pricing."""
+    import re
     import sys
 
     seen: set[str] = set()
@@ -146,7 +147,7 @@ def _progress(sources: int) -> Iterator[Callable[[str], None]]:
     ) as bar:
 
         def show(step: str) -> None:
-            phase = " ".join(step.partition(":")[0].split()[:2])  # without how far it is
+            phase = re.sub(r":.*| \d+ of \d+$", "", step)  # without how far it is
             bar.update(phase not in seen, current_item=step)
             seen.add(phase)
             bar.render_progress()

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import sqlite3
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
@@ -324,6 +326,28 @@ def test_a_person_who_presses_ctrl_c_stops_the_run_and_leaves_nothing(hostile: C
         advice(hostile(plugin(f"named()\n{LOOP}\nyield", NAME_PROCESS)), progress=progress)
     assert not running()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_no_process_survives_an_advisor_that_is_killed(
+    hostile: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # its folder stays
+    file = hostile(plugin(f"named()\n{NO_ALARM}{STUBBORN}\nyield", NAME_PROCESS))
+    advisor = os.fork()
+    if advisor == 0:
+        try:
+            advice(file)
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + 30
+    while not running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert running()
+    os.kill(advisor, signal.SIGKILL)
+    os.waitpid(advisor, 0)
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not running()
 
 
 def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path]) -> None:
