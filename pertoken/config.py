@@ -294,7 +294,8 @@ class Settings:
     advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')
     """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
-    """Longest one rule may take on one deployment."""
+    """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
+    a rule may take six times as long."""
     advisor_rules: tuple[str, ...] = _setting("advisor", _texts("files and folders"), (), '["/home/me/lock_clocks.py"]')
     """Files with rules, and folders of such files, that every run loads besides installed packages and the folder
     rules.d beside this file. A relative path starts in the folder of this file."""

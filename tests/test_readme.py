@@ -69,7 +69,8 @@ def test_what_the_rule_it_shows_proposes_is_priced_like_any_other(tmp_path: Path
     found = advised(gathered(fleet, known), shown_rule(tmp_path))
     assert [each.state for each in found] == [State.REFUSED] * 2
     assert {each.reason for each in found} == {
-        "context limit 8192 → 2048 on 1 of 2 replicas: the forecast gives no saving"
+        "context limit 8192 → 2048 on 1 of 2 replicas: the forecast gives no saving: $0 of the bill and $0 of "
+        "capacity a month, at 1.00 (0.93 to 1.07) times the tokens/s"
     }
 
 

@@ -14,7 +14,7 @@ from pertoken.advisor.rules.load import load_rules, rules_in
 from pertoken.rule import Rule
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
 from tests.advisor.gathered import advised, gathered
-from tests.advisor.loading.builders import settings
+from tests.advisor.rules.builders import settings
 from tests.cli.builders import NOW
 from tests.savings.fleets import context, low_batch, replicas
 from tests.scenario import LOW_BATCH_70B, seed

@@ -1,28 +1,59 @@
 """One advice run: gather, run every rule, price what they propose, and keep what is worth a person's time."""
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.pricing import Found, Pricing
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
-from pertoken.advisor.rules.load import Loaded
-from pertoken.advisor.run import Broken, Inputs, Ran, SubjectKey, run_rule
-from pertoken.advisor.values import storable
+from pertoken.advisor.worker.inputs import Inputs, SubjectKey
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.messages import trace
+from pertoken.advisor.worker.run import Call, PluginRun, RuleInfo, run_plugins
+from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
-from pertoken.rule import Rule, subject_key
+from pertoken.rule import subject_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
 from pertoken.window.progress import TICK_S, Progress, no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """How one rule, or a plugin that could not be loaded, ran."""
+
+    name: str
+    """The id of the rule; of a plugin that could not be loaded, its name."""
+    origin: str
+    """The distribution and version, or the file."""
+    confinement: str
+    """`confined`, or `not confined` with the reasons."""
+    seconds: float | None = None
+    """In its worker; None if it did not run."""
+    pricing_seconds: float = 0.0
+    output: str = ""
+    """What the plugin printed and logged while it was loaded."""
+    failed: str | None = None
+    """The first of its errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """How a run went, which differs from run to run: times, and what the kernel allowed."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By phase: `reading`, `rules` (their workers included) and `pricing`."""
+    rules: tuple[RuleRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +63,19 @@ class Advice:
     now_ts: int
     window_s: int
     recommendations: tuple[Recommendation, ...]
+    run: RunRecord = field(default_factory=RunRecord)
 
 
 def advise(
     store: Store,
-    loaded: Iterable[Loaded],
+    sources: Iterable[Source],
     market: Market,
     settings: Settings,
     window_s: int,
     now_ts: int,
     progress: Progress = no_progress,
 ) -> Advice:
-    """Run every loaded rule over the window ending at `now_ts`. `progress` is called with each phase.
+    """Run the rules of every source over the window ending at `now_ts`. `progress` is called with each phase.
 
     Raises StoreError if the database cannot be read, BadInput if the setting for kernel tables names no file; a
     broken rule is a recommendation in state FAILED.
@@ -51,61 +83,60 @@ def advise(
     tables = settings.advisor_kernel_tables
     if tables and not Path(tables).is_file():
         raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
+    began = time.monotonic()
     gathered = present(store, market, window_s, now_ts, settings, progress)
+    reading_s = time.monotonic() - began
     with KernelTables(tables) if tables else nullcontext() as opinion:
-        recommendations = advice_of(loaded, gathered, settings.advisor_rule_timeout, opinion, progress)
-    return Advice(now_ts, window_s, recommendations)
+        limits = Limits.of_call(settings.advisor_rule_timeout)
+        recommendations, run = advice_of(sources, gathered, limits, opinion, progress)
+    return Advice(now_ts, window_s, recommendations, replace(run, seconds={"reading": reading_s, **run.seconds}))
 
 
 def advice_of(
-    loaded: Iterable[Loaded],
+    sources: Iterable[Source],
     gathered: Present,
-    timeout_s: float,
+    limits: Limits | None = None,
     opinion: Opinion | None = None,
     progress: Progress = no_progress,
-) -> tuple[Recommendation, ...]:
-    """Run every loaded rule over what was gathered; best first."""
-    now_ts = gathered.context.now_ts
-    context = replace(gathered.context, opinion=opinion)
-    inputs = Inputs(gathered)
+) -> tuple[tuple[Recommendation, ...], RunRecord]:
+    """Run the rules of every source over what was gathered; recommendations best first."""
+    began = time.monotonic()
+    inputs = Inputs(gathered.fleet, gathered.context.market, _measured(gathered))
+    plugins = run_plugins(tuple(sources), inputs, limits or Limits(), progress)
+    ran = time.monotonic()
     rows: list[Recommendation] = []
-    for each in loaded:
-        if each.error:
-            rows.append(_failed_load(each, now_ts))
-        for rule in each.rules:
-            shown = _Shown(progress, f"rule {rule.rule_id}", _targets(rule, gathered))
-            pricing = Pricing(gathered, context, shown.within_target)
-            for ran in run_rule(rule, inputs, timeout_s, pricing.results):
-                rows += _rows(ran, pricing, inputs, now_ts)
-                shown.next_target()
-    return tuple(sorted(rows, key=_rank))
+    records: list[RuleRecord] = []
+    pricer = _Pricer(gathered, opinion, inputs, progress, plugins)
+    for plugin in plugins:
+        for name, error in plugin.errors:
+            rows.append(_failed_load(plugin, name, error, gathered.context.now_ts))
+            records.append(_record(plugin, name, failed=error))
+        for run in plugin.rules:
+            started = time.monotonic()
+            priced = [row for call in run.calls for row in pricer.rows(run.rule, call)]
+            failed = next((each.reason for each in priced if each.state is State.FAILED), None)
+            rows += priced
+            pricing_s = time.monotonic() - started
+            records.append(_record(plugin, run.rule.rule_id, run.seconds, pricing_s, failed))
+    seconds = {"rules": ran - began, "pricing": time.monotonic() - ran}
+    return tuple(sorted(rows, key=_rank)), RunRecord(seconds, tuple(records))
 
 
-@dataclass
-class _Shown:
-    """Progress of one rule over its targets."""
-
-    progress: Progress
-    phase: str
-    targets: int
-    done: int = 0
-    shown_s: float = 0.0
-
-    def within_target(self, share: float) -> None:
-        """Show how far the present target is, at most every `TICK_S`."""
-        if (now := time.monotonic()) - self.shown_s >= TICK_S:
-            self.shown_s = now
-            self.progress(self.phase, min(1.0, (self.done + share) / max(1, self.targets)))
-
-    def next_target(self) -> None:
-        """Show that one more target is done."""
-        self.done += 1
-        self.within_target(0.0)
+def _record(
+    plugin: PluginRun, name: str, seconds: float | None = None, pricing_s: float = 0.0, failed: str | None = None
+) -> RuleRecord:
+    return RuleRecord(name, plugin.source.origin, plugin.confinement.label, seconds, pricing_s, plugin.output, failed)
 
 
-def _targets(rule: Rule, gathered: Present) -> int:
-    fleet = gathered.fleet
-    return {"deployment": len(fleet.deployments), "service": len(fleet.services)}.get(rule.scope, 1)
+def _measured(gathered: Present) -> dict[SubjectKey, Evidence]:
+    context = gathered.context
+    kinds: tuple[tuple[str, Mapping[int, Evidence] | Mapping[str, Evidence]], ...] = (
+        ("deployment", context.deployments),
+        ("service", context.services),
+        ("device", context.devices),
+        ("host", gathered.hosts),
+    )
+    return {(kind, key): evidence for kind, found in kinds for key, evidence in found.items()}
 
 
 def identity(rule_id: str, target: Target, life: int = 1) -> int:
@@ -120,78 +151,108 @@ def _rank(each: Recommendation) -> tuple[object, ...]:
     return (order, *(-(money[1] if money else 0) for money in monies), each.rule_id, each.target, each.target_key)
 
 
-def _failed_load(each: Loaded, now_ts: int) -> Recommendation:
-    target = Target("load", "", each.origin)
+def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recommendation:
+    target = Target("load", "", plugin.source.origin)
     return Recommendation(
-        recommendation_id=identity(each.name, target),
-        rule_id=each.name,
+        recommendation_id=identity(name, target),
+        rule_id=name,
         state=State.FAILED,
-        title=f"{each.name} could not be loaded",
+        title=f"{name} could not be loaded",
         target=target.label,
         target_kind=target.kind,
         target_key=target.key,
-        reason=each.error,
+        reason=error,
         remedy="Mend or uninstall the plugin; the other rules ran without it.",
+        output=plugin.output,
         created_ts=now_ts,
         updated_ts=now_ts,
     )
 
 
-def _rows(ran: Ran[Mapping[Target, Found]], pricing: Pricing, inputs: Inputs, now_ts: int) -> list[Recommendation]:
-    outcome = ran.outcome
-    if not isinstance(outcome, Broken):
-        return [_row(ran, target, found, inputs, now_ts) for target, found in outcome.items()]
-    base = _base(ran, pricing.target(ran.asked), inputs, now_ts)
-    if outcome.blocked is not None:
-        series, missing = outcome.blocked
-        return [replace(base, state=State.BLOCKED, reason=f"{series} was not measured", remedy=missing)]
-    remedy = "The rule itself is broken: report it to its author."
-    return [replace(base, state=State.FAILED, reason=outcome.failed, remedy=remedy)]
+class _Pricer:
+    """Makes rows of what rules returned, and reports how many are done."""
+
+    def __init__(
+        self,
+        gathered: Present,
+        opinion: Opinion | None,
+        inputs: Inputs,
+        progress: Progress,
+        plugins: Iterable[PluginRun],
+    ) -> None:
+        self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_target)
+        self._inputs = inputs
+        self._progress = progress
+        self._total = sum(len(run.calls) for plugin in plugins for run in plugin.rules)
+        self._done = 0
+        self._reported = 0.0
+
+    def rows(self, rule: RuleInfo, call: Call) -> list[Recommendation]:
+        """Return the rows of one rule and target. What cannot be priced is a row too, whatever it raises."""
+        rows = self._rows(rule, call)
+        self._done += 1
+        self._within_target(0.0)
+        return rows
+
+    def _within_target(self, share: float) -> None:
+        if (now := time.monotonic()) - self._reported >= TICK_S:
+            self._reported = now
+            self._progress("pricing", min(1.0, (self._done + share) / max(1, self._total)))
+
+    def _rows(self, rule: RuleInfo, call: Call) -> list[Recommendation]:
+        own = self._pricing.target(call.target)
+        if call.blocked is not None:
+            series, remedy = call.blocked
+            row = self._base(rule, call, own)
+            return [replace(row, state=State.BLOCKED, reason=f"{series} was not measured", remedy=remedy)]
+        failed = call.failed
+        if failed is None:
+            try:
+                results = self._pricing.results(call.target, json.loads(call.yielded))
+            except Exception as error:  # of this proposal: the others are priced all the same
+                failed = trace(error)
+            else:
+                return [self._row(rule, call, target, found) for target, found in results.items()]
+        remedy = "The rule itself is broken: report it to its author."
+        return [replace(self._base(rule, call, own), state=State.FAILED, reason=failed, remedy=remedy)]
+
+    def _row(self, rule: RuleInfo, call: Call, target: Target, found: Found) -> Recommendation:
+        base = replace(self._base(rule, call, target), refusals=tuple(found.refusals), ignored=found.ignored)
+        if not found.variants:
+            return replace(base, reason="; ".join(dict.fromkeys(each.reason for each in found.refusals)))
+        return replace(base, state=State.OPEN, title=found.variants[0].title, variants=tuple(found.variants))
+
+    def _base(self, rule: RuleInfo, call: Call, target: Target) -> Recommendation:
+        now_ts = self._pricing.context.now_ts
+        return Recommendation(
+            recommendation_id=identity(rule.rule_id, target),
+            rule_id=rule.rule_id,
+            state=State.REFUSED,
+            title=rule.title,
+            target=target.label,
+            target_kind=target.kind,
+            target_key=target.key,
+            deployment_id=int(target.key) if target.kind == "deployment" else None,
+            evidence=_evidence(call, target, self._pricing.gathered, self._inputs.measured),
+            output=call.output,
+            created_ts=now_ts,
+            updated_ts=now_ts,
+        )
 
 
-def _row(ran: Ran[Mapping[Target, Found]], target: Target, found: Found, inputs: Inputs, now_ts: int) -> Recommendation:
-    base = _base(ran, target, inputs, now_ts)
-    refusals = tuple(found.refusals)
-    if not found.variants:
-        reason = "; ".join(dict.fromkeys(each.reason for each in refusals))
-        return replace(base, reason=reason, refusals=refusals, ignored=found.ignored)
-    return replace(
-        base,
-        state=State.OPEN,
-        title=found.variants[0].title,
-        variants=tuple(found.variants),
-        refusals=refusals,
-        ignored=found.ignored,
-    )
-
-
-def _base(ran: Ran[Mapping[Target, Found]], target: Target, inputs: Inputs, now_ts: int) -> Recommendation:
-    return Recommendation(
-        recommendation_id=identity(ran.rule.rule_id, target),
-        rule_id=ran.rule.rule_id,
-        state=State.REFUSED,
-        title=storable(ran.rule.title),
-        target=target.label,
-        target_kind=target.kind,
-        target_key=target.key,
-        deployment_id=int(target.key) if target.kind == "deployment" else None,
-        evidence=_evidence(ran, target, inputs),
-        created_ts=now_ts,
-        updated_ts=now_ts,
-    )
-
-
-def _evidence(ran: Ran[Mapping[Target, Found]], target: Target, inputs: Inputs) -> tuple[EvidenceLine, ...]:
+def _evidence(
+    call: Call, target: Target, gathered: Present, measured: Mapping[SubjectKey, Evidence]
+) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that was read of a target, or of what it consists of, as it was gathered."""
-    own = None if ran.asked is None else subject_key(ran.asked)
+    own = None if call.target is None else subject_key(call.target)
     return tuple(
         _line(
-            f"{_name(subject, inputs.gathered)}: {name}" if subject is not None else name,
+            f"{_name(subject, gathered)}: {name}" if subject is not None else name,
             name,
-            inputs.measured.get(subject or own or ("", ""), Evidence({})),
+            measured.get(subject or own or ("", ""), Evidence({})),
         )
-        for subject, names in ran.read
-        if subject is None or _part_of(subject, target, inputs.gathered)
+        for subject, names in call.read
+        if subject is None or _part_of(subject, target, gathered)
         for name in names
     )
 

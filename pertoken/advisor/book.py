@@ -64,7 +64,8 @@ def standing(store: Store) -> tuple[Recommendation, ...]:
 
 
 def _undated(each: Recommendation) -> Recommendation:
-    return replace(each, created_ts=0, updated_ts=0, version=0)
+    """Return advice without what changes from run to run: a rule may print the time."""
+    return replace(each, output="", created_ts=0, updated_ts=0, version=0)
 
 
 _COLUMNS = (

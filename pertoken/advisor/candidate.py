@@ -1,12 +1,11 @@
-"""What a rule yielded, as a fleet that can be priced: validated against the present, and nothing else of it kept."""
+"""What a rule yielded, as a fleet that can be priced: validated against the present."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pertoken.advisor.possible import refuse_impossible, refuse_other_changes
-from pertoken.advisor.values import rebuilt, type_name
+from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
-from pertoken.rule import Proposal, propose
+from pertoken.rule import Proposal
 from pertoken.state.demand import EDITABLE, Demand, Quantity, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
@@ -25,13 +24,13 @@ class Candidate:
     """Not empty."""
 
 
-def candidate(before: Fleet, yielded: object, asked: Deployment | Service | None, market: Market) -> Candidate | None:
-    """Return what was yielded as a candidate, None if it equals the present.
+def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, market: Market) -> Candidate | None:
+    """Return what a worker sent as a candidate, None if it equals the present.
 
     `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Raises InvalidEdit
-    for what no edit of the fleet leads to, TypeError for what is no proposal.
+    for what no edit of the fleet leads to, ValueError for a risk, an effort or a rule id that is none.
     """
-    proposal = _proposal(yielded)
+    proposal = proposal_of(sent, before)
     state = proposal.state
     if isinstance(state, Deployment) and asked is not None:
         ids = {each.deployment_id for each in (asked.deployments if isinstance(asked, Service) else (asked,))}
@@ -41,8 +40,13 @@ def candidate(before: Fleet, yielded: object, asked: Deployment | Service | None
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
     present = {each.name: each for each in before.services}
-    services = (each if each is present.get(each.name) else _service(before, each) for each in after.services)
-    after = replace(after, services=tuple(services))
+    after = replace(
+        after,
+        services=tuple(
+            each if each is present.get(each.name) else _service(present.get(each.name), each)
+            for each in after.services
+        ),
+    )
     difference = diff(before, after)
     if not difference:
         return None
@@ -51,31 +55,15 @@ def candidate(before: Fleet, yielded: object, asked: Deployment | Service | None
     return Candidate(proposal, after, difference)
 
 
-def _proposal(yielded: object) -> Proposal:
-    proposal = yielded if type(yielded) is Proposal else Proposal(yielded)  # type: ignore[arg-type]  # checked below
-    state: Any = proposal.state
-    kind = next((each for each in (Deployment, Service, Fleet) if type(state) is each), None)
-    if kind is None:
-        raise TypeError(
-            f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
-        )
-    return propose(
-        rebuilt(state, kind),
-        risk=rebuilt(proposal.risk, str | None),
-        effort=rebuilt(proposal.effort, str | None),
-        requires=rebuilt(proposal.requires, tuple[str, ...]),
-        excludes=rebuilt(proposal.excludes, tuple[str, ...]),
-    )
-
-
-def _service(before: Fleet, after: Service) -> Service:
+def _service(now: Service | None, after: Service) -> Service:
     """Return a service with demand and placements changed as the edits do it, however a rule changed them."""
-    present = {each.deployment_id: each for each in before.deployments}
+    if now is None:
+        return after
+    present = {each.deployment_id: each for each in now.deployments}
     after = replace(
         after, deployments=tuple(_deployment(present.get(each.deployment_id), each) for each in after.deployments)
     )
-    now = next((each for each in before.services if each.name == after.name), None)
-    if now is None or now.demand == after.demand:
+    if now.demand == after.demand:
         return after
     # What a rule changes of a demand is assumed.
     changes = {

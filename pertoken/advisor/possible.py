@@ -1,8 +1,8 @@
 """Proposals that no edit of the fleet leads to, or that nobody could carry out: refused before they are priced."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pertoken.catalog.market import Market
 from pertoken.state.deployment import Deployment
@@ -12,6 +12,8 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import is_name, knobs
 from pertoken.state.model import Model
 from pertoken.state.service import FEWEST, Service
+
+T = TypeVar("T")
 
 MAX_COUNT = 10**15
 """Parameters of a model that can be meant."""
@@ -26,37 +28,42 @@ _DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "restart", "expected")
 
 def refuse_other_changes(before: Fleet, after: Fleet) -> None:
     """Raise InvalidEdit for a change outside the edits of `state`: settings of people, prices, names, identities."""
+    changed = {each.name: each for each in _differing(before.services, after.services)}
     for service in before.services:
-        changed = after.service(service.name)
-        if changed is service:
-            continue
-        if replace(changed, **_fields(service, _SERVICE_EDITS)) != service:
+        other = changed.get(service.name)
+        if other is not None and replace(other, **_fields(service, _SERVICE_EDITS)) != service:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
-    kept = {each.deployment_id: each for each in after.deployments}
-    for deployment in before.deployments:
-        other = kept.get(deployment.deployment_id)
-        edits = (*knobs(), *_DEPLOYMENT_EDITS)
-        if other is not None and other is not deployment and replace(other, **_fields(deployment, edits)) != deployment:
-            raise InvalidEdit(f"name and identity of {deployment.name} cannot change")
+    present = {each.deployment_id: each for each in before.deployments}
+    edits = (*knobs(), *_DEPLOYMENT_EDITS)
+    for deployment in _differing(before.deployments, after.deployments):
+        now = present.get(deployment.deployment_id)
+        if now is not None and replace(deployment, **_fields(now, edits)) != now:
+            raise InvalidEdit(f"name and identity of {now.name} cannot change")
     hosts = {each.host_id: each for each in before.hosts}
-    if any(each != hosts[each.host_id] for each in after.hosts):
+    if any(each != hosts[each.host_id] for each in _differing(before.hosts, after.hosts)):
         raise InvalidEdit("how a host is placed and paid for is not for a rule to change: move deployments, or commit")
     devices = {each.device_id: each for each in before.devices}
-    for device in after.devices:
-        now = devices.get(device.device_id)
-        if now is None or replace(device, partitions=now.partitions) != now:
+    for device in _differing(before.devices, after.devices):
+        here = devices.get(device.device_id)
+        if here is None or replace(device, partitions=here.partitions) != here:
             raise InvalidEdit(f"{device.name} is another device than the fleet has: only its partitions can change")
-        if device.partitions != now.partitions:
+        if device.partitions != here.partitions:
             whole = replace(
-                after, devices=tuple(now if each.device_id == now.device_id else each for each in after.devices)
+                after, devices=tuple(here if each.device_id == here.device_id else each for each in after.devices)
             )
-            whole.partition(now, *(part.profile for part in device.partitions))  # raises for what is not possible
+            whole.partition(here, *(part.profile for part in device.partitions))  # raises for what is not possible
             if any(part.partition_id != 0 for part in device.partitions):
                 raise InvalidEdit(f"a new partition of {device.name} has no id yet: use fleet.partition(...)")
     if after.commitments[: len(before.commitments)] != before.commitments:
         raise InvalidEdit("a commitment cannot be taken back")
+
+
+def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
+    """Return what may differ: a proposal shares with the present whatever it leaves as it is."""
+    present = set(map(id, before))
+    return tuple(each for each in after if id(each) not in present)
 
 
 def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -82,11 +89,23 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
         for deployment_id in {each.deployment_id for each in service.deployments}:
             listed.setdefault(deployment_id, []).append(service.name)
     for deployment in after.deployments:
-        if not set(deployment.device_ids) <= there:
+        if not there.issuperset(deployment.device_ids):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
-        _refuse_impossible_devices(present.get(deployment.deployment_id), deployment)
-        _refuse_impossible_services(deployment, listed[deployment.deployment_id])
+    services = _differing(before.services, after.services)
+    names: dict[int, list[str]] = {}
     for service in after.services:
+        for deployment in service.deployments:
+            names.setdefault(deployment.deployment_id, []).append(service.name)
+    for service in services:
+        for deployment in service.deployments:
+            now = present.get(deployment.deployment_id)
+            if now is not deployment:
+                _refuse_impossible_devices(now, deployment)
+            # It serves each service that lists it, once, and no others.
+            if sorted(name for name, _ in deployment.serves) != sorted(names[deployment.deployment_id]):
+                raise InvalidEdit(
+                    f"{deployment.name} serves other services than those that list it: use serving_share(...)"
+                )
         _refuse_impossible_service(service)
 
 
@@ -127,12 +146,6 @@ def _refuse_impossible_devices(now: Deployment | None, to: Deployment) -> None:
     needed = to.n_devices if laid_out or now is None else len(now.device_ids)
     if needed != len(to.device_ids):
         raise InvalidEdit(f"{to.name} needs {needed} devices, and {len(to.device_ids)} are named")
-
-
-def _refuse_impossible_services(deployment: Deployment, listed: Sequence[str]) -> None:
-    """A deployment serves each service that lists it, once, and no others."""
-    if sorted(name for name, _ in deployment.serves) != sorted(listed):
-        raise InvalidEdit(f"{deployment.name} serves other services than those that list it: use serving_share(...)")
 
 
 def _refuse_impossible_service(service: Service) -> None:

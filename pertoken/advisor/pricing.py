@@ -11,15 +11,15 @@ from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
 from pertoken.advisor.title import change_lines, title
-from pertoken.advisor.values import rebuilt
+from pertoken.advisor.worker.wire import Refused, refusal_of
 from pertoken.evidence import Evidence
-from pertoken.rule import Skip, skip, subject_key
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Service, Slo
+from pertoken.units import format_usd
 
 MAX_PROPOSALS = 100
 """Different proposals that are priced for one rule and target."""
@@ -49,18 +49,19 @@ class Pricing:
     """Called with the share of a target's proposals that is priced."""
 
     def results(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Mapping[Target, Found]:
-        """Return what was yielded by target, variants best first.
+        """Return by target what a rule yielded, as a worker sends it; variants best first.
 
-        Raises whatever is wrong with any of it: the caller's guard makes that the rule's row.
+        Raises whatever is wrong with any of it: the caller makes that the rule's row.
         """
         before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
         own = self.target(asked)
         keys: set[str] = set()
         proposals: list[tuple[Candidate, Found]] = []
         for each in yielded:
-            if type(each) is Skip:
-                said = _checked(each)
-                found[own if asked is not None else self._about(said)].refusals.append(Refusal(said.code, said.reason))
+            refused = refusal_of(each)
+            if refused is not None:
+                target = own if asked is not None else self._about(refused)
+                found[target].refusals.append(Refusal(refused.code, refused.reason))
                 continue
             possible = candidate(before, each, asked, self.context.market)
             if possible is None:
@@ -96,11 +97,11 @@ class Pricing:
             return Target("deployment", str(asked.deployment_id), label)
         return FLEET
 
-    def _about(self, said: Skip) -> Target:
+    def _about(self, refused: Refused) -> Target:
         """Return the target of a refusal over the fleet. Raises InvalidEdit for what is not part of the fleet."""
-        if said.about is None:
+        if refused.about is None:
             return FLEET
-        kind, key = subject_key(said.about)
+        kind, key = refused.about
         if kind == "service":
             return self.target(self.gathered.fleet.service(str(key)))
         if kind == "deployment":
@@ -183,12 +184,6 @@ def _by_code(refusals: Iterable[Refusal]) -> list[Refusal]:
     return [Refusal(code, "; ".join(list(each)[:MAX_REASONS])) for code, each in sorted(reasons.items())]
 
 
-def _checked(yielded: Skip) -> Skip:
-    """Return a refusal of plain values. Raises ValueError for one that `skip` would not have made."""
-    plain: Skip = rebuilt(yielded, Skip)
-    return skip(plain.code, plain.reason, plain.about)
-
-
 def _against(money: Estimate) -> Refusal | None:
     """Return why a priced proposal is not worth showing; None if it is."""
     if money.infeasible is not None:
@@ -196,8 +191,19 @@ def _against(money: Estimate) -> Refusal | None:
     if money.unpriced is not None or money.break_even is not None:
         return None
     if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
-        return Refusal("no-saving", "; ".join(money.against) or "the forecast gives no saving")
+        return Refusal("no-saving", "; ".join([_saved(money), *money.against]))
     return None
+
+
+def _saved(money: Estimate) -> str:
+    """Return the figures of a proposal that saves nothing."""
+    text = "the forecast gives no saving"
+    if money.bankable is not None and money.capacity is not None:
+        text += f": {format_usd(money.bankable[1])} of the bill and {format_usd(money.capacity[1])} of capacity a month"
+    if money.throughput_ratio is not None:
+        low, likely, high = money.throughput_ratio
+        text += f", at {likely:.2f} ({low:.2f} to {high:.2f}) times the tokens/s"
+    return text
 
 
 def _rank(each: Variant) -> tuple[object, ...]:

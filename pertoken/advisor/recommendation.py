@@ -143,6 +143,8 @@ class Recommendation:
     ignored: int = 0
     """Proposals that equal the present."""
     evidence: tuple[EvidenceLine, ...] = ()
+    output: str = ""
+    """What the rule printed and logged, its end where that is long."""
     created_ts: int = 0
     updated_ts: int = 0
     version: int = 0

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from pertoken.advisor.advise import Advice
     from pertoken.advisor.recommendation import Recommendation
-    from pertoken.advisor.rules.load import Loaded
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
@@ -65,9 +64,8 @@ def advise(
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
     if advisor_every is None:
-        with _stdout_to_stderr():
-            report, found, broken = _run(where, settings, rule_files)
-        echo(_json(report, found, settings) if as_json else _text(report, found))
+        report, advice, broken = _run(where, settings, rule_files)
+        echo(_json(report, advice) if as_json else _text(report, advice.recommendations))
         if broken:
             raise BadInput("; ".join(broken))
         return
@@ -111,34 +109,17 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     echo(json.dumps(_values(match), indent=2) if as_json else sheet_text(match, time.time()), nl=as_json)
 
 
-@contextlib.contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Send what rules and their child processes print to standard error: standard output holds the result alone."""
-    import os
-    import sys
-
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
 def _run(
     where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]
-) -> tuple[FleetReport, tuple[Recommendation, ...], list[str]]:
+) -> tuple[FleetReport, Advice, list[str]]:
     """Run every rule and keep the advice; also return what is broken of the rule files, a sentence each."""
     import getpass
-    import sys
     import time
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.book import keep
-    from pertoken.advisor.rules.load import load_rules, names_of, unknown_options
+    from pertoken.advisor.rules.found import Permission, find_rules
+    from pertoken.advisor.rules.load import source_of, unknown_options
     from pertoken.catalog.market import load_market
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.migrations import upgrade
@@ -151,9 +132,25 @@ def _run(
         store = open_store(where)
     now_ts, window_s = int(time.time()), int(settings.advisor_since)
     market = load_market(settings.market_provider, settings.market_region)
-    loaded = load_rules(settings, rule_files)
-    for line in (*_refused(loaded), *unknown_options(names_of(loaded), settings)):
+    places = find_rules(settings, rule_files)
+    for fault in filter(None, (each.fault for each in places)):
+        echo(f"pertoken advise: {fault}", err=True)
+    sources = [source_of(each, settings) for each in places if each.fault or each.permission is Permission.ALLOWED]
+    with _progress(READING_PHASES + 2 * len(sources) + 1) as progress:
+        advice = run(store, sources, market, settings, window_s, now_ts, progress)
+    names = (*(each.name for each in places), *(each.name for each in advice.run.rules))
+    for line in unknown_options(names, settings):
         echo(f"pertoken advise: {line}", err=True)
+    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
+    return fleet_report(store, window_s, now_ts), advice, _broken(rule_files, advice)
+
+
+@contextlib.contextmanager
+def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
+    """Show a bar on a terminal: each phase (reading, each plugin, each rule, pricing) has an equal part of it."""
+    import sys
+
+    seen: dict[str, int] = {}
     bar: Any
     with click.progressbar(
         length=1000,
@@ -163,53 +160,34 @@ def _run(
         item_show_func=lambda phase: str(phase or ""),
         show_eta=False,
     ) as bar:
-        show = _shown_on(bar, READING_PHASES + sum(len(each.rules) for each in loaded))
-        advice = run(store, loaded, market, settings, window_s, now_ts, progress=show)
-    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
-    return fleet_report(store, window_s, now_ts), advice.recommendations, _broken(loaded, rule_files, advice)
+
+        def show(phase: str, share: float) -> None:
+            before = seen.setdefault(phase.partition(":")[0], len(seen))  # without for how long it runs
+            bar.pos = min(bar.length, int(bar.length * (before + share) / max(phases, len(seen))))
+            bar.current_item = f"{phase}, {share:.1%}"
+            bar.render_progress()
+
+        yield show
 
 
-def _refused(loaded: tuple[Loaded, ...]) -> list[str]:
-    """Return why files that a setting names were not loaded, a line each."""
-    return [each.found.fault for each in loaded if each.found is not None and each.found.fault is not None]
-
-
-def _shown_on(bar: Any, phases: int) -> Callable[[str, float], None]:
-    """Return what draws progress: each phase has an equal part of the bar, and its name beside it."""
-    seen: dict[str, int] = {}
-
-    def show(phase: str, share: float) -> None:
-        before = seen.setdefault(phase, len(seen))
-        bar.pos = min(bar.length, int(bar.length * (before + share) / max(phases, len(seen))))
-        bar.current_item = f"{phase}, {share:.1%}"
-        bar.render_progress()
-
-    return show
-
-
-def _broken(loaded: tuple[Loaded, ...], rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
+def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
     """Return which of the rule files did not load or hold a rule that failed, with the error and the next step."""
-    from pertoken.advisor.recommendation import State
-
-    failed = {each.rule_id: each.reason for each in advice.recommendations if each.state is State.FAILED}
-    broken = []
-    for each in loaded:
-        if each.origin not in map(str, rule_files):
-            continue
-        ids = [rule.rule_id for rule in each.rules if rule.rule_id in failed]
-        reasons = [each.error] if each.error else [failed[rule_id] for rule_id in ids]
-        broken += [f"--rule {each.origin}: {(why or 'failed').splitlines()[-1]}; mend it" for why in reasons]
-    return broken
+    files = set(map(str, rule_files))
+    return [
+        f"--rule {each.origin}: {each.failed.splitlines()[-1]}; mend it"
+        for each in advice.run.rules
+        if each.failed and each.origin in files
+    ]
 
 
 def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]) -> None:
     """Run every rule, keep the advice, and report on standard error how many pieces stand how."""
     from collections import Counter
 
-    _, recommendations, broken = _run(where, settings, rule_files)
+    _, advice, broken = _run(where, settings, rule_files)
     for line in broken:
         echo(f"pertoken advise: {line}", err=True)
-    counts = Counter(each.state.value.lower() for each in recommendations)
+    counts = Counter(each.state.value.lower() for each in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
@@ -227,11 +205,14 @@ def _values(each: Recommendation) -> dict[str, Any]:
     return {"id": full_id(each), **asdict(each)}
 
 
-def _json(report: FleetReport, found: tuple[Recommendation, ...], settings: Settings) -> str:
+def _json(report: FleetReport, advice: Advice) -> str:
     import json
     from dataclasses import asdict
 
-    advice = [_values(each) for each in found]
-    return json.dumps(
-        {"fleet": asdict(report.whole()), "since_s": settings.advisor_since, "recommendations": advice}, indent=2
-    )
+    values = {
+        "fleet": asdict(report.whole()),
+        "since_s": advice.window_s,
+        "recommendations": [_values(each) for each in advice.recommendations],
+        "run": asdict(advice.run),
+    }
+    return json.dumps(values, indent=2)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pertoken.cli import main
 from tests.advisor.builders import NOW, advise
-from tests.advisor.rules import source
+from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {

@@ -11,7 +11,7 @@ from pertoken.advisor.recommendation import full_id
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import advice as tables
 from tests.advisor.builders import NOW, advise
-from tests.advisor.rules import source
+from tests.advisor.sources import source
 from tests.scenario import LOW_BATCH_70B, seed
 
 
@@ -68,3 +68,15 @@ def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
     for each in found:
         read = json.loads(json.dumps(asdict(stored[each["recommendation_id"]])))
         assert {"id": full_id(stored[each["recommendation_id"]]), **read, "version": 0} == each
+
+
+def test_what_a_rule_prints_is_stored_and_makes_no_new_version_by_itself(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
+    file = tmp_path / "own.py"
+    versions = []
+    for number in (1, 2):
+        file.write_text(source(f"print('run {number}')\nyield skip('no', 'never')"))
+        advise(tmp_path, "--rule", str(file))
+        (row,) = [each for each in standing(open_store(where)) if each.rule_id == "own-rule"]
+        versions.append((row.version, row.output))
+    assert versions == [(1, "run 1\n"), (1, "run 1\n")]

@@ -121,7 +121,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "answers of no tokens": (lambda: SERVICE.serving(output_len=to(0)), "use a number from 1 to"),
     "requests without end": (lambda: SERVICE.serving(requests_per_s=to(1e300)), "use a number from"),
-    "more demand": (lambda: SERVICE.serving(requests_per_s=times(2.0)), "frees no busy time"),
+    "more demand": (lambda: SERVICE.serving(requests_per_s=times(2.0)), "frees no busy time: it takes 1"),
     "a thousand replicas at night": (
         lambda: SERVICE.scheduled(Schedule(replicas=((0, 1000),))),
         "schedule a number from 0 to 3",
@@ -144,7 +144,10 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a reason without end": (lambda: Skip("too-long", "x" * 9000), "use at most 2,000"),
     "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be taken back"),
-    "another commitment": (lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)), "is over already"),
+    "another commitment": (
+        lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)),
+        "is over already, since 1970-01-01",
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,31 @@ def test_what_a_rule_and_its_children_print_does_not_break_json(recorded: str, t
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["recommendations"]
-    assert "printed by a rule" in done.stderr and "printed by its child" in done.stderr
+    (row,) = [each for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "noisy"]
+    assert row["output"].splitlines() == ["printed by a rule", "printed by its child"]
+    assert done.stderr == ""
+
+
+def test_json_is_the_same_for_the_same_database_and_time_but_for_its_run(
+    recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    first, second = (json.loads(run("advise", "--db", recorded, "--json").stdout) for _ in range(2))
+    for found in (first.pop("run"), second.pop("run")):
+        assert set(found["seconds"]) == {"reading", "rules", "pricing"}
+        assert all(each["seconds"] > 0 and each["confinement"] for each in found["rules"])
+    assert first == second
+    assert all({"rule_id", "recommendation_id", "state"} < set(each) for each in first["recommendations"])
+
+
+def test_a_file_that_is_broken_is_a_row_of_its_own_in_json(recorded: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module")
+    found = json.loads(run("advise", "--db", recorded, "--rule", str(tmp_path / "broken.py"), "--json").stdout)
+    (row,) = [each for each in found["recommendations"] if each["state"] == "FAILED"]
+    assert (row["rule_id"], row["target_kind"]) == ("broken", "load")
+    (ran,) = [each for each in found["run"]["rules"] if each["failed"]]
+    assert (ran["name"], ran["origin"], ran["seconds"]) == ("broken", str(tmp_path / "broken.py"), None)
 
 
 def test_tables_in_a_file_or_a_pipe_are_not_cut(recorded: str) -> None:

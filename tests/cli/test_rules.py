@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.advisor.loading.builders import written
+from tests.advisor.rules.builders import written
 from tests.cli.builders import run
 
 

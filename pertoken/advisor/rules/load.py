@@ -11,7 +11,8 @@ from types import ModuleType
 
 from pertoken.advisor.rules.found import Found, Permission, find_rules
 from pertoken.advisor.rules.switches import disabled
-from pertoken.advisor.run import Broken, guarded
+from pertoken.advisor.worker.messages import trace
+from pertoken.advisor.worker.source import Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
@@ -48,10 +49,10 @@ def load_found(places: Iterable[Found], settings: Settings) -> tuple[Loaded, ...
     loaded: list[Loaded] = []
     taken: dict[str, str] = {}
     for found in places:
-        results = guarded(partial(_free, found, settings, taken))
-        if isinstance(results, Broken):
-            error = results.failed or ": ".join(results.blocked or ())
-            results = (Loaded(found.name, found.origin, error=error, found=found),)
+        try:
+            results = _free(found, settings, taken)
+        except (Exception, SystemExit) as error:
+            results = (Loaded(found.name, found.origin, error=trace(error), found=found),)
         taken |= {known.rule_id: each.origin for each in results for known in (*each.rules, *each.disabled)}
         loaded += results
     return tuple(loaded)
@@ -77,6 +78,11 @@ def load(found: Found, settings: Settings) -> tuple[Loaded, ...]:
             wrong.append(Loaded(each.rule_id, found.origin, error=configured, found=found))
     switched_off = tuple(each for each in rules if each.rule_id in off)
     return Loaded(found.name, found.origin, tuple(running), found=found, disabled=switched_off), *wrong
+
+
+def source_of(found: Found, settings: Settings) -> Source:
+    """Return a place as a worker loads it: places of one distribution share a worker."""
+    return Source(found.name, found.origin, found.distribution or found.origin, partial(load, found, settings))
 
 
 def names_of(loaded: Iterable[Loaded]) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
 """Committing to instances that run all the time."""
 
+from datetime import UTC, datetime
+
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import NoPrice, host_price
 from pertoken.savings.outcome import Outcome
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment
-from pertoken.units import HOURS_PER_MONTH
+from pertoken.units import HOURS_PER_MONTH, format_usd
 
 
 def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
     """Return what a commitment saves on the hosts it covers; hours it pays for beyond them count against it."""
     if commitment.end_ts <= context.now_ts:
-        return Outcome(infeasible="the commitment is over already")
+        ended = datetime.fromtimestamp(commitment.end_ts, UTC).date()
+        return Outcome(infeasible=f"the commitment is over already, since {ended}")
     covered = [
         host
         for host in before.hosts
@@ -26,9 +29,13 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
         prices = sorted((host_price(before, each, context) for each in covered), reverse=True)[: commitment.count]
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
-    saved = sum(prices) - commitment.count * commitment.nano_usd_per_instance_hour
+    committed = commitment.count * commitment.nano_usd_per_instance_hour
+    saved = sum(prices) - committed
     if saved <= 0:
-        return Outcome(infeasible="committed hours cost no less than the on-demand hours they replace")
+        return Outcome(
+            infeasible=f"it costs {format_usd(committed)} an hour, no less than the on-demand hours it replaces "
+            f"({format_usd(sum(prices))})"
+        )
     month = saved * HOURS_PER_MONTH
     against = ["it is paid until its end, used or not"]
     if any(each.placement.purchase is None for each in covered):

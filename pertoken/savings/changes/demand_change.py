@@ -36,7 +36,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         return Outcome(unpriced=str(reason))
     proposed = _shown(to.demand, name)
     if share <= 0:
-        return Outcome(infeasible=f"{proposed} frees no busy time")
+        return Outcome(infeasible=f"{proposed} frees no busy time: it takes {-share:.0%} more of it")
     frees = f"at {proposed} it frees {share:.0%} of its busy time"
     releases = "no replica is released"
     for step in range(STEPS + 1):
@@ -71,7 +71,7 @@ def _freed_share(now: Service, demand: Demand, found: Speed, context: Context) -
         ).utilization
 
     here, there = work(found.load, now.demand), work(changed_load(found.load, now.demand, demand), demand)
-    return max(0.0, 1 - there / here) if here > 0 else 0.0
+    return 1 - there / here if here > 0 else 0.0
 
 
 def _between(before: Demand, after: Demand, names: list[str], share: float) -> Demand:

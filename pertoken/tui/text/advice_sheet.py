@@ -47,6 +47,7 @@ def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
         Section("Evidence the rule read", tuple(_evidence(line) for line in each.evidence)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         Section("Against it", tuple(f"· {literal(line)}" for line in best.against)),
+        Section("What the rule printed", literal_lines(each.output.strip("\n")) if each.output else ()),
         Section("Not proposed", tuple(_refusal(refusal) for refusal in each.refusals) if each.best else ()),
     )
 

@@ -1,10 +1,12 @@
 """The details of advice, as a page shows them."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pertoken.plugins.use_spot import use_spot
+from pertoken.tui.text.summary import sheet_text
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import replicas
 from tests.tui.reports import FixedSource
@@ -48,3 +50,10 @@ async def test_a_range_of_listed_prices_stands_beside_its_assumption_on_a_small_
     assert re.search(r"Bankable \$[\d,]+ to \$[\d,]+ a month: the bill falls by this", head)
     assert "Assumed: H100 SXM5 spot costs 0.23 of H100 SXM5 on-demand, the median of 18 listed pairs" in head
     assert "(and 1 more, in the details)" in head
+
+
+def test_what_a_rule_printed_is_shown_without_acting_on_the_terminal() -> None:
+    (row,) = advised(gathered(replicas(1)), use_spot)
+    text = sheet_text(replace(row, output="\x1b]0;title\x07[b]one[/b]\ntwo\n"), 0)
+    shown = text[text.index("What the rule printed") :].splitlines()
+    assert [line.strip() for line in shown[1:3]] == ["\\x1b]0;title\\x07[b]one[/b]", "two"]

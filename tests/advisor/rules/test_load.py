@@ -6,8 +6,8 @@ import pytest
 from pertoken.advisor.rules.load import Loaded, load_rules, names_of, rules_of, unknown_options
 from pertoken.advisor.rules.switches import disable
 from pertoken.rule import Rule
-from tests.advisor.loading.builders import settings, written
-from tests.advisor.rules import source
+from tests.advisor.rules.builders import settings, written
+from tests.advisor.sources import source
 
 OPTIONS = """
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pertoken.config import Settings, load
-from tests.advisor.rules import source
+from tests.advisor.sources import source
 
 
 def settings(folder: Path, text: str = "") -> Settings:

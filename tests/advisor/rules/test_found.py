@@ -9,7 +9,7 @@ import pytest
 from pertoken.advisor.rules.found import Found, Permission, find_rules
 from pertoken.advisor.rules.switches import disable, disabled, enable
 from pertoken.errors import BadInput
-from tests.advisor.loading.builders import settings, written
+from tests.advisor.rules.builders import settings, written
 
 BROKEN_IF_RUN = "raise SystemExit('code of a plugin ran')"
 

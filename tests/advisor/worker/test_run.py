@@ -1,6 +1,5 @@
 """Whatever a rule yields, raises or changes is its own row: nothing impossible is priced, nothing else is touched."""
 
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from pertoken.advisor.advise import identity
 from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.advisor.worker.wire import encoded
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.rule import (
@@ -248,15 +248,6 @@ def test_whatever_a_rule_raises_is_its_row(error: str, per: str) -> None:
     assert_storable_and_possible(rows(found))
 
 
-def test_a_person_who_presses_ctrl_c_stops_the_run() -> None:
-    def waits(service: Service) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        advised(THERE, own(waits, HOSTILE))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 FORGERIES: dict[str, Callable[[Any], Any]] = {
     "a series that is none": lambda seen: seen._read.update(nonsense=None),
     "a list of series": lambda seen: force(seen, _read=[[1]]),
@@ -309,10 +300,11 @@ def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> N
         assert others(advised(THERE, *order)) == ALONE
 
 
-def test_a_value_changed_by_force_is_seen_as_the_change_it_is() -> None:
+def test_a_value_changed_by_force_is_not_possible_where_it_is_yielded() -> None:
     def forged(now: Deployment) -> Iterator[Deployment]:
-        force(now, tp=-1)
-        yield now.but(max_num_seqs=8)
+        other = now.but(max_num_seqs=8)
+        force(other, tp=-1)
+        yield other
 
     found = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
     assert {each.state for each in found} == {State.FAILED}
@@ -323,7 +315,7 @@ def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
     from pertoken.advisor.candidate import candidate
 
     forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
-    found = candidate(FLEET, forged, SERVICE, MARKET)
+    found = candidate(FLEET, encoded(forged, FLEET), SERVICE, MARKET)
     assert found is not None
     changed = found.after.service("chat").demand.output_len
     assert changed is not None and changed.provenance is Provenance.ASSUMED

@@ -1,0 +1,288 @@
+"""What runs in a worker: a process that supervises, one for each plugin, and one for each of its rules.
+
+    advisor ─ supervisor ─ keeper ─ plugin ─ rule, rule, ...
+                                  └ plugin ─ ...
+
+The supervisor asks for namespaces, whose first process is the keeper; neither runs code of a plugin. The plugin process
+is restricted by the kernel and by limits before it imports anything. Each rule runs in a fork of it, so that nothing
+that it changes is seen by another. When the keeper ends, whatever was started ends with it. Every process leaves by
+`os._exit`, and none has a file open but standard input, output and the pipe to the advisor.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import io
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pertoken.advisor.worker import confine
+from pertoken.advisor.worker.inputs import Inputs, SubjectKey, Target
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.messages import send, trace
+from pertoken.advisor.worker.source import Source
+from pertoken.advisor.worker.wire import encoded
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.rule import FleetEvidence, Rule
+
+PIPE = 3
+"""File descriptor on which a worker reports."""
+MAX_PROCESSES = 1024
+"""Processes and threads of a worker, where it has a namespace of its own to count them in."""
+
+
+# -- the supervisor and the keeper ---------------------------------------------------------------------------------
+
+
+def supervise(
+    parent: int, sources: Sequence[Source], inputs: Inputs | None, limits: Limits, folder: str, pipe: int, output: int
+) -> NoReturn:
+    """Run the plugins in a fork of the advisor, and end with nothing left of them."""
+    try:
+        os.setsid()
+        confine.end_with_parent(parent)
+        _default_signals()
+        gc.freeze()  # nothing of the advisor's memory is collected here: its finalizers are not for this process
+        _keep_files(pipe, output)
+        signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM, signal.SIGCHLD})
+        confine.adopt_orphans()
+        shared = confine.separate_processes()
+        keeper = _fork(lambda: _keep(sources, inputs, limits, folder, shared))
+        while signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGCHLD:
+            if os.waitpid(keeper, os.WNOHANG)[0]:
+                break
+        _end_descendants()
+    finally:
+        os._exit(0)
+
+
+def _keep(sources: Sequence[Source], inputs: Inputs | None, limits: Limits, folder: str, shared: str | None) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # ahead of anything else of this machine
+    if shared is None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
+    for source in sources:
+        ended = _wait(_fork(partial(_plugin, source, inputs, limits, folder, shared)), limits.plugin_s, limits)
+        send(PIPE, left=ended, output=_printed(limits))
+
+
+def _default_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) or number in (signal.SIGALRM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _keep_files(pipe: int, output: int) -> None:
+    """Put the pipe and the file for output where every process here expects them, and close all others."""
+    pipe, output, null = (os.dup(each) if each <= PIPE else each for each in (pipe, output, os.open(os.devnull, 0)))
+    for have, want in ((null, 0), (output, 1), (output, 2), (pipe, PIPE)):
+        os.dup2(have, want)
+    for each in tuple(Path("/proc/self/fd").iterdir()):
+        if int(each.name) > PIPE:
+            with contextlib.suppress(OSError):  # the one that lists them is closed already
+                os.close(int(each.name))
+
+
+def _end_descendants() -> None:
+    """Kill every process that has this one as an ancestor: the kernel hands orphans over to the supervisor."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while True:
+        with contextlib.suppress(OSError):
+            for pid in children.read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _fork(run: Callable[[], None]) -> int:
+    """Return the process id of a child that does `run` alone, and ends with this process."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            confine.end_with_parent(parent)
+            run()
+            status = 0
+        except BaseException as error:
+            os.write(2, trace(error).encode())
+        finally:
+            os._exit(status)
+    return pid
+
+
+def _wait(pid: int, limit_s: float, limits: Limits) -> str | None:
+    """Return how a child ended, None if as it should; one that takes too long is killed with its group."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    deadline = time.monotonic() + limit_s
+    in_time = True
+    while in_time and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        # Another thread of the plugin may take the signal: look again soon in any case.
+        signal.sigtimedwait({signal.SIGCHLD}, min(0.2, limit_s))
+        in_time = time.monotonic() < deadline
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if not in_time:
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if not in_time:
+        return f"took longer than {limit_s:g} s"
+    if status == -signal.SIGALRM:
+        return f"took longer than {limits.call_s:g} s"
+    if status < 0:
+        return f"was ended by {_signal(-status)}"
+    return f"ended its process with status {status}" if status else None
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# -- a plugin ------------------------------------------------------------------------------------------------------
+
+
+def _plugin(source: Source, inputs: Inputs | None, limits: Limits, folder: str, shared: str | None) -> None:
+    os.setpgid(0, 0)
+    confined = confine.confine(folder)
+    if confined.processes is not None and shared is not None:
+        confined = confine.Confinement(confined.network, confined.files, f"{shared}; {confined.processes}")
+    else:
+        confined = confine.Confinement(confined.network, confined.files)
+    send(PIPE, confined=[confined.network, confined.files, confined.processes])
+    _limit(limits)
+    sys.dont_write_bytecode = True
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    sys.stdout = sys.stderr = io.TextIOWrapper(
+        io.FileIO(1, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
+    )
+    logging.root.handlers = [logging.StreamHandler()]  # those of the advisor write to files that are closed here
+    # The kernel ends a call that takes too long, whatever Python code catches; its traceback is printed before.
+    faulthandler.register(signal.SIGALRM, file=2, all_threads=False, chain=True)
+    try:
+        with _timed(limits):
+            loaded = tuple(source.load())
+            rules = [rule for each in loaded for rule in each.rules]
+            errors = [[each.name, each.error] for each in loaded if each.error is not None]
+            described = [_described(each) for each in rules]
+    except BaseException as error:
+        send(PIPE, rules=[], errors=[[source.name, trace(error)]], output=_printed(limits))
+        return
+    send(PIPE, rules=described, errors=errors, output=_printed(limits))
+    if inputs is None:
+        return
+    for number, rule in enumerate(rules):
+        send(PIPE, rule=number)
+        began = time.monotonic()
+        ended = _wait(_fork(partial(_rule, rule, inputs, limits)), limits.rule_s, limits)
+        send(PIPE, ended=ended, seconds=time.monotonic() - began, output=_printed(limits))
+
+
+def _limit(limits: Limits) -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    memory = pages * resource.getpagesize() + limits.memory_bytes
+    for limit, value in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, limits.output_bytes),
+        (resource.RLIMIT_CPU, int(limits.plugin_s) + 1),  # of all threads; the time on the clock is less
+        (resource.RLIMIT_CORE, 0),
+    ):
+        value = min(value, *(each for each in resource.getrlimit(limit) if each != resource.RLIM_INFINITY), value)
+        resource.setrlimit(limit, (value, value))
+
+
+@contextlib.contextmanager
+def _timed(limits: Limits) -> Iterator[None]:
+    signal.setitimer(signal.ITIMER_REAL, limits.call_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _described(rule: Rule) -> dict[str, Any]:
+    return {"rule_id": rule.rule_id, "title": rule.title, "sections": rule.sections, "needs": list(rule.needs)}
+
+
+def _printed(limits: Limits) -> str:
+    """Return what was printed since the last call, its end where it is long; of a traceback the plugin's own part."""
+    size = os.fstat(1).st_size
+    if size == 0:
+        return ""
+    text = os.pread(1, 4 * limits.kept_chars, max(0, size - 4 * limits.kept_chars)).decode("utf-8", "backslashreplace")
+    text = text.partition(f'  File "{__file__}"')[0]  # the most recent calls are first
+    os.ftruncate(1, 0)
+    os.lseek(1, 0, os.SEEK_SET)
+    return text[-limits.kept_chars :]
+
+
+# -- a rule --------------------------------------------------------------------------------------------------------
+
+
+def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
+    os.setpgid(0, 0)
+    for target in inputs.targets(rule.scope):
+        message = _call(rule, target, inputs, limits)
+        send(PIPE, call=message | {"output": _printed(limits)})
+
+
+def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[str, Any]:
+    """Run a rule for one target; return what it yielded, or what it raised, and what it read."""
+    seen = inputs.seen(target)
+    given = {"seen": seen, "now": target, "service": target, "fleet": inputs.fleet, "market": inputs.market}
+    message: dict[str, Any] = {}
+    try:
+        with _timed(limits):
+            message["yielded"] = _yielded(rule(**{name: given[name] for name in rule.needs}), inputs, limits)
+    except BaseException as error:
+        message = {"failed": trace(error), "blocked": _blocked(error)}
+    try:
+        message["read"] = _read(seen)
+    except BaseException as error:  # it broke the evidence it was handed
+        message = {"failed": trace(error), "read": []}
+    return message
+
+
+def _yielded(yielded: Any, inputs: Inputs, limits: Limits) -> str:
+    sent: list[str] = []
+    size = 0
+    for each in () if yielded is None else yielded:
+        if len(sent) == limits.proposals:
+            raise ValueError(f"it made more than {limits.proposals} proposals")
+        sent.append(json.dumps(encoded(each, inputs.fleet)))
+        size += len(sent[-1])
+        if size > limits.call_bytes:
+            raise ValueError(f"it returned more than {limits.call_bytes:,} bytes for one target")
+    return f"[{','.join(sent)}]"
+
+
+def _blocked(error: BaseException) -> list[str] | None:
+    """Return the series that was not measured and its remedy; None for any other error."""
+    try:
+        return [error.series, error.remedy] if isinstance(error, NotMeasured) else None
+    except BaseException:  # a subclass may do anything when it is read
+        return None
+
+
+def _read(seen: Evidence | FleetEvidence) -> list[tuple[SubjectKey | None, list[str]]]:
+    """Return the names of the series that were read, by subject; None is the target."""
+    if isinstance(seen, FleetEvidence):
+        return [(subject, list(evidence.read)) for subject, evidence in seen.read]
+    return [(None, list(seen.read))] if seen.read else []

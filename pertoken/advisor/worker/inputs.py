@@ -1,0 +1,45 @@
+"""What rules are given: the fleet that was gathered, the market and the evidence, as they are in memory at a fork."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pertoken.catalog.market import Market
+from pertoken.evidence import Evidence
+from pertoken.rule import FleetEvidence
+from pertoken.state.deployment import Deployment
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+
+SubjectKey = tuple[str, int | str]
+"""Kind and id of what evidence is of: `("host", 7)`."""
+
+Target = Deployment | Service | None
+"""What a rule runs for; None is the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The fleet as it is, with everything that was measured by subject."""
+
+    fleet: Fleet
+    market: Market
+    measured: Mapping[SubjectKey, Evidence]
+
+    def targets(self, scope: str) -> tuple[Target, ...]:
+        """Return what a rule of this scope (`deployment`, `service` or `fleet`) runs for, in the order of its runs."""
+        if scope == "deployment":
+            return self.fleet.deployments
+        return self.fleet.services if scope == "service" else (None,)
+
+    def seen(self, target: Target) -> Evidence | FleetEvidence:
+        """Return what was measured on a target, nothing of it read."""
+        match target:
+            case Deployment():
+                return self._evidence("deployment", target.deployment_id)
+            case Service():
+                return self._evidence("service", target.name)
+        return FleetEvidence(self.measured)
+
+    def _evidence(self, *subject: Any) -> Evidence:
+        return self.measured[subject].fresh() if subject in self.measured else Evidence({})

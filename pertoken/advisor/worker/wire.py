@@ -1,0 +1,367 @@
+"""What a rule yields as JSON: the difference from the present, in plain values, so that nothing else of it arrives.
+
+A worker writes with `encoded`, and refuses nothing: types and ranges are checked where they arrive. `state_of` makes
+states from what arrived, each value by the constructor of its own type, from parts of exactly the types that its fields
+declare.
+
+    {"skip": ["committed", "its devices are owned", ["service", "chat"]]}
+    {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}, "risk": "quality"}
+    {"deployment": 7, "set": {"device_ids": [], "placement": {"purchase": "spot"}}}
+    {"service": "chat", "set": {"replicas": "fewest", "deployments": {"changed": [[7, {"tp": 1}]]}}}
+    {"fleet": 0, "set": {"hosts": {"removed": [9]}, "devices": {"removed": [10, 11]}}}
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pertoken.rule import Proposal, Skip, propose, skip, subject_key
+from pertoken.state.deployment import Deployment
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.service import Service
+
+MAX_INT = 2**63 - 1
+MAX_TEXT = 10_000
+MAX_ITEMS = 100_000
+
+_KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host: "host_id", Device: "device_id"}
+"""Records that are lists in a state, and the field that names each."""
+_ADDED = ("risk", "effort", "requires", "excludes")
+_NO_VALUE = "!"
+"""Key under which a value that is none of JSON's is sent: as the name of its type."""
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type without running code of a metaclass."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return storable(name)
+
+
+def storable(text: str) -> str:
+    """Return a text as both databases take it: NUL and lone surrogates written out."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
+    """Return what a rule yielded as JSON values: a refusal, or the difference of a proposal from the present.
+
+    Raises TypeError for what is neither, InvalidEdit for a service or deployment that `before` does not have.
+    """
+    if type(yielded) is Skip:
+        about = None if yielded.about is None else list(subject_key(yielded.about))
+        return {"skip": [_plain(yielded.code), _plain(yielded.reason), about]}
+    proposal = yielded if type(yielded) is Proposal else Proposal(yielded)  # type: ignore[arg-type]  # checked below
+    state: Any = proposal.state
+    if type(state) is Deployment:
+        sent = {"deployment": state.deployment_id, "set": _changes(before.deployment(state.deployment_id), state)}
+    elif type(state) is Service:
+        sent = {"service": state.name, "set": _changes(before.service(state.name), state)}
+    elif type(state) is Fleet:
+        sent = {"fleet": 0, "set": _changes(before, state)}
+    else:
+        raise TypeError(
+            f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
+        )
+    return sent | {name: _plain(value) for name in _ADDED if (value := getattr(proposal, name)) not in (None, ())}
+
+
+def _changes(before: Any, after: Any) -> dict[str, Any]:
+    """Return the fields of a record that differ."""
+    kind: Any = type(before)
+    names, values = _fields(kind)
+    changed: dict[str, Any] = {}
+    for name, old, new in zip(names, values(before), values(after), strict=True):
+        if old is new or (type(old) is type(new) and old == new):
+            continue
+        listed = _listed(name)
+        if listed is not None and type(new) is tuple:
+            changed[name] = _list(old, new, listed)
+        elif is_dataclass(new) and type(old) is type(new):
+            changed[name] = _changes(old, new)
+        else:
+            changed[name] = _plain(new)
+    return changed
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of a record's fields, and what reads them all."""
+    names = tuple(each.name for each in fields(kind))
+    return names, attrgetter(*names)
+
+
+def _listed(field: str) -> type | None:
+    return {"services": Service, "deployments": Deployment, "hosts": Host, "devices": Device}.get(field)
+
+
+def _list(before: Iterable[Any], after: Iterable[Any], kind: type) -> dict[str, Any]:
+    key = _KEYS[kind]
+    left = {getattr(each, key): each for each in before}
+    changed, added = [], []
+    for each in after:
+        now = left.pop(getattr(each, key), None) if type(each) is kind else None
+        if now is None:
+            added.append(_plain(each))
+        elif now is not each and (differing := _changes(now, each)):
+            changed.append([getattr(each, key), differing])
+    sent = {"removed": list(left), "changed": changed, "added": added}
+    return {name: each for name, each in sent.items() if each}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if type(value) in (tuple, frozenset):  # lists and sets are no parts of a state
+        return [_plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return {_NO_VALUE: type_name(value)}
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal, and the kind and id of what it is about."""
+
+    code: str
+    reason: str
+    about: tuple[str, int | str] | None
+
+
+def refusal_of(sent: Any) -> Refused | None:
+    """Return what arrived as a refusal, None for a proposal.
+
+    Raises InvalidEdit for what is of another type, ValueError for a code or a reason that is none.
+    """
+    if type(sent) is not dict or "skip" not in sent:
+        return None
+    code, reason, about = _read(tuple[str, str, tuple[str, int | str] | None], sent["skip"], "skip")
+    checked = skip(code, reason)
+    return Refused(checked.code, checked.reason, about)
+
+
+def proposal_of(sent: Any, before: Fleet) -> Proposal:
+    """Return a proposal made from what arrived, each value checked. Raises InvalidEdit that names the wrong field."""
+    if type(sent) is not dict or type(sent.get("set")) is not dict:
+        raise InvalidEdit("what arrived is no proposal")
+    state: Deployment | Service | Fleet
+    if "deployment" in sent:
+        state = before.deployment(_read(int, sent["deployment"], "deployment"))
+    elif "service" in sent:
+        state = before.service(_read(str, sent["service"], "service"))
+    else:
+        state = before
+    words = {name: _read(_DECLARED[name], sent[name], name) for name in _ADDED if name in sent}
+    return propose(_changed(state, sent["set"], type(state).__name__.lower()), **words)
+
+
+_DECLARED: Mapping[str, Any] = {
+    "risk": str | None,
+    "effort": str | None,
+    "requires": tuple[str, ...],
+    "excludes": tuple[str, ...],
+}
+
+
+def _changed(now: Any, sent: Any, where: str) -> Any:
+    """Return a record with the fields that arrived."""
+    kind: Any = type(now)
+    hints = _hints(kind)
+    values: dict[str, Any] = {}
+    for name, value in _mapping(sent, where).items():
+        if name not in hints:
+            raise InvalidEdit(f"{where} has no field {storable(name)[:99]!r}")
+        old, kind_of_list, path = getattr(now, name), _listed(name), f"{where}.{name}"
+        if type(value) is not dict or _NO_VALUE in value:
+            values[name] = _read(hints[name], value, path)
+        elif kind_of_list is not None:
+            values[name] = _changed_list(old, value, kind_of_list, path)
+        else:
+            values[name] = _changed(old, value, path) if is_dataclass(old) else _read(hints[name], value, path)
+    return replace(now, **values) if values else now
+
+
+def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
+    key = _KEYS[kind]
+    there = {getattr(each, key): each for each in now}
+    sent = _mapping(sent, where)
+    for removed in _items(sent.get("removed", []), where):
+        if there.pop(_key(removed, where), None) is None:
+            raise InvalidEdit(f"{where} has no {removed}")
+    for pair in _items(sent.get("changed", []), where):
+        each, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
+        if _key(each, where) not in there:
+            raise InvalidEdit(f"{where} has no {each}")
+        there[each] = _changed(there[each], changes, kind.__name__.lower())
+    added = (_read(kind, each, kind.__name__.lower()) for each in _items(sent.get("added", []), where))
+    return (*there.values(), *added)
+
+
+def _key(value: Any, where: str) -> int | str:
+    if type(value) not in (int, str):
+        raise _wrong(where, value, "a list of ids")
+    return value  # type: ignore[no-any-return]  # checked above
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _wrong(where: str, value: object, wanted: str) -> InvalidEdit:
+    name = value.get(_NO_VALUE) if type(value) is dict else None
+    found = storable(name)[:99] if isinstance(name, str) else _NAMES.get(type(value)) or type_name(value)
+    return InvalidEdit(f"{where} must be {wanted}, not {found}")
+
+
+_NAMES = {dict: "an object", list: "a list", NoneType: "None"}
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if type(value) is not dict or _NO_VALUE in value:
+        raise _wrong(where, value, "an object")
+    return value
+
+
+def _items(value: Any, where: str) -> list[Any]:
+    if type(value) is not list:
+        raise _wrong(where, value, "a list")
+    if len(value) > MAX_ITEMS:
+        raise InvalidEdit(f"{where} has {len(value):,} items")
+    return value
+
+
+def _read(declared: Any, value: Any, where: str) -> Any:
+    return _reader(declared)(value, where)
+
+
+_Reader = Callable[[Any, str], Any]
+
+
+@cache
+def _reader(declared: Any) -> _Reader:
+    """Return the function that makes values of a declared type from what arrived."""
+    origin, arguments = get_origin(declared), get_args(declared)
+    if origin in (Union, UnionType):
+        return _union(arguments)
+    if origin is tuple:
+        return _sequence(arguments)
+    if origin is frozenset:
+        item = _reader(arguments[0])
+        return lambda value, where: frozenset([item(each, where) for each in _items(value, where)])
+    if is_dataclass(declared) and isinstance(declared, type):
+        return _record(declared)
+    if isinstance(declared, type) and issubclass(declared, Enum):
+        return _enum(declared)
+    return _PLAIN[declared]
+
+
+def _exactly(kind: type) -> _Reader:
+    def read(value: Any, where: str) -> Any:
+        if type(value) is not kind:
+            raise _wrong(where, value, kind.__name__)
+        return value
+
+    return read
+
+
+def _int(value: Any, where: str) -> int:
+    if type(value) is not int:
+        raise _wrong(where, value, "a whole number")
+    if abs(value) > MAX_INT:
+        raise InvalidEdit(f"{where} is a number of more than 63 bits")
+    return value
+
+
+def _float(value: Any, where: str) -> float | int:
+    if type(value) is int:
+        return _int(value, where)
+    if type(value) is not float or not math.isfinite(value):
+        raise InvalidEdit(f"{where} must be a finite number")
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if type(value) is not str:
+        raise _wrong(where, value, "text")
+    if len(value) > MAX_TEXT:
+        raise InvalidEdit(f"{where} is a text of more than {MAX_TEXT:,} characters")
+    if storable(value) != value:
+        raise InvalidEdit(f"{where} is a text that cannot be stored: it has a NUL or a lone surrogate")
+    return value
+
+
+_PLAIN: dict[Any, _Reader] = {
+    int: _int,
+    float: _float,
+    str: _text,
+    bool: _exactly(bool),
+    NoneType: _exactly(NoneType),
+}
+
+
+def _enum(kind: type[Enum]) -> _Reader:
+    def read(value: Any, where: str) -> Any:
+        if type(value) not in (int, str) or value not in [each.value for each in kind]:
+            raise _wrong(where, value, f"a {kind.__name__}")
+        return kind(value)
+
+    return read
+
+
+def _union(options: tuple[Any, ...]) -> _Reader:
+    by_type: dict[type, _Reader] = {}
+    for option in options:
+        kind = get_origin(option) or option
+        by_type[{tuple: list, frozenset: list}.get(kind, dict if is_dataclass(kind) else kind)] = _reader(option)
+        if option is float:
+            by_type.setdefault(int, _reader(option))
+    names = (getattr(get_origin(each) or each, "__name__", str(each)) for each in options)
+    wanted = " or ".join("None" if name == "NoneType" else name for name in names)
+
+    def read(value: Any, where: str) -> Any:
+        reader = by_type.get(type(value))
+        if reader is None or (type(value) is dict and _NO_VALUE in value):
+            raise _wrong(where, value, wanted)
+        return reader(value, where)
+
+    return read
+
+
+def _sequence(items: tuple[Any, ...]) -> _Reader:
+    parts = [_reader(each) for each in items if each is not Ellipsis]
+    any_length = Ellipsis in items
+
+    def read(value: Any, where: str) -> Any:
+        if type(value) is not list:
+            raise _wrong(where, value, "a tuple")
+        if not any_length and len(value) != len(parts):
+            raise InvalidEdit(f"{where} has {len(value):,} items")
+        if any_length:
+            return tuple([parts[0](each, where) for each in _items(value, where)])
+        return tuple([part(each, where) for part, each in zip(parts, value, strict=True)])
+
+    return read
+
+
+def _record(kind: type) -> _Reader:
+    def read(value: Any, where: str) -> Any:
+        if type(value) is not dict or set(value) != set(_hints(kind)):
+            raise _wrong(where, value, f"a {kind.__name__}")
+        return kind(**{name: _read(hint, value[name], f"{where}.{name}") for name, hint in _hints(kind).items()})
+
+    return read

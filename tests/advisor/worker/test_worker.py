@@ -1,0 +1,397 @@
+"""Whatever a plugin does ends as its own row, the advice of all other rules stays the same, and nothing survives."""
+
+import json
+import os
+import signal
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pertoken.advisor.advise import advice_of
+from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.load import source_of as source_of_place
+from pertoken.advisor.worker import confine
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.run import run_plugins
+from pertoken.advisor.worker.source import Source
+from pertoken.config import Settings
+from tests.advisor.gathered import source_of
+from tests.advisor.hostile import ALONE, HOSTILE, NEIGHBOURS, THERE, others, rows
+from tests.advisor.sources import source
+
+
+def sources_of(files: tuple[Path, ...]) -> tuple[Source, ...]:
+    return tuple(source_of_place(each, Settings()) for each in find_rules(Settings(), files))
+
+
+LIMITS = Limits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
+MARK = f"pt-{os.getpid()}"
+"""Name of processes that hostile rules start."""
+NAME_PROCESS = f"""
+import ctypes
+def named():
+    ctypes.CDLL(None).prctl(15, {MARK!r}.encode(), 0, 0, 0)
+"""
+LOOP = "while True:\n    pass"
+STUBBORN = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
+NO_ALARM = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
+DAEMON = """import os, time
+named()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while True:
+            time.sleep(1)
+    os._exit(0)
+yield skip("started", "a process was started")"""
+
+
+def plugin(body: str = "yield skip('nothing', 'nothing to do')", before: str = "") -> str:
+    return source(body, "seen, fleet, market", HOSTILE, before)
+
+
+def at_import(code: str) -> str:
+    return plugin(before=code)
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "an import error": (at_import("import no_such_module"), "No module named 'no_such_module'"),
+    "a syntax error": ("def :", "SyntaxError"),
+    "no rule": ("x = 1", "defines no rule"),
+    "SystemExit at import": (at_import("raise SystemExit(3)"), "SystemExit: 3"),
+    "os._exit at import": (at_import("import os; os._exit(0)"), "ended its process before it was loaded"),
+    "a killed import": (at_import("import os; os.kill(os.getpid(), 9)"), "was ended by SIGKILL before it was loaded"),
+    "a loop at import": (at_import(LOOP), "took longer than 1 s before it was loaded"),
+    "a loop at import without an alarm": (at_import(NO_ALARM + STUBBORN), "took longer than 4 s before it was loaded"),
+    "SystemExit": (plugin("raise SystemExit(3)\nyield"), "SystemExit: 3"),
+    "KeyboardInterrupt": (plugin("raise KeyboardInterrupt\nyield"), "KeyboardInterrupt"),
+    "os._exit": (plugin("import os\nos._exit(0)\nyield"), "the rule ended its process"),
+    "os._exit with a status": (plugin("import os\nos._exit(7)\nyield"), "ended its process with status 7"),
+    "abort": (plugin("import os\nos.abort()\nyield"), "was ended by SIGABRT"),
+    "a loop": (plugin(f"{LOOP}\nyield"), "took longer than 1 s"),
+    "a loop that swallows every error": (plugin(f"{STUBBORN}\nyield"), "took longer than 1 s"),
+    "a loop without an alarm": (plugin(f"{NO_ALARM}{STUBBORN}\nyield"), "took longer than 2 s"),
+    "4 GiB": (plugin("x = bytearray(4 * 2**30)\nyield"), "MemoryError"),
+    "4 GiB of shared memory": (plugin("import mmap\nmmap.mmap(-1, 4 * 2**30)\nyield"), "Cannot allocate memory"),
+    "a million proposals": (
+        plugin("for n in range(10**6):\n    yield fleet.services[0].but(max_num_seqs=n + 1)"),
+        "more than 1000 proposals",
+    ),
+    "a proposal without end": (
+        plugin("yield fleet.services[0].serving(requests_per_s=__import__('pertoken.rule').rule.to(1, 'x' * 10**7))"),
+        "more than 4,194,304 bytes",
+    ),
+    "prints without end": (plugin("while True:\n    print('x' * 10**5)\nyield"), "File too large"),
+    "a change of what it is given": (
+        plugin(
+            "object.__setattr__(fleet, 'services', ())\nobject.__setattr__(market, 'all_offers', 5)\n"
+            "seen._measured.clear()\nyield fleet.services[0]"
+        ),
+        "IndexError",
+    ),
+    "NaN": (plugin("yield fleet.services[0].but(gpu_memory_utilization=float('nan'))"), "is not possible"),
+    "a negative price": (
+        plugin(
+            "from pertoken.rule import Commitment\n"
+            "made = Commitment('aws', None, 'p5.48xlarge', 1, 1, 1)\n"
+            "object.__setattr__(made, 'nano_usd_per_instance_hour', -5)\nyield fleet.commit(made)"
+        ),
+        "0 or more",
+    ),
+    "a wrong type": (plugin("yield 42"), "a rule yields a Deployment, a Service, a Fleet or skip"),
+    "no words": (
+        plugin("class Mute(Exception):\n    def __repr__(self): raise self\n    __str__ = __repr__\nraise Mute\nyield"),
+        "Mute",
+    ),
+    "closed files": (plugin("import os\nos.closerange(0, 100)\nyield"), "ended its process with status"),
+    "another's message": (
+        plugin("import os\nos.write(3, b'[' * 10**5 + b'\\n')\nyield skip('no', 'never')"),
+        "returned what is no message",
+    ),
+    "messages without end": (
+        plugin("import os\nwhile True:\n    os.write(3, b'x' * 10**6)\nyield"),
+        "returned",
+    ),
+    "an end of its parent": (
+        plugin("import os, signal\nwhile True:\n    os.kill(os.getppid(), signal.SIGKILL)\nyield"),
+        "was ended by SIGKILL",
+    ),
+    "an end of everything it sees": (
+        plugin("import os\nassert os.getpid() < 1000, 'no namespace'\nwhile True:\n    os.kill(-1, 9)\nyield"),
+        "was ended by SIGKILL",
+    ),
+    "an end of its group": (plugin("import os, signal\nos.killpg(0, signal.SIGKILL)\nyield"), "was ended by SIGKILL"),
+    "an end of the advisor": (
+        plugin(f"import os, signal\nos.kill({os.getpid()}, signal.SIGKILL)\nyield"),
+        "Error",
+    ),
+    "a socket": (plugin("import socket\nsocket.socket()\nyield"), "Operation not permitted"),
+    "a Unix socket": (plugin("import socket\nsocket.socket(socket.AF_UNIX)\nyield"), "Operation not permitted"),
+    "a file elsewhere": (plugin(f"open({str(Path(__file__).parent / 'made')!r}, 'w')\nyield"), "Permission denied"),
+    "a file cut off": (plugin(f"import os\nos.truncate({__file__!r}, 0)\nyield"), "Permission denied"),
+}
+
+HARMLESS: dict[str, str] = {
+    "processes that outlive it": plugin(DAEMON, NAME_PROCESS),
+    "many processes": plugin(
+        "import os, time\nnamed()\nfor _ in range(20):\n    if os.fork() == 0:\n        time.sleep(999)\n"
+        "yield skip('started', 'processes were started')",
+        NAME_PROCESS,
+    ),
+    "processes that outlive its import": at_import(
+        f"{NAME_PROCESS}\nimport os, time\nnamed()\nif os.fork() == 0:\n    os.setsid(); time.sleep(999)"
+    ),
+    "markup and control characters": plugin(
+        r"yield skip('no', '[bold red]\x1b[31m\u202e[/] <script>\x07')" "\nprint('\\x1b]0;title\\x07[b]')"
+    ),
+    "a temporary file": plugin(
+        "import tempfile\nwith tempfile.NamedTemporaryFile('w') as made:\n    made.write('x')\nyield skip('no', '-')"
+    ),
+    "threads that do not end": plugin(
+        "import threading, time\nthreading.Thread(target=lambda: time.sleep(999)).start()\nyield skip('no', 'never')"
+    ),
+}
+
+
+def running() -> list[int]:
+    """Processes that hostile rules named."""
+    found = []
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text().strip() == MARK:
+                found.append(int(comm.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def advice(file: Path, **run: Any) -> tuple[Recommendation, ...]:
+    hostile = [each for each in sources_of((file,)) if each.origin == str(file)]
+    return advice_of([*map(source_of, NEIGHBOURS), *hostile], THERE, LIMITS, **run)[0]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Callable[[str], Path]:
+    def written(text: str) -> Path:
+        file = tmp_path / f"{HOSTILE}.py"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return written
+
+
+CONFINED = {"a socket", "a Unix socket", "a file elsewhere", "a file cut off", "an end of the advisor"}
+"""What only a kernel that confines refuses."""
+
+
+@cache
+def confinement() -> confine.Confinement:
+    return run_plugins((source_of(NEIGHBOURS[0]),), None, LIMITS)[0].confinement
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_plugin_that_breaks_is_one_row_and_changes_no_other_advice(name: str, hostile: Callable[[str], Path]) -> None:
+    if name in CONFINED and not (confinement().confined and confinement().processes is None):
+        pytest.skip(f"this kernel does not confine: {confinement()}")
+    text, reason = BROKEN[name]
+    found = advice(hostile(text))
+    (row,) = rows(found)
+    assert row.state is State.FAILED
+    assert reason in (row.reason or "")
+    assert others(found) == ALONE
+    assert not running()
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_a_rule_leaves_behind_is_gone_with_its_worker(name: str, hostile: Callable[[str], Path]) -> None:
+    found = advice(hostile(HARMLESS[name]))
+    (row,) = rows(found)
+    assert row.state is State.REFUSED
+    assert others(found) == ALONE
+    assert not running()
+
+
+@pytest.mark.parametrize("name", ["processes that outlive it", "many processes", "processes that outlive its import"])
+def test_without_a_namespace_nothing_survives_either(
+    name: str, hostile: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confine, "separate_processes", lambda: "not allowed")
+    found = advice(hostile(HARMLESS[name]))
+    assert [each.state for each in rows(found)] == [State.REFUSED]
+    assert others(found) == ALONE
+    assert not running()
+
+
+def test_a_patched_module_is_patched_in_the_process_of_its_rule_alone(hostile: Callable[[str], Path]) -> None:
+    patches = """import pertoken.units, pertoken.savings.estimate as estimate
+pertoken.units.HOURS_PER_MONTH = estimate.HOURS_PER_MONTH = 10**9
+estimate.estimate = None
+yield fleet.release(9)"""
+    found = advice(hostile(plugin(patches)))
+    (row,) = rows(found)
+    (alone,) = [each for each in found if each.rule_id == "release-idle-device" and each.state is State.OPEN]
+    assert row.variants == alone.variants
+    assert others(found) == ALONE
+
+
+def test_what_a_rule_prints_and_logs_is_kept_with_its_row(
+    hostile: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    prints = """import logging, os, sys
+print("one")
+print("two", file=sys.stderr)
+logging.getLogger("own").warning("three")
+os.system("echo four")
+yield skip("no", "never")"""
+    (row,) = rows(advice(hostile(plugin(prints))))
+    assert row.output.split() == ["one", "two", "three", "four"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_output_is_kept_by_its_end(hostile: Callable[[str], Path]) -> None:
+    (row,) = rows(advice(hostile(plugin("for n in range(9999):\n    print(n)\nyield skip('no', 'never')"))))
+    assert row.output.endswith("9998\n") and len(row.output) == LIMITS.kept_chars
+
+
+def test_a_rule_that_takes_too_long_shows_where_it_was(hostile: Callable[[str], Path]) -> None:
+    (row,) = rows(advice(hostile(plugin(f"{LOOP}\nyield"))))
+    assert f'{HOSTILE}.py", line' in row.output
+
+
+def test_rules_of_one_file_do_not_see_what_another_does(hostile: Callable[[str], Path]) -> None:
+    first, second = (
+        source(body, "fleet", name).replace("def propose", f"def {name}")
+        for name, body in (
+            ("first", "import os\nglobals()['CHANGED'] = True\nos._exit(3)\nyield"),
+            ("second", "yield skip('seen', str(globals().get('CHANGED')))"),
+        )
+    )
+    found = advice(hostile(first + second))
+    assert [(each.rule_id, each.state, each.reason) for each in found if each.rule_id in ("first", "second")] == [
+        ("second", State.REFUSED, "None"),
+        ("first", State.FAILED, "the rule ended its process with status 3"),
+    ]
+
+
+def test_plugins_of_one_distribution_do_not_see_what_another_does(tmp_path: Path) -> None:
+    for name, text in (
+        ("a", at_import("import os; os._exit(0)")),
+        ("b", source("yield skip('no', 'never')", "fleet", "b")),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+    files = sources_of((tmp_path / "a.py", tmp_path / "b.py"))[-2:]
+    broken, whole = run_plugins([replace(each, group="theirs") for each in files], None, LIMITS)
+    assert [name for name, _ in broken.errors] == ["a"]
+    assert [each.rule.rule_id for each in whole.rules] == ["b"] and not whole.errors
+
+
+def test_a_rule_that_ends_its_process_keeps_what_it_returned_before(hostile: Callable[[str], Path]) -> None:
+    second = THERE.fleet.deployments[1].deployment_id
+    ends = f"import os\nif now.deployment_id == {second}:\n    os._exit(0)\nyield skip('no', 'never')"
+    found = rows(advice(hostile(source(ends, "now", HOSTILE))))
+    assert [(each.state, each.reason) for each in found] == [
+        (State.REFUSED, "never"),
+        (State.FAILED, "the rule ended its process; it was not run for 1 more of 3 targets"),
+    ]
+
+
+def test_a_rule_id_of_a_built_in_rule_is_refused(hostile: Callable[[str], Path]) -> None:
+    found = advice(hostile(source("yield skip('no', 'never')", "fleet", "use-spot")))
+    (refused,) = [each for each in found if each.target_kind == "load"]
+    assert "rule 'use-spot' is already provided by here" in (refused.reason or "")
+    assert json.dumps([asdict(each) for each in found if each is not refused], sort_keys=True) == ALONE
+
+
+def test_a_rule_has_no_file_open_but_its_own(hostile: Callable[[str], Path], tmp_path: Path) -> None:
+    lists = "import os\nyield skip('files', ' '.join(sorted(os.listdir('/proc/self/fd'))))"
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("CREATE TABLE a (b)")
+        (row,) = rows(advice(hostile(plugin(lists))))
+        assert row.reason == "0 1 2 3 4"  # the last is that of the listing
+        connection.execute("INSERT INTO a VALUES (1)")
+    connection.close()
+
+
+def test_a_person_who_presses_ctrl_c_stops_the_run_and_leaves_nothing(hostile: Callable[[str], Path]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    steps: list[str] = []
+
+    def progress(step: str, share: float) -> None:
+        if step == f"running {HOSTILE}" and step not in steps:
+            signal.raise_signal(signal.SIGINT)
+        steps.append(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        advice(hostile(plugin(f"named()\n{LOOP}\nyield", NAME_PROCESS)), progress=progress)
+    assert not running()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_no_process_survives_an_advisor_that_is_killed(
+    hostile: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # its folder stays
+    file = hostile(plugin(f"named()\n{NO_ALARM}{STUBBORN}\nyield", NAME_PROCESS))
+    advisor = os.fork()
+    if advisor == 0:
+        try:
+            advice(file)
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + 30
+    while not running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert running()
+    os.kill(advisor, signal.SIGKILL)
+    os.waitpid(advisor, 0)
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not running()
+
+
+def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path]) -> None:
+    found: list[tuple[Recommendation, ...]] = []
+    thread = threading.Thread(target=lambda: found.append(advice(hostile(plugin(f"{LOOP}\nyield")))))
+    thread.start()
+    thread.join()
+    assert "took longer than 1 s" in (rows(found[0])[0].reason or "")
+    assert others(found[0]) == ALONE
+
+
+def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable[[str], Path]) -> None:
+    steps: list[str] = []
+    advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))
+    assert [each for each in dict.fromkeys(steps) if each.startswith(("running", "pricing"))] == [
+        "running release-idle-device",
+        "running use-spot",
+        f"running {HOSTILE}",
+        f"running {HOSTILE}: 1 s",
+        f"running {HOSTILE}: 2 s",
+        "pricing",
+    ]
+
+
+def test_what_the_kernel_does_not_allow_is_exposed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = confine.Confinement("no filter of system calls", None, None)
+    monkeypatch.setattr(confine, "confine", lambda folder: refused)
+    (run,) = run_plugins((source_of(NEIGHBOURS[0]),), None, LIMITS)
+    assert not run.confinement.confined
+    assert run.confinement.label == "not confined (network: no filter of system calls)"
+    assert confine.Confinement(None, None, "no namespace").label == "confined"
+
+
+def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str], Path]) -> None:
+    (run,) = run_plugins(sources_of((hostile(plugin()),))[-1:], None, LIMITS)
+    assert [(each.rule.rule_id, each.rule.title, each.rule.needs) for each in run.rules] == [
+        (HOSTILE, "Does a thing.", ("seen", "fleet", "market"))
+    ]
+    assert set(run.rules[0].rule.sections) == {"Why it saves", "When it is wrong", "How to apply", "Sources"}
