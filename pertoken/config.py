@@ -279,7 +279,8 @@ class Settings:
     advisor_since: float = _setting("advisor", _window, 86_400.0, '"24h"')
     """Window of telemetry that rules look at."""
     advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')
-    """Pause between two advice runs of `pertoken advise --every` and `pertoken up`."""
+    """Pause between two advice runs of `pertoken advise --every` and `pertoken up`, which runs first once 5 minutes are
+    recorded."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take on one deployment."""
     advisor_kernel_tables: str | None = _setting("advisor", _text, None, '"/opt/kernels/bin/python"')

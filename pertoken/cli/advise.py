@@ -11,6 +11,7 @@ import click
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of, text_width
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator
 
     from pertoken.advisor.advise import Advice
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
+
+FIRST_TELEMETRY_S = 300.0
+"""Telemetry that `up` waits for before its first run, where `advisor.every` is not shorter."""
 
 
 @click.group(invoke_without_command=True, short_help="Run the rules and say what would save money, and why not.")
@@ -188,6 +192,7 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
         signal.signal(number, lambda *_: stop.set())
     if with_parent:
         when_parent_ends(stop.set)
+        _await_telemetry(where, min(FIRST_TELEMETRY_S, settings.advisor_every), stop)
     while not stop.is_set():
         try:
             _, found, broken = _run(where, settings, rule_files)
@@ -201,6 +206,20 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
                 counts[each.state.value] = counts.get(each.state.value, 0) + 1
             echo(f"advised: {', '.join(f'{n} {state.lower()}' for state, n in sorted(counts.items()))}", err=True)
         stop.wait(settings.advisor_every)
+
+
+def _await_telemetry(where: StoreLocation, enough_s: float, stop: threading.Event) -> None:
+    """Wait until this much time is recorded: rules run on less find nothing, and would not run again for long."""
+    from pertoken.errors import StoreError
+    from pertoken.store.connect.open import open_store
+    from pertoken.store.query.read import first_and_last
+
+    while not stop.is_set():
+        with contextlib.suppress(StoreError), open_store(where).read() as connection:
+            first_ts, last_ts = first_and_last(connection)
+            if first_ts is not None and last_ts is not None and last_ts - first_ts >= enough_s:
+                return
+        stop.wait(1.0)
 
 
 def _text(report: FleetReport, found: tuple[Recommendation, ...]) -> str:

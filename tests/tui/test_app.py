@@ -44,6 +44,16 @@ async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_the
         await until_gone(pilot, "These figures are from")
 
 
+async def test_a_notice_stands_above_every_page_until_it_is_no_longer_true() -> None:
+    notices: list[str | None] = ["The agent \x1bended."]
+    async with running(FixedSource(), refresh_s=0.05, notice=lambda: notices[0]) as pilot:
+        await until_shown(pilot, "The agent \\x1bended.")
+        await pilot.press("2")
+        await until_shown(pilot, "The agent \\x1bended.")
+        notices[0] = None
+        await until_gone(pilot, "The agent")
+
+
 async def test_what_no_host_reports_to_any_more_is_not_live() -> None:
     source, clock = FixedSource(), [float(NOW)]
     async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
