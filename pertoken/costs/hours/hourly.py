@@ -4,6 +4,7 @@ from pertoken.costs.hours.hour import Key, ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours_of
 from pertoken.costs.prices.book import PriceBook
 from pertoken.costs.prices.stored import price_book
+from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import Window
@@ -20,7 +21,7 @@ def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
     models = (
         ModelHours(model, start, tuple(found.get((model, ts)) for ts in slots)) for model in {m for m, _ in found}
     )
-    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), each.model)))
+    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), natural_key(each.model))))
 
 
 def model_hours(store: Store, start: int, end: int, prices: PriceBook | None = None) -> dict[Key, ModelHour]:
