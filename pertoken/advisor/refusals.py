@@ -10,6 +10,7 @@ MAX_REASONS = 10
 """Different reasons of one code that are kept for one rule and target."""
 _NUMBER = re.compile(r"(?<![\w.-])[0-9]+(?:[.,][0-9]+)*(?![\w-]|\.\w)")
 """A number that stands alone: not one in a name."""
+_WORD = re.compile(r"\s*(?:[^\s;,]+|[;,])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,12 @@ def _together(changes: Sequence[str]) -> str:
     """Return titles as one, what they have in common written once: `H100 → (A10 | L4) on 2 replicas`."""
     if len(changes) == 1:
         return changes[0]
-    words = [change.split(" ") for change in changes]
+    words = [_WORD.findall(change) for change in changes]
     start = _common(words)
     end = _common([each[start:][::-1] for each in words])
-    middles = (" ".join(each[start : len(each) - end]) for each in words)
-    return " ".join([*words[0][:start], f"({' | '.join(middles)})", *(words[0][-end:] if end else [])])
+    middles = ("".join(each[start : len(each) - end]).strip() for each in words)
+    before, after = "".join(words[0][:start]), "".join(words[0][-end:] if end else [])
+    return f"{before} ({' | '.join(middles)}){after}".strip()
 
 
 def _common(lines: Sequence[Sequence[str]]) -> int:
