@@ -1,8 +1,8 @@
 """Files that hold rows of one table: CSV, and Parquet where pyarrow is installed.
 
-In CSV a NULL is ``\\N``, as PostgreSQL writes it; text that begins with a backslash begins with two; text that would act
-on a terminal is ``\\E`` and the text with Python's escapes (``\\Ered\\x1b[31m``). A Parquet file names its table and the
-schema it is of.
+In CSV a NULL is ``\\N``, as PostgreSQL writes it; text that begins with a backslash begins with two; text that would
+act on a terminal is ``\\E`` and the text with Python's escapes (``\\Ered\\x1b[31m``). A Parquet file names its table
+and the schema it is of.
 """
 
 import csv
