@@ -64,7 +64,7 @@ def _ways(width: int, keep_end: bool, common: int) -> Iterator[Way]:
     for less in range(width):
         yield partial(_around, tail=width - 1 - less if keep_end else less, width=width)
     if width > 2:
-        first = max(1, common - width + 3)
+        first = max(1, common - (width - 2) // 3)  # a little of what they have in common, then what differs
         for start in range(first, first + MAX_WINDOWS):
             yield partial(_within, start=start, width=width)
 

@@ -17,6 +17,10 @@ def test_hosts_of_one_domain_stay_apart_in_any_usual_width() -> None:
             assert all(f"{n:02}" in text for n, text in enumerate(shown, 1))
 
 
+def test_in_the_fewest_cells_the_whole_number_that_differs_stays() -> None:
+    assert cut_apart(("gpu-node-02.example.com", "gpu-node-10.example.com"), 6) == ("…-02.…", "…-10.…")
+
+
 def test_devices_of_two_kinds_in_one_slot_stay_apart() -> None:
     devices = tuple(f"NVIDIA {kind} 80GB HBM3 #{slot}" for kind in ("H100", "H200") for slot in range(8))
     for width in (14, 16, 20):
