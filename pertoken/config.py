@@ -292,7 +292,8 @@ class Settings:
     advisor_since: float = _setting("advisor", _window, 86_400.0, '"24h"')
     """Window of telemetry that rules look at."""
     advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')
-    """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`."""
+    """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`, which runs first once
+    5 minutes are recorded."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
     a rule may take six times as long."""

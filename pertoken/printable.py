@@ -1,4 +1,6 @@
-"""Text that others wrote, as it may be printed: nothing in it acts on a terminal or changes a log's lines."""
+"""Text that others wrote, as it is sorted and may be printed: nothing acts on a terminal or changes a log's lines."""
+
+import re
 
 _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories: control, format (direction of writing), surrogate, line and paragraph separators."""
@@ -34,3 +36,14 @@ def csv_cell(text: str) -> str:
 def literal_lines(text: str) -> tuple[str, ...]:
     """Return the lines of a text, each of them literal; tabs become spaces."""
     return tuple(literal(line) for line in text.expandtabs(4).split("\n"))
+
+
+_NUMBER = re.compile("([0-9]+)")
+
+
+def natural_key(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that sorts names as people do: in any case, and numbers in them by value (host-2 before host-10)."""
+    parts = _NUMBER.split(name.casefold())
+    # A number by its digits without zeros in front: the longer one is the larger one, and no length is too much.
+    numbers = [part.lstrip("0") if n % 2 else part for n, part in enumerate(parts)]
+    return (*((len(part) if n % 2 else 0, part) for n, part in enumerate(numbers)), (0, name))

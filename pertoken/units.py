@@ -6,6 +6,7 @@ seconds, UTC).
 """
 
 import re
+from datetime import UTC, datetime
 
 NANO_USD = 1_000_000_000
 """Nano-dollars in a dollar."""
@@ -46,6 +47,11 @@ def format_duration(seconds: float) -> str:
         if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
+
+
+def format_utc(ts: float) -> str:
+    """Return a time (epoch seconds) as people write it: `2026-11-21 10:00Z`."""
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%MZ")
 
 
 def format_usd(nano_usd: int | float | None, unknown: str = "–") -> str:

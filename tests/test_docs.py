@@ -1,5 +1,15 @@
-import pytest
+import re
+import time
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.agent import scrape
+from pertoken.agent.scrape.page import Parser
+from pertoken.cli import main
+from tests.scenario import LOW_BATCH_70B, seed
+from tools.docs import figures
 from tools.docs.pages import FOLDER, pages
 
 
@@ -9,3 +19,33 @@ from tools.docs.pages import FOLDER, pages
 def test_generated_pages_say_what_the_code_says(name: str) -> None:
     written = (FOLDER / name).read_text()
     assert written == pages()[name], "run `python -m tools.docs`"
+
+
+@pytest.mark.parametrize("name", figures.PAGES)
+def test_figures_of_hand_written_pages_are_those_of_the_newest_committed_results(name: str) -> None:
+    written = (figures.ROOT / name).read_text()
+    assert "<!-- figures " in written
+    assert written == figures.filled(written), "run `python -m tools.docs`"
+
+
+def test_the_agent_s_cost_is_published_at_both_intervals_with_and_without_discovery() -> None:
+    rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in figures.BLOCKS["agent"]().splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["1 s", "on"], ["1 s", "off"], ["10 s", "on"], ["10 s", "off"]]
+    assert all(re.fullmatch(r"\d\.\d\d", row[3]) for row in rows)
+
+
+def test_the_readme_s_example_is_advised_on_as_it_claims(tmp_path: Path) -> None:
+    end_ts = int(time.time()) // 60 * 60
+    seed(tmp_path / "db", LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=60, end_ts=end_ts)
+    text = CliRunner().invoke(main, ["advise", "--db", str(tmp_path / "db")]).stdout
+    claimed = " ".join((figures.ROOT / "README.md").read_text().split())
+    assert "refuses three levers" in claimed and text.count(": refused: ") == 3
+    assert "in 4 bits on one GPU instead of two" in claimed and "weights bf16 → int4, tp 2 → 1" in text
+    assert "smaller model beside it as not priced" in claimed and re.search("add Llama-3.1-8B +not priced", text)
+
+
+def test_the_scrape_benchmark_compares_values_of_the_function_that_it_times() -> None:
+    parser = Parser(scrape.ADAPTER.wanted)
+    assert scrape.same_values(parser.parse)
+    first = parser.parse(scrape.PAGES[0])
+    assert not scrape.same_values(lambda page: first), "a parser that keeps old values is not noticed"

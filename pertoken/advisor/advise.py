@@ -22,6 +22,7 @@ from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
+from pertoken.printable import natural_key
 from pertoken.rule import subject_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
@@ -148,7 +149,13 @@ def _rank(each: Recommendation) -> tuple[object, ...]:
     order = list(State).index(each.state)
     best = each.best
     monies = (best.bankable, best.capacity) if best else (None, None)
-    return (order, *(-(money[1] if money else 0) for money in monies), each.rule_id, each.target, each.target_key)
+    return (
+        order,
+        *(-(money[1] if money else 0) for money in monies),
+        each.rule_id,
+        natural_key(each.target),
+        each.target_key,
+    )
 
 
 def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recommendation:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pertoken.advisor.candidate import Candidate, candidate
 from pertoken.advisor.commands import commands
@@ -10,6 +10,7 @@ from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
+from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.title import change_lines, title
 from pertoken.advisor.worker.wire import Refused, refusal_of
 from pertoken.evidence import Evidence
@@ -25,8 +26,6 @@ MAX_PROPOSALS = 100
 """Different proposals that are priced for one rule and target."""
 MAX_VARIANTS = 3
 """Variants of one rule on one target that are kept: the ones that save most."""
-MAX_REASONS = 10
-"""Different reasons of one code that are kept for one rule and target."""
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Pricing:
             found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
         for each_found in found.values():
             each_found.variants = sorted(each_found.variants, key=_rank)[:MAX_VARIANTS]
-            each_found.refusals = _by_code(each_found.refusals)
+            each_found.refusals = folded(each_found.refusals)
             if not each_found.variants and not each_found.refusals:
                 each_found.refusals.append(Refusal("equals-present", "what it proposes runs already"))
         return found
@@ -115,7 +114,7 @@ class Pricing:
         refusal = _against(money)
         if refusal is not None:
             what = title(possible.diff, self.gathered.fleet, Chosen())
-            found.refusals.append(replace(refusal, reason=f"{what}: {refusal.reason}"))
+            found.refusals.append(RefusedChange(refusal.code, refusal.reason, what))
         else:
             found.variants.append(self._variant(possible, money))
 
@@ -174,14 +173,6 @@ class Pricing:
                 )
             )
         return tuple(lines)
-
-
-def _by_code(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """Return one refusal of each code, its different reasons joined."""
-    reasons: dict[str, dict[str, None]] = {}
-    for each in refusals:
-        reasons.setdefault(each.code, {})[each.reason] = None
-    return [Refusal(code, "; ".join(list(each)[:MAX_REASONS])) for code, each in sorted(reasons.items())]
 
 
 def _against(money: Estimate) -> Refusal | None:

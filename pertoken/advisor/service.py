@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from pertoken.errors import StoreError
 from pertoken.parent import when_parent_ends
@@ -16,10 +16,19 @@ from pertoken.schedule.scheduler import Scheduler
 from pertoken.store.connect.location import ProgramLock, StoreLocation
 
 JOB = "advice run"
+LOOK_S = 1.0
+"""Time between two looks whether the first run may be made."""
 
 
-def serve(where: StoreLocation, advise: Callable[[], None], every_s: float, *, with_parent: bool = False) -> None:
-    """Call `advise` now and every `every_s` until SIGTERM, SIGINT or (`with_parent`) the end of standard input.
+def serve(
+    where: StoreLocation,
+    advise: Callable[[], None],
+    every_s: float,
+    *,
+    ready: Callable[[], bool] = lambda: True,
+    with_parent: bool = False,
+) -> None:
+    """Call `advise` once `ready`, then every `every_s` until SIGTERM, SIGINT or (`with_parent`) the end of stdin.
 
     A failed run is logged, once for each reason, and followed by the next at its time. How runs went is noted beside
     the advice for `doctor`, by the first of several advisors of one folder.
@@ -32,6 +41,10 @@ def serve(where: StoreLocation, advise: Callable[[], None], every_s: float, *, w
         signal.signal(number, lambda *_: asked.put(None))
     if with_parent:
         when_parent_ends(lambda: asked.put(None))
+    while not ready():
+        with suppress(Empty):
+            if asked.get(timeout=LOOK_S) is None:
+                return
     with ExitStack() as held:
         scheduler = Scheduler(asked.put, _notes(where, held))
         scheduler.set([Job(JOB, advise, every_s)])

@@ -22,6 +22,7 @@ from pertoken.store.schema.rows import Event, Tick
 from pertoken.store.write.disk_full import Ballast, free_space
 from pertoken.store.write.retention import MAX_STEPS, Ages, purging
 from pertoken.store.write.writer import Writer
+from pertoken.units import format_utc
 
 log = logging.getLogger("pertoken.agent")
 PASS_S = 480.0
@@ -59,7 +60,8 @@ class Upkeep:
         self._hour = 0
         if writer.lost is not None:
             found, told = writer.lost
-            text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {told.ts}: the log was cut"
+            until = format_utc(told.ts)
+            text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {until}: the log was cut"
             self._events.append(Event("store_lost", text))
             log.error("%s", text)
         if writer.high_water_mark_missing:

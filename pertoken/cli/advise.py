@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pertoken.costs.report.lines import FleetReport
     from pertoken.store.connect.location import StoreLocation
 
+FIRST_TELEMETRY_S = 300.0
+"""Telemetry that `up` waits for before its first run, where `advisor.every` is not shorter."""
+
 
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
@@ -74,7 +77,8 @@ def advise(
     from pertoken.advisor.service import serve
 
     run = partial(_run_and_report, where, settings, rule_files)
-    serve(where, run, settings.advisor_every, with_parent=with_parent)
+    ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
+    serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent)
 
 
 @advise.command(short_help="Show all of one piece of advice.")
@@ -189,6 +193,18 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(each.state.value.lower() for each in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
+
+
+def _recorded(where: StoreLocation, enough_s: float) -> bool:
+    """Return whether this much time is recorded: rules run on less find nothing, and would not run again for long."""
+    from pertoken.errors import StoreError
+    from pertoken.store.connect.open import open_store
+    from pertoken.store.query.read import first_and_last
+
+    with contextlib.suppress(StoreError), open_store(where).read() as connection:
+        first_ts, last_ts = first_and_last(connection)
+        return first_ts is not None and last_ts is not None and last_ts - first_ts >= enough_s
+    return False
 
 
 def _text(report: FleetReport, found: tuple[Recommendation, ...]) -> str:

@@ -31,13 +31,15 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     import sys
     import time
 
+    from pertoken.cli.progress import Progress
     from pertoken.costs.hours.hourly import hourly
+    from pertoken.printable import csv_cell
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db)
-    found = hourly(open_store(locate(settings.db, settings.advice)), n, int(time.time()))
-    from pertoken.printable import csv_cell
+    with Progress(f"Reading {n} hours"):
+        found = hourly(open_store(locate(settings.db, settings.advice)), n, int(time.time()))
 
     if as_json:
         echo(json.dumps(list(_lines(found)), indent=2))

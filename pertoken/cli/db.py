@@ -17,6 +17,7 @@ def db() -> None:
 @db_option
 def upgrade(config_file: str | None, db: str | None) -> None:
     """Bring telemetry and advice to this pertoken's schema; whole or not at all."""
+    from pertoken.cli.progress import Progress
     from pertoken.migrations import upgrade as bring
     from pertoken.store.connect.location import GROUPS, AgentLock, locate
 
@@ -27,7 +28,8 @@ def upgrade(config_file: str | None, db: str | None) -> None:
         lock.acquire()  # telemetry has one writer: not while an agent runs
     try:
         for group in GROUPS:
-            before, now = bring(where, group)
+            with Progress(f"Upgrading {group}"):
+                before, now = bring(where, group)
             what = f"is at {now}" if before == now else f"went from {before or 'nothing'} to {now}"
             echo(f"{where}: {group} {what}.")
     finally:
@@ -42,17 +44,23 @@ def check(config_file: str | None, db: str | None) -> None:
 
     Says which table, of which device or epoch, and when. An agent may run meanwhile, and checks by itself too.
     """
+    from pertoken.cli.progress import Progress
     from pertoken.errors import StoreError
     from pertoken.store.check import faults
     from pertoken.store.connect.location import locate
+    from pertoken.store.integrity.verify import steps
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     found = 0
-    for each in faults(where):
-        if each is not None:
-            echo(each)
-            found += 1
+    # Pages, checksums and rows of a folder are checked in steps of about one size.
+    with Progress("Checking", steps(where) if where.folder else None) as progress:
+        for each in faults(where):
+            progress.advance()
+            if each is not None:
+                progress.clear()
+                echo(each)
+                found += 1
     if found:
         raise StoreError(f"{where}: {found} fault{'s' if found > 1 else ''} found")
     echo(f"{where}: schema and integrity are good.")
@@ -65,12 +73,14 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
     """Say what a database holds: rows of each table, time covered, size."""
     import json
 
+    from pertoken.cli.progress import Progress
     from pertoken.store.check import contents
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db)
-    found = contents(open_store(locate(settings.db, settings.advice)))
+    with Progress("Counting rows"):
+        found = contents(open_store(locate(settings.db, settings.advice)))
     if as_json:
         echo(json.dumps(found, indent=2))
         return
@@ -106,16 +116,15 @@ def purge(
     What would go is shown first, by table; without --yes a person is asked.
     """
     import time
-    from datetime import UTC, datetime
 
+    from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.query.read import first_and_last
-    from pertoken.store.write.retention import Ages, aged_rows
-    from pertoken.store.write.retention import purge as clean
+    from pertoken.store.write.retention import Ages, aged_rows, purged_from, purging
     from pertoken.store.write.writer import Writer
-    from pertoken.units import parse_duration_s
+    from pertoken.units import format_utc, parse_duration_s
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -137,7 +146,7 @@ def purge(
     if not where.exists("telemetry"):
         raise BadInput(f"{where}: holds no telemetry.db")
     now_ts = int(time.time())
-    with open_store(where).read() as connection:
+    with Progress("Counting what is old enough"), open_store(where).read() as connection:
         _, newest_ts = first_and_last(connection)
         counts = aged_rows(connection, ages, min(now_ts, newest_ts or now_ts))
     for name, count in counts.items():
@@ -153,14 +162,19 @@ def purge(
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
-        with Writer(where) as writer:
-            deleted, from_ts = clean(writer, ages, now_ts)
+        with Progress("Bringing roll-ups up to date") as progress, Writer(where) as writer:
+            from_ts = purged_from(writer, now_ts)
+            deleted = 0
+            for n in purging(writer, ages, from_ts):
+                if not deleted:
+                    progress.phase("Deleting rows", sum(counts.values()))
+                deleted += n
+                progress.advance(n)
     finally:
         lock.release()
     echo(f"{where}: {deleted:,} rows deleted.")
     if now_ts - from_ts > 86_400:
-        newest = f"{datetime.fromtimestamp(from_ts, UTC):%Y-%m-%d %H:%M} UTC"
-        echo(f"Ages were counted from the newest tick, which is of {newest}, not from now.")
+        echo(f"Ages were counted from the newest tick, which is of {format_utc(from_ts)}, not from now.")
 
 
 def _asks() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,6 +27,7 @@ def export(
     """
     import sys
 
+    from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput, StoreError
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -42,7 +42,8 @@ def export(
         raise BadInput("a Parquet file needs a name: --out FILE")
     settings = settings_of(config_file, db=db)
     store = open_store(locate(settings.db, settings.advice))
-    n = c.count(store, table, window)
+    with Progress(f"Counting rows of {table}"):
+        n = c.count(store, table, window)
     try:
         with contextlib.ExitStack() as stack:
             if form == "parquet" and out is not None:
@@ -50,12 +51,12 @@ def export(
             else:
                 file = sys.stdout if out is None else stack.enter_context(out.open("w", encoding="utf-8", newline=""))
                 put = stack.enter_context(csv_out(file, table))
-            bar = stack.enter_context(_bar(n, table))
+            progress = stack.enter_context(Progress(f"Exporting {table}", n))
             written = 0
             for rows in c.slices(store, table, window):
                 put(rows)
                 written += len(rows)
-                bar.update(len(rows))
+                progress.advance(len(rows))
     except OSError as error:
         raise StoreError(f"{out or 'stdout'}: cannot be written: {error.strerror}") from None
     echo(f"{out or 'stdout'}: {written:,} rows of {table}.", err=True)
@@ -71,6 +72,7 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     Rows that are there already with the same values stay; one with other values ends the import. No agent may run on
     the folder meanwhile.
     """
+    from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store.connect.location import AgentLock, locate
@@ -89,30 +91,18 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
-        upgrade(where, "telemetry")
         new = seen = 0
-        with Writer(where) as writer, _bar(n, name) as bar:
-            for rows in slices:
-                new += put(writer, name, rows)
-                seen += len(rows)
-                bar.update(len(rows))
+        with Progress("Upgrading telemetry") as progress:
+            upgrade(where, "telemetry")
+            progress.phase(f"Importing {name}", n)
+            with Writer(where) as writer:
+                for rows in slices:
+                    new += put(writer, name, rows)
+                    seen += len(rows)
+                    progress.advance(len(rows))
     finally:
         lock.release()
     echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
-
-
-def _bar(length: int | None, label: str) -> Any:
-    """A bar on a terminal, nothing elsewhere."""
-    import sys
-
-    if length is None or not sys.stderr.isatty():
-        return contextlib.nullcontext(_NoBar())
-    return click.progressbar(length=length, label=label, file=sys.stderr)
-
-
-class _NoBar:
-    def update(self, n: int) -> None:
-        """Nothing is shown."""
 
 
 def _time(text: str | None) -> int | None:

@@ -38,6 +38,7 @@ def init_fleet(
     """
     import time
 
+    from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.migrations.fleet import init_fleet as prepare
     from pertoken.units import parse_duration_s
@@ -49,7 +50,8 @@ def init_fleet(
         raise BadInput(str(error)) from None
     if any(age_s < 86_400 for age_s in keep.values()):
         raise BadInput("a fleet's server keeps everything for at least one day")
-    statements = prepare(where, int(time.time()), keep=keep, distribute=citus, dry_run=dry_run)
+    with Progress("Making the server ready"):
+        statements = prepare(where, int(time.time()), keep=keep, distribute=citus, dry_run=dry_run)
     if dry_run:
         for each in statements:
             echo(f"{each};")
@@ -66,19 +68,17 @@ def maintain(config_file: str | None, db: str | None) -> None:
     Run it daily, as the server's owner. Left undone for a week, nothing is lost: rows go to a DEFAULT partition and
     are moved the next time.
     """
-    import sys
     import time
 
+    from pertoken.cli.progress import Progress
     from pertoken.migrations.fleet import maintain as keep
 
     where = _server(config_file, db)
-    with click.progressbar(
-        length=1, label="Maintaining", file=sys.stderr, hidden=not sys.stderr.isatty(), show_eta=False
-    ) as bar:
+    with Progress("Looking at partitions") as progress:
 
         def step(done: int, of: int) -> None:
-            bar.length = of
-            bar.update(done - bar.pos)
+            progress.phase("Making and dropping partitions", of)
+            progress.advance(done)
 
         found = keep(where, int(time.time()), told=step)
     made = sum(each.startswith("CREATE TABLE") for each in found)
@@ -97,10 +97,12 @@ def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> N
 
     Prints the URL with the new password, once, for the host's credential file; a login that is there keeps its own.
     """
+    from pertoken.cli.progress import Progress
     from pertoken.store.central.logins import enroll as let_in
 
     where = _server(config_file, db)
-    password = let_in(where, login, hosts)
+    with Progress(f"Enrolling {login}"):
+        password = let_in(where, login, hosts)
     if password is None:
         echo(f"{where}: the login {login}, which was there, may ship {hosts} host(s).", err=True)
         return
@@ -118,10 +120,12 @@ def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> N
 @db_option
 def disown(config_file: str | None, db: str | None, host: str) -> None:
     """Take HOST from the login that ships it, so that another login can: after a host was set up anew."""
+    from pertoken.cli.progress import Progress
     from pertoken.store.central.logins import disown as take
 
     where = _server(config_file, db)
-    login = take(where, host)
+    with Progress(f"Releasing {host}"):
+        login = take(where, host)
     echo(f"{where}: {host} is no longer {login}'s; the next login that ships it has it.")
 
 
@@ -134,6 +138,7 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
     """Ask HOST for its ticks, which stay at the edge otherwise; it sends them with its next batch."""
     import time
 
+    from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.store.central.logins import request_raw as ask
     from pertoken.units import parse_duration_s
@@ -146,7 +151,8 @@ def request_raw(config_file: str | None, db: str | None, host: str, since: str, 
         raise BadInput(str(error)) from None
     if start >= end:
         raise BadInput("--since must be longer ago than --until")
-    ask(where, host, start, end, now)
+    with Progress(f"Asking {host} for its ticks"):
+        ask(where, host, start, end, now)
     echo(f"{where}: {host} will send its ticks of that time with its next batch.")
 
 

@@ -181,17 +181,16 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
     """Show which costs so far a price changes, and ask if any were known. Raises BadInput where nobody can be asked."""
     import sys
 
+    from pertoken.cli.progress import Progress
     from pertoken.costs.prices.repricing import repriced
     from pertoken.errors import BadInput
     from pertoken.units import format_usd
 
     if price.from_ts > now:
         return
-    changes = [
-        each
-        for each in repriced(where, known.book, known.having(price), price.from_ts, now)
-        if each.first_ts < now // 60 * 60  # the minute under way is not past
-    ]
+    with Progress("Pricing past hours again"):
+        changed = repriced(where, known.book, known.having(price), price.from_ts, now)
+    changes = [each for each in changed if each.first_ts < now // 60 * 60]  # the minute under way is not past
     for each in changes:
         echo(
             f"Cost of {len(each.devices)} x {each.name} from {_when(each.first_ts)} to {_when(each.last_ts)} "
@@ -272,9 +271,9 @@ def _by(price: Price) -> str:
 
 
 def _when(ts: int) -> str:
-    from datetime import UTC, datetime
+    from pertoken.units import format_utc
 
-    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%MZ")
+    return format_utc(ts)
 
 
 def _nano(dollars: str) -> int:

@@ -9,9 +9,7 @@ import click
 from pertoken.cli.options import db_option, echo, settings_of, text_width
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from subprocess import Popen
-
+    from pertoken.cli.children import Child
     from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.source import Source
 
@@ -28,11 +26,13 @@ FIRST_FIGURE_S = 30.0
 def up(config_file: str | None, db: str | None, agent_interval: str | None, agent_engines: tuple[str, ...]) -> None:
     """Start the agent and the advisor, show the screens, and stop both when you leave.
 
-    An agent that already records on this host is shown, not doubled. Without a terminal, a plain summary is printed
-    instead.
+    An agent that already records on this host is shown, not doubled; one that `up` started is started again if it
+    ends, and the screens show that. Rules run every advisor.every, first once five minutes are recorded. Without a
+    terminal, a plain summary is printed instead.
     """
     import sys
 
+    from pertoken.cli.children import Child, OtherAgent, Watch, Watched
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource
@@ -42,34 +42,43 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     if where.folder is None:
         raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
     terminal = sys.stdout.isatty() and sys.stdin.isatty()
-    children: list[Popen[bytes]] = []
-    running = AgentLock(where.folder).owner()
+    lock = AgentLock(where.folder)
+    running = lock.owner()
     common = ["--config", config_file] if config_file else []
+    children: list[Child] = []
+    watch: Watch | None = None
     try:
+        watched: list[Watched] = []
         if running is None:
             options = ["--db", str(where.folder), *common]
             options += ["--interval", f"{settings.agent_interval}s"]
             options += [part for url in agent_engines for part in ("--engine", url)]
-            children.append(_child("agent", options, where.folder))
-            _await_database(where, children[0], where.folder)
+            children.append(Child("agent", "agent", options, where.folder))
+            _await_database(where, children[0])
         else:
             echo(f"An agent (pid {running}) already records in {where}; showing what it sees.", err=True)
-        children.append(_child("advise", ["--db", str(where.folder), "--every", "1m", *common], where.folder))
+            watched.append(OtherAgent(lock.owner, running))
+        options = ["--db", str(where.folder), "--every", f"{settings.advisor_every}s", *common]
+        children.append(Child("advisor", "advise", options, where.folder))
+        watch = Watch(*watched, *children)
         source = StoreSource(where)
         if terminal:
             from pertoken.tui.app import PertokenApp
 
-            PertokenApp(source).run()
+            PertokenApp(source, notice=watch.notice).run()
         else:
             echo("There is no terminal here: a plain summary instead of the screens.\n")
             _await_figures(source)
             echo(plain(source))
+            if notice := watch.notice():
+                echo(notice, err=True)
     finally:
+        if watch:
+            watch.close()
         for child in children:
-            if child.stdin:
-                child.stdin.close()  # its parent is gone: it ends by itself, with its last tick stored
+            child.leave()
         for child in children:
-            child.wait(timeout=30)
+            child.wait()
 
 
 def plain(source: Source) -> str:
@@ -79,43 +88,25 @@ def plain(source: Source) -> str:
     return summary(source.fleet(3600), source.advice(), text_width())
 
 
-def _child(command: str, options: list[str], folder: Path) -> Popen[bytes]:
-    """Start a pertoken process that ends when this one does (its standard input ends), its log in a file."""
-    import subprocess
-    import sys
-
-    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-    with (folder / f"{command}.log").open("ab") as log:
-        # -P: a module of the folder this person is in is not ours to run.
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "pertoken", command, *options, "--with-parent"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # ctrl+c is for the screens; children end by their standard input
-        )
-
-
-def _await_database(where: StoreLocation, child: Popen[bytes], folder: Path) -> None:
-    """Wait until the agent has laid its tables; if it ends instead, say what it said."""
+def _await_database(where: StoreLocation, agent: Child) -> None:
+    """Wait until the agent has made its tables. Raises PertokenError if it ends instead, with its last line."""
     import time
 
     from pertoken.errors import PertokenError, StoreError
     from pertoken.store.connect.open import open_store
 
-    echo(f"Starting the agent; it records in {where} (log: {folder / 'agent.log'}) ...", err=True)
+    echo(f"Starting the agent; it records in {where} (log: {agent.log}) ...", err=True)
     deadline = time.monotonic() + FIRST_FIGURE_S
     while time.monotonic() < deadline:
-        if child.poll() is not None:
-            last = (folder / "agent.log").read_text(errors="replace").strip().splitlines()
-            raise PertokenError(f"the agent ended at once: {last[-1] if last else 'it said nothing'}")
+        if why := agent.end():
+            raise PertokenError(f"the agent {why}")
         try:
             open_store(where)
         except StoreError:
             time.sleep(0.1)
         else:
             return
-    raise PertokenError(f"the agent did not lay its tables within {FIRST_FIGURE_S:.0f} s; see {folder / 'agent.log'}")
+    raise PertokenError(f"the agent did not make its tables within {FIRST_FIGURE_S:.0f} s; see {agent.log}")
 
 
 def _await_figures(source: Source) -> None:

@@ -27,7 +27,7 @@ _FROZEN = "The figures are frozen: press p to go on, then change the window."
 class PertokenApp(App[None]):
     """Shows `source`, read every `refresh_s` seconds in a thread of its own, so that keys never wait for it.
 
-    `now` gives epoch seconds, for the age of what is shown.
+    `now` gives epoch seconds, for the age of what is shown; `notice` gives what to show above every page, if anything.
     """
 
     TITLE = "pertoken"
@@ -41,9 +41,16 @@ class PertokenApp(App[None]):
             self.reading = reading
             self.window_s = window_s
 
-    def __init__(self, source: Source, *, refresh_s: float = 2.0, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        refresh_s: float = 2.0,
+        now: Callable[[], float] = time.time,
+        notice: Callable[[], str | None] = lambda: None,
+    ) -> None:
         super().__init__()
-        self._source, self._refresh_s, self._now = source, refresh_s, now
+        self._source, self._refresh_s, self._now, self._notice = source, refresh_s, now, notice
         self._reading = Reading()
         self._window_s = WINDOWS_S[1]
         self._paused = False
@@ -60,7 +67,7 @@ class PertokenApp(App[None]):
 
     def view(self) -> View:
         """What pages show now."""
-        return View(self._reading, self._window_s, self._paused, self._now())
+        return View(self._reading, self._window_s, self._paused, self._now(), self._notice())
 
     def _tick(self) -> None:
         if not self._paused:

@@ -53,12 +53,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a page shows: the newest reading, the window asked for, and whether figures are frozen."""
+    """What a page shows: the newest reading, the window asked for, whether figures are frozen, and a notice."""
 
     reading: Reading
     window_s: int
     paused: bool
     now_ts: float
+    notice: str | None = None
+    """Sentence about what feeds the database, such as an agent that was killed."""
 
 
 def read(source: Source, window_s: int, now: Callable[[], float], last: Reading, *, hours: bool = False) -> Reading:

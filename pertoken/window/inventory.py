@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from pertoken.printable import natural_key
 from pertoken.store.query import read
 from pertoken.store.query.answers import asking
 from pertoken.store.schema.rollup_tables import MINUTE
@@ -124,10 +125,12 @@ def read_inventory(connection: Connection, start: int, now_ts: int) -> Inventory
         hosts, devices = read.hosts(connection), read.devices(connection, start)
         epochs = read.epochs(connection, start)
         held = read.epoch_devices(connection, start // MINUTE * MINUTE)
+    ordered = sorted(hosts, key=lambda row: natural_key(row.name))
+    place = {row.host_id: n for n, row in enumerate(ordered)}
     return Inventory(
         now_ts=now_ts,
-        hosts=hosts,
-        devices={row.device_id: row for row in devices},
+        hosts=ordered,
+        devices={row.device_id: row for row in sorted(devices, key=lambda row: place[row.host_id])},
         epochs=epochs,
         own_devices=read.by_epoch(held),
         intervals_s={row.host_id: read.noted_every_s(connection, row.interval_s) for row in hosts},

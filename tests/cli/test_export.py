@@ -16,6 +16,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.export.columns import TABLES, columns
 from pertoken.store.export.files import csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.integrity.verify import verify
+from pertoken.units import format_utc
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.store.filled import START, everything, filled
@@ -56,7 +57,9 @@ def test_what_is_imported_twice_is_new_once_and_another_value_is_refused(whole: 
         connection.commit()
     done = run("import", file, "--db", copy)
     assert done.exit_code == 1
-    assert f"device_1m: the row of device_id 2, ts {START} is there already, with other values" in done.output
+    assert (
+        f"device_1m: the row of device_id 2, ts {format_utc(START)} is there already, with other values" in done.output
+    )
 
 
 def test_only_the_rows_of_a_window_go(whole: StoreLocation) -> None:

@@ -4,14 +4,17 @@ import errno
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pertoken.cli import main
-from pertoken.errors import system_error
+from pertoken.errors import StoreError, system_error
+from pertoken.store.connect.open import explained
 from tests.cli.sweep import commands
 from tests.rights import run_bound_by_modes
 from tests.values import laid
@@ -122,3 +125,32 @@ def test_no_bad_input_of_any_command_or_option_ends_in_a_traceback_or_acts_on_a_
 def test_every_command_as_a_real_process_refuses_an_unknown_option_with_exit_2(command: str) -> None:
     done = run_bound_by_modes("-m", "pertoken", *command.split(), "--no-such-option")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+
+
+@pytest.mark.parametrize("command", ["top", "db info", "costs", "advise"])
+def test_a_malformed_database_is_one_line_with_the_next_step(command: str, tmp_path: Path) -> None:
+    laid(tmp_path)
+    content = bytearray((tmp_path / "telemetry.db").read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    (tmp_path / "telemetry.db").write_bytes(content)
+    done = CliRunner().invoke(main, [*command.split(), "--db", str(tmp_path)])
+    assert done.exit_code == 1, done.output
+    (line,) = done.stderr.splitlines()
+    assert "; put an earlier copy in its place, or start `pertoken agent`" in line
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (sqlite3.SQLITE_READONLY, "make the file and its folder writable"),
+        (sqlite3.SQLITE_FULL, "free space on its disk"),
+        (sqlite3.SQLITE_BUSY, "try again when that is done"),
+        (sqlite3.SQLITE_NOTADB, "put an earlier copy in its place"),
+    ],
+)
+def test_every_refusal_of_sqlite_names_the_next_step(code: int, step: str, tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    error = sqlite3.OperationalError("SQLite's own words")
+    error.sqlite_errorcode = code
+    with pytest.raises(StoreError, match=f"SQLite's own words; .*{step}"), explained(where):
+        raise error

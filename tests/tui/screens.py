@@ -54,9 +54,10 @@ async def running(
     size: tuple[int, int] = (80, 24),
     refresh_s: float = NEVER_S,
     now: Callable[[], float] = lambda: NOW,
+    notice: Callable[[], str | None] = lambda: None,
 ) -> AsyncIterator[Pilot[None]]:
     """The app over a source, once its first reading has come."""
-    app = PertokenApp(source, refresh_s=refresh_s, now=now)
+    app = PertokenApp(source, refresh_s=refresh_s, now=now, notice=notice)
     app.animation_level = "none"
     async with app.run_test(size=size) as pilot:
         if source.wait is None:

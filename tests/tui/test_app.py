@@ -5,6 +5,7 @@ from dataclasses import replace
 from subprocess import run
 from threading import Event
 
+from rich.style import Style
 from rich.text import Text
 
 from pertoken.costs.report.lines import DeviceLine, Lines
@@ -42,6 +43,16 @@ async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_the
         assert "70B-Instruct" in text_of(pilot)
         source.error = None
         await until_gone(pilot, "These figures are from")
+
+
+async def test_a_notice_stands_above_every_page_until_it_is_no_longer_true() -> None:
+    notices: list[str | None] = ["The agent \x1bended."]
+    async with running(FixedSource(), refresh_s=0.05, notice=lambda: notices[0]) as pilot:
+        await until_shown(pilot, "The agent \\x1bended.")
+        await pilot.press("2")
+        await until_shown(pilot, "The agent \\x1bended.")
+        notices[0] = None
+        await until_gone(pilot, "The agent")
 
 
 async def test_what_no_host_reports_to_any_more_is_not_live() -> None:
@@ -128,7 +139,9 @@ async def test_stale_rows_are_dimmed_and_carry_their_age() -> None:
         def cells(key: str) -> list[Text]:
             return [cell for cell in table.get_row(key) if isinstance(cell, Text)]
 
-        assert {cell.style for cell in cells("13")} == {"dim"}
+        (muted,) = {cell.style for cell in cells("13")}
+        usual = table.rich_style.color
+        assert isinstance(muted, Style) and muted.color is not None and muted.color != usual
         assert any("3m ago" in cell.plain for cell in cells("13"))
         assert {cell.style for cell in cells("11")} == {""}
 
@@ -180,3 +193,19 @@ async def test_hours_are_read_while_somebody_looks_at_them() -> None:
         await until_gone(pilot, "no-price")
         await pilot.press("1")
         await until_shown(pilot, "run/wait")
+
+
+async def test_a_filter_that_no_row_passes_is_said_and_dropped_by_escape() -> None:
+    async with running(FixedSource(), (100, 30), refresh_s=0.05) as pilot:
+        await pilot.press("slash", *"nothing-like-it")
+        await until_shown(pilot, "No row here holds every word of “nothing-like-it”: esc drops the filter.")
+        await pilot.press("escape")
+        await until_gone(pilot, "No row here")
+        await until_shown(pilot, "70B-Instruct")
+
+
+async def test_devices_of_several_hosts_in_one_slot_stay_apart_on_a_small_screen() -> None:
+    async with running(FixedSource()) as pilot:
+        await until_shown(pilot, "HBM3 #2")
+        lines = [line.split() for line in text_of(pilot).splitlines() if "HBM3 #" in line]
+        assert len(lines) == len({(*line[:5], "gpu-a" in line) for line in lines}) == 5

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from pertoken.forecast.efficiency import table
 from pertoken.forecast.terms import TERMS
 
 RESULT = Path(__file__).parents[2] / "benchmarks/results/forecast-2026-11-21.json"
+DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
+FILES = ("measurements.csv", "pairs.csv")
 FOLDS = ("without its gpu", "without its model", "without its source")
 BASELINES = ("no change", "naive", "additive")
 _INTRODUCTION = """\
@@ -21,6 +24,14 @@ and what it leaves open is the interval.
 
 It says nothing where it has nothing to go on: a model whose shape is unknown, a dtype, architecture or engine that no
 measurement covers, a knob it does not know.
+"""
+_REPRODUCED = """\
+Of these, the {rows:,} rows and {pairs:,} pairs whose licence allows copying are in the repository
+([`benchmarks/data/performance`](../benchmarks/data/performance)). What can be reproduced from it alone is how the
+shipped table forecasts those rows, and a fit to them (`python -m benchmarks.forecast` and `python -m
+benchmarks.fit_forecast` with the two files of that folder). The figures below, the folds and the constants as shipped
+rest on all {of_rows:,} rows and {of_pairs:,} pairs, so they come out otherwise from the rows in the repository. The
+tables under *Under a load* need none of these rows.
 """
 _METHOD = """\
 For each pair of public measurements the forecast sees the whole row before the change, and of the row after it only the
@@ -78,6 +89,7 @@ def page(note: str) -> str:
         f"Constants: [`efficiency.toml`](../pertoken/forecast/efficiency.toml), {fit['parameters']} of them for "
         f"{len(TERMS)} terms, fitted by `python -m benchmarks.fit_forecast` to {fit['rows']:,} rows and "
         f"{fit['pairs']:,} pairs as of {fit['as_of']}.\n",
+        _reproduced(fit),
         "## How far it is off\n",
         _METHOD,
         "| kind of change | pairs | as shipped | " + " | ".join((*FOLDS, *BASELINES)) + " |",
@@ -127,6 +139,12 @@ def page(note: str) -> str:
     learned = _errors(rows, "corrected by learned errors", "macro")
     lines += ["", _LEARNED.format(learned=learned).rstrip()]
     return "\n".join(lines) + "\n"
+
+
+def _reproduced(fit: Mapping[str, Any]) -> str:
+    """Return which of the page's figures the rows in the repository give again."""
+    rows, pairs = (len((DATA / name).read_text(encoding="utf-8").splitlines()) - 1 for name in FILES)
+    return _REPRODUCED.format(rows=rows, pairs=pairs, of_rows=fit["rows"], of_pairs=fit["pairs"])
 
 
 def _energy(rows: dict[tuple[str, str], Any]) -> list[str]:

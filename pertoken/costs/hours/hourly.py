@@ -3,6 +3,7 @@
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.prices.stored import price_book
+from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import Window
@@ -19,4 +20,4 @@ def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
         prices = price_book(store, connection, window.inventory)
         found = model_hours(window, prices)
     models = (ModelHours(model, start, tuple(each)) for model, each in found.items())
-    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), each.model)))
+    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), natural_key(each.model))))

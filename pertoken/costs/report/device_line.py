@@ -5,6 +5,7 @@ from typing import Any
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
+from pertoken.printable import natural_key
 from pertoken.store.schema.telemetry import OTHER
 from pertoken.units import SHARE
 from pertoken.window.figures import mean, rate, whole
@@ -42,7 +43,7 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
         listed_price=price.note if price and price.listed else None,
         held_by=None
         if row.device_id in priced.recent.hidden and not held_by
-        else tuple([*dict.fromkeys(names), *(["other processes"] if OTHER in held_by else [])]),
+        else tuple([*sorted(set(names), key=natural_key), *(["other processes"] if OTHER in held_by else [])]),
         age_s=priced.window.end - priced.recent.lost.get(row.device_id, priced.recent.newest_ts[row.device_id]),
         values={name: value for name, value in others if value is not None},
         power_source=row.power_source,

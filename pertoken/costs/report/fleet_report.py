@@ -20,6 +20,7 @@ from pertoken.costs.report.lines import (
     Lines,
     MissingMetric,
 )
+from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
 from pertoken.window.observed import observed_share
@@ -42,7 +43,13 @@ def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
 
 def _report(priced: PricedWindow, source: str) -> FleetReport:
     there = priced.inventory
-    current = tuple(there.newest.values())
+    host_names = {row.host_id: row.name for row in there.hosts}
+    current = tuple(
+        sorted(
+            there.newest.values(),
+            key=lambda row: (natural_key(row.served_model), natural_key(host_names.get(row.host_id, ""))),
+        )
+    )
     hosts = tuple(host_line(priced, row) for row in there.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
     fresh = there.reporting

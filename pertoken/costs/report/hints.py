@@ -24,10 +24,7 @@ def hints(
     found: list[str] = []
     if not hosts:
         found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
-    for host in hosts:
-        if host.stale:
-            age = "nothing yet" if host.age_s is None else f"nothing for {format_duration(host.age_s)}"
-            found.append(f"The agent on {host.name} has stored {age}: is it running? Start it with `pertoken agent`.")
+    found += _stale_hints([host for host in hosts if host.stale])
     if hosts and not deployments:
         found.append(
             "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
@@ -55,6 +52,25 @@ def hints(
     return tuple(dict.fromkeys(found))
 
 
+def _stale_hints(stale: Sequence[HostLine]) -> list[str]:
+    """Return one sentence for all hosts whose agent never stored anything, and one for those whose agent stopped."""
+    found = []
+    for silent in ([host for host in stale if host.age_s is not None], [host for host in stale if host.age_s is None]):
+        if not silent:
+            continue
+        ages = [host.age_s for host in silent if host.age_s is not None]
+        since = f"nothing for {format_duration(min(ages))}" if ages else "nothing yet"
+        names = _together([host.name for host in silent])
+        if len(silent) == 1:
+            found.append(f"The agent on {names} has stored {since}: is it running? Start it with `pertoken agent`.")
+        else:
+            least = " or longer" if ages else ""
+            found.append(
+                f"The agents on {names} have stored {since}{least}: are they running? Start each with `pertoken agent`."
+            )
+    return found
+
+
 def worth_a_hint(gap: Any) -> bool:
     """Whether something that cannot be read may be in a hint: a person could switch it on, or it is a whole driver."""
     return gap.metric in (*_VENDORS, _PROCESSES) or (
@@ -64,7 +80,7 @@ def worth_a_hint(gap: Any) -> bool:
 
 def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> list[str]:
     """One sentence for each reason why something cannot be read that a person could switch on."""
-    metrics: dict[tuple[str, str, str], list[str]] = {}
+    metrics: dict[tuple[str, str, str], dict[str, None]] = {}
     unknown_holders: dict[tuple[str, str | None], list[str]] = {}
     drivers: list[str] = []
     for gap in missing:
@@ -77,10 +93,14 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
         elif gap.metric == _PROCESSES:
             unknown_holders.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
         elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
-            metrics.setdefault((gap.owner, gap.reason, gap.remedy), []).append(label_of(gap.metric))
+            metrics.setdefault((gap.owner, gap.reason, gap.remedy), {})[label_of(gap.metric)] = None
+    # What several owners lack for one reason is one sentence.
+    owners_of: dict[tuple[str, str, str], list[str]] = {}
+    for (owner, reason, remedy), names in metrics.items():
+        owners_of.setdefault((_listed(list(names)), reason, remedy), []).append(owner)
     found = [
-        f"{owner}: {_listed(names)} cannot be read: {reason}. To switch it on: {remedy}."
-        for (owner, reason, remedy), names in metrics.items()
+        f"{_together(owners)}: {names} cannot be read: {reason}. To switch it on: {remedy}."
+        for (names, reason, remedy), owners in owners_of.items()
     ]
     found += [
         f"Who holds {owners[0]}{f' and {len(owners) - 1} more' if len(owners) > 1 else ''} is not known: {reason}. "
@@ -95,6 +115,11 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
 
 _PROCESSES = "processes"
 _VENDORS = ("nvidia", "amd", "gaudi")
+
+
+def _together(names: Sequence[str]) -> str:
+    """Return the first two names and how many more there are."""
+    return _listed(names if len(names) <= 2 else [*names[:2], f"{len(names) - 2} more"])
 
 
 def _listed(names: Sequence[str]) -> str:

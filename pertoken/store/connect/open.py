@@ -150,12 +150,14 @@ def explained(place: StoreLocation) -> Iterator[None]:
         reason += tls_hint(place.url, reason)
         why = _unopened(place, error.orig)
         kind = StoreInaccessible if why else _kind_of(error.orig)
-        raise kind(f"{place}: {without_secret(reason + why, place.url)}") from error
+        reason += why or _next_step(place, kind, error.orig)
+        raise kind(f"{place}: {without_secret(reason, place.url)}") from error
     except sqlite3.Error as error:
         why = _unopened(place, error)
-        raise (StoreInaccessible if why else _kind_of(error))(f"{place}: {error}{why}") from error
+        kind = StoreInaccessible if why else _kind_of(error)
+        raise kind(f"{place}: {error}{why or _next_step(place, kind, error)}") from error
     except UnicodeDecodeError as error:  # SQLite's own text of an error may repeat a damaged name
-        raise CorruptStore(f"{place}: holds text that is none: {error}") from error
+        raise CorruptStore(f"{place}: holds text that is none: {error}{_SET_ASIDE}") from error
 
 
 def _unopened(place: StoreLocation, error: BaseException | None) -> str:
@@ -173,6 +175,23 @@ def _unopened(place: StoreLocation, error: BaseException | None) -> str:
     found = (trouble(place.file(group), writing=code == sqlite3.SQLITE_READONLY) for group in GROUPS)
     why = next(filter(None, found), None)
     return f": {why}" if why else ""
+
+
+_SET_ASIDE = (
+    "; put an earlier copy in its place, or start `pertoken agent`, which sets damaged telemetry aside and begins anew"
+)
+_FREE = "; free space on its disk or in your quota, or lower store.max_mb"
+_WRITABLE = "; make the file and its folder writable, or run as their owner"
+_BUSY = "; another process writes it: try again when that is done"
+
+
+def _next_step(place: StoreLocation, kind: type[StoreError], error: BaseException | None) -> str:
+    """Return what to do about SQLite's error, where the error does not contain it."""
+    if place.url is not None:
+        return ""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    by_code = {sqlite3.SQLITE_READONLY: _WRITABLE, sqlite3.SQLITE_BUSY: _BUSY, sqlite3.SQLITE_LOCKED: _BUSY}
+    return {CorruptStore: _SET_ASIDE, FullStore: _FREE}.get(kind) or by_code.get(code, "")
 
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VALUE)

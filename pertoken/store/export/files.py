@@ -1,7 +1,8 @@
 """Files that hold rows of one table: CSV, and Parquet where pyarrow is installed.
 
-In CSV a NULL is ``\\N``, as PostgreSQL writes it; text that begins with a backslash begins with two. A Parquet file
-names its table and the schema it is of.
+In CSV a NULL is ``\\N``, as PostgreSQL writes it; text that begins with a backslash begins with two; text that would
+act on a terminal is ``\\E`` and the text with Python's escapes (``\\Ered\\x1b[31m``). A Parquet file names its table
+and the schema it is of.
 """
 
 import csv
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pertoken.errors import BadInput, StoreError
+from pertoken.printable import acts
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.export.columns import SLICE_ROWS, Column, columns
 
 FORMATS = ("parquet", "csv")
 _NULL = "\\N"
+_ESCAPED = "\\E"
 Rows = Sequence[tuple[Any, ...]]
 Put = Callable[[Rows], None]
 
@@ -124,6 +127,8 @@ def _text(value: Any) -> Any:
         return _NULL
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, str) and any(map(acts, value)):
+        return _ESCAPED + value.encode("unicode_escape").decode()
     return f"\\{value}" if isinstance(value, str) and value.startswith("\\") else value
 
 
@@ -131,11 +136,20 @@ def _value(file: Path, text: str, column: Column) -> Any:
     if text == _NULL:
         return None
     if column.kind == "text":
+        if text.startswith(_ESCAPED):
+            return _unescaped(file, text, column)
         return text.removeprefix("\\")
     try:
         return int(text)
     except ValueError:
         raise BadInput(f"{file}: {text!r} is not a value of {column.name}") from None
+
+
+def _unescaped(file: Path, text: str, column: Column) -> str:
+    try:
+        return text.removeprefix(_ESCAPED).encode("ascii").decode("unicode_escape")
+    except UnicodeError:
+        raise BadInput(f"{file}: {text!a} is not a value of {column.name}") from None
 
 
 def _pyarrow() -> tuple[Any, Any]:

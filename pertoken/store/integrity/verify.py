@@ -9,7 +9,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -24,6 +23,7 @@ from pertoken.store.integrity.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME
 from pertoken.store.integrity.high_water_mark import MISSING, Acknowledged, acknowledged
 from pertoken.store.query.answers import Rows, answer
 from pertoken.store.schema import telemetry as t
+from pertoken.units import format_utc
 
 STEP_ROWS = 500
 """Rows read in one step: some milliseconds."""
@@ -45,7 +45,7 @@ class Fault:
     def __str__(self) -> str:
         """`device_1m of 5, 2026-11-21 10:00Z to 11:00Z: 59 of 60 rows are there`."""
         owner = "" if self.owner_id is None else f" of {self.owner_id}"
-        time = "" if self.start is None or self.end is None else f", {_when(self.start)} to {_when(self.end)}"
+        time = "" if self.start is None or self.end is None else f", {format_utc(self.start)} to {format_utc(self.end)}"
         return f"{self.table}{owner}{time}: {self.text}"
 
 
@@ -139,7 +139,7 @@ class _Pass:
         for name, ts in self._ask(_SEALS):
             checksummed = CHECKSUMMED.get(name)
             if checksummed is None or (name, ts) <= before or (ts % checksummed.span_s if checksummed.span_s else ts):
-                yield Fault(t.seal.name, f"one of {name!r} at {ts} is of nothing")
+                yield Fault(t.seal.name, f"one of {name!r} at {format_utc(ts)} is of nothing")
             before = name, ts
         yield None
 
@@ -287,7 +287,3 @@ def _of_pages(error: Exception) -> bool:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _when(ts: int) -> str:
-    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -6,13 +6,13 @@ bucket keeps the roll-up it had, if any. It is computed again when its rows chan
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from pertoken import __version__
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.dirty import Mark
+from pertoken.units import format_utc
 
 _TABLE = t.quarantine
 MAX_SHOWN = 20
@@ -30,8 +30,7 @@ class Bucket:
 
     def __str__(self) -> str:
         """`device_1m of 5, 2026-11-21 10:00Z: cannot be rolled up: integer overflow`."""
-        when = datetime.fromtimestamp(self.ts, UTC).strftime("%Y-%m-%d %H:%MZ")
-        return f"{self.rollup} of {self.owner_id}, {when}: cannot be rolled up: {self.reason}"
+        return f"{self.rollup} of {self.owner_id}, {format_utc(self.ts)}: cannot be rolled up: {self.reason}"
 
 
 def known(connection: Connection, rollups: Collection[str]) -> set[Mark]:

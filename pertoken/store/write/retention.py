@@ -97,12 +97,17 @@ def _after(writer: Writer, tables: Sequence[ChecksummedTable], steps: int) -> in
     return (_oldest(writer, tables) or 0) + steps * tables[0].span_s
 
 
-def purge(writer: Writer, ages: Ages, now_ts: int) -> tuple[int, int]:
-    """Delete all that is older than `ages`; returns the rows deleted and the time their age was counted from.
+def purged_from(writer: Writer, now_ts: int) -> int:
+    """Return the time from which ages count back: the newest tick stored if it is earlier than `now_ts`.
 
-    That time is `now_ts` or, if that is earlier, the newest tick stored: a clock that is ahead deletes nothing more.
+    A clock that is ahead deletes nothing more.
     """
-    from_ts = min(now_ts, writer.last.ts or now_ts)
+    return min(now_ts, writer.last.ts or now_ts)
+
+
+def purge(writer: Writer, ages: Ages, now_ts: int) -> tuple[int, int]:
+    """Delete all that is older than `ages`; returns the rows deleted and the time their age was counted from."""
+    from_ts = purged_from(writer, now_ts)
     return sum(purging(writer, ages, from_ts)), from_ts
 
 

@@ -27,6 +27,7 @@ from pertoken.store.write.quarantine import Bucket
 from pertoken.store.write.restored_state import RestoredState
 from pertoken.store.write.rollup import ROLLED_FROM, roll_up
 from pertoken.store.write.tick import TickWriter
+from pertoken.units import format_utc
 
 EVENTS_AT_ONCE = 2_000
 """Events deleted in one transaction: some milliseconds beside a tick."""
@@ -215,8 +216,13 @@ class Writer:
                 if not there:
                     new.append(row)
                 elif there[0] != row:
-                    named = ", ".join(f"{name} {value}" for name, value in zip(checksummed.keys, key, strict=True))
-                    raise ValueError(f"the row of {named} is there already, with other values")
+                    named = ", ".join(
+                        f"{name} {format_utc(value) if name == 'ts' else value}"
+                        for name, value in zip(checksummed.keys, key, strict=True)
+                    )
+                    raise ValueError(
+                        f"the row of {named} is there already, with other values; import into another folder"
+                    )
             insert_rows(self._connection, checksummed.table, new)
         return len(new)
 

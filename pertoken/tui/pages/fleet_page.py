@@ -12,7 +12,7 @@ from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns, staleness
 from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_sheet
-from pertoken.tui.text.notes import event_line, fleet_notes, notices_sheet
+from pertoken.tui.text.notes import event_lines, fleet_notes, notices_sheet
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.bill_bar import BillBar
@@ -47,7 +47,7 @@ class FleetPage(ListPage):
         self.query_one(Headline).show(report)
         self.query_one(BillBar).show(report)
         self.query_one("#hints", Notices).show([f"→ {literal(hint)}" for hint in report.hints])
-        self.query_one("#events", Notices).show([event_line(report, event) for event in report.events[:_EVENTS]])
+        self.query_one("#events", Notices).show(event_lines(report)[:_EVENTS])
 
         late = staleness(report)
         self.query_one("#deployments", Rows).show(report.deployments, deployment_columns(report), late)

@@ -11,7 +11,7 @@ from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
 from pertoken.tui.text.sheet import Sheet
-from pertoken.tui.text.words import literal_lines
+from pertoken.tui.text.words import literal, literal_lines
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
@@ -25,6 +25,7 @@ class ListPage(Page):
         yield Static(id="waiting", markup=False)
         with Vertical(id="lists"):
             yield from self.lists()
+        yield Static(id="no-match", markup=False)
         yield FilterBox()
 
     def lists(self) -> ComposeResult:
@@ -41,8 +42,7 @@ class ListPage(Page):
         self.query_one("#lists", Vertical).display = there
         if there:
             self.fill(view)
-            for stack in self.query(Stack):
-                stack.settle()
+            self._settle()
             if self.focused is None:
                 self._focus_rows()
 
@@ -119,12 +119,21 @@ class ListPage(Page):
         """Apply the filter as it is typed."""
         for rows in self.query(Rows):
             rows.filter_by(event.value)
-        for stack in self.query(Stack):
-            stack.settle()
+        self._settle()
 
     def on_filter_box_left(self) -> None:
         """Give the keys back to the rows."""
         self._focus_rows()
+
+    def _settle(self) -> None:
+        """Share the height among the tables, and report a filter that no row passes."""
+        for stack in self.query(Stack):
+            stack.settle()
+        tables = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
+        words = self.query_one(FilterBox).value.strip()
+        note = self.query_one("#no-match", Static)
+        note.display = bool(words and tables and not any(table.matched for table in tables))
+        note.update(f"No row here holds every word of “{literal(words)}”: esc drops the filter.")
 
     def _focus_rows(self) -> None:
         if rows := self.rows():

@@ -49,6 +49,7 @@ class Page(Screen[None]):
         self.heading = heading
         self.windowed = windowed
         """Whether what it shows depends on the window."""
+        self._composed = False
 
     def compose(self) -> ComposeResult:
         """Title, banner, body, footer."""
@@ -76,6 +77,7 @@ class Page(Screen[None]):
 
     def on_mount(self) -> None:
         """Show what was read before."""
+        self._composed = True
         self.renew()
 
     def on_screen_resume(self) -> None:
@@ -84,15 +86,16 @@ class Page(Screen[None]):
 
     def renew(self) -> None:
         """Show the newest view, while there is where to show it."""
-        if not (self.is_attached and self.app.is_running and self.query("#title")):
-            return  # a tick may come before the page has its widgets, and once more while the app ends
+        if not (self._composed and self.is_attached and self.app.is_running and self.query("#title")):
+            return  # a tick may come before the page has all its widgets, and once more while the app ends
         view = self.view()
         part = self.part(view)
         with self.app.batch_update():
             self.query_one("#title", Static).update(self._title(view, part))
             banner = self.query_one("#banner", Static)
-            banner.display = part.error is not None
-            banner.update(_failure(part, view.now_ts))
+            banner.display = part.error is not None or view.notice is not None
+            banner.set_class(part.error is None, "-notice")
+            banner.update(literal(view.notice or "") if part.error is None else _failure(part, view.now_ts))
             self.show(view)
 
     def _title(self, view: View, part: Read[Any]) -> str:

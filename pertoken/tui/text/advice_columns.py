@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from pertoken.advisor.recommendation import Recommendation, State, Variant
+from pertoken.printable import natural_key
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.words import literal, literal_lines, ratio_range, slo_verdict, usd_range
 
@@ -24,7 +25,7 @@ def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
 def not_evaluated(advice: Iterable[Recommendation]) -> list[Recommendation]:
     """Rules without a proposal, each with its reason: broken ones first, then blocked, then those that refused."""
     found = [each for each in advice if each.state in NOT_EVALUATED]
-    return sorted(found, key=lambda each: (NOT_EVALUATED.index(each.state), each.rule_id, each.target))
+    return sorted(found, key=lambda each: (NOT_EVALUATED.index(each.state), each.rule_id, natural_key(each.target)))
 
 
 def bankable(each: Recommendation) -> Money | None:

@@ -4,7 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+
+from pertoken.printable import natural_key
+from pertoken.tui.text.cut import cut_apart
 
 L = TypeVar("L")
 
@@ -25,7 +28,7 @@ class Column(Generic[L]):
     least: int | None = None
     """It may be cut to this many cells."""
     keep_end: bool = False
-    """Cut it at its start, where the end tells more: `…Llama-3.1-70B`."""
+    """Cut it at its start, where the end tells more: `…Llama-3.1-70B`; in its middle where that tells lines apart."""
 
 
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
@@ -58,16 +61,12 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     return shown
 
 
-def cut(text: str, width: int, column: Column[L]) -> str:
-    """Text in exactly `width` cells, numbers at the right; an ellipsis stands for what had to go."""
-    length = cell_len(text)
-    if length > width and column.keep_end:
-        while cell_len(text) > width - 1:
-            text = text[1:]
-        return set_cell_size("…" + text, width)
-    if length > width:
-        return set_cell_size(text, width - 1) + "…"
-    return " " * (width - length) + text if column.order else text + " " * (width - length)
+def cut(texts: Sequence[str], width: int, column: Column[L]) -> list[str]:
+    """Return the texts of a column in exactly `width` cells, numbers at the right; see `cut_apart` for what goes."""
+    fits = all(cell_len(text) <= width for text in texts)
+    shown = texts if fits else cut_apart(tuple(texts), width, column.keep_end)
+    pads = (" " * (width - cell_len(text)) for text in shown)
+    return [pad + text if column.order else text + pad for text, pad in zip(shown, pads, strict=True)]
 
 
 def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> Sequence[L]:
@@ -79,7 +78,7 @@ def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, t
     if column is None:
         return lines
     if column.order is None:
-        return sorted(lines, key=lambda line: column.text(line).casefold(), reverse=turned)
+        return sorted(lines, key=lambda line: natural_key(column.text(line)), reverse=turned)
     order = column.order
     known = [(value, line) for line in lines if (value := order(line)) is not None]
     known.sort(key=lambda pair: pair[0], reverse=not turned)

@@ -71,7 +71,7 @@ def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
         Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
         Column("$/hour", lambda line: format_usd(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
         Column("held by", _held, 5, least=13, keep_end=True),
-        Column("host", lambda line: literal(line.host), 7, least=6),
+        Column("host", lambda line: literal(line.host), 2, least=6),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 

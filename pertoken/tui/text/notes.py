@@ -1,12 +1,12 @@
 """Sentences beside the tables: what a mark means, why a list is empty, what the totals are."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.costs.report.lines import EventLine, FleetReport, MissingMetric
+from pertoken.costs.report.lines import FleetReport, MissingMetric
 from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
-from pertoken.tui.text.sheet import Section, Sheet, sheet
+from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.text.words import ago, literal, usd_range
 
 
@@ -17,20 +17,38 @@ def fleet_notes(report: FleetReport) -> tuple[str, ...]:
     return (*((star,) if report.incomplete else ()), *((about,) if report.estimated else ()))
 
 
-def event_line(report: FleetReport, event: EventLine) -> str:
-    """`3m ago  the engine restarted (4 times)`."""
-    times = f" ({event.count} times)" if event.count > 1 else ""
-    return f"{ago(report.now_ts - event.ts)}  {literal(event.message)}{times}"
+def event_lines(report: FleetReport) -> tuple[str, ...]:
+    """Return what happened, newest first, equal messages as one line: `3m ago  the engine restarted (4 times)`."""
+    newest: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for event in report.events:
+        newest[event.message] = max(event.ts, newest.get(event.message, event.ts))
+        counts[event.message] += event.count
+    return tuple(
+        f"{ago(report.now_ts - ts)}  {literal(message)}{f' ({counts[message]} times)' if counts[message] > 1 else ''}"
+        for message, ts in sorted(newest.items(), key=lambda each: -each[1])
+    )
 
 
 def notices_sheet(report: FleetReport) -> Sheet:
     """All hints, gaps and events."""
-    gaps = ((literal(f"{gap.owner}: {gap.metric}"), gap_reason(gap)) for gap in report.missing)
     return sheet(
         Section("What to start, set or switch on", tuple(f"→ {literal(hint)}" for hint in report.hints)),
-        Section("What happened, newest first", tuple(event_line(report, event) for event in report.events)),
-        Section("What is not measured", tuple(gaps)),
+        Section("What happened, newest first", event_lines(report)),
+        Section("What is not measured", _gaps(report.missing)),
     )
+
+
+def _gaps(missing: Iterable[MissingMetric]) -> tuple[Fact, ...]:
+    """Return what is not measured, one line for all that lack one metric for one reason."""
+    owners: dict[tuple[str, str], list[str]] = {}
+    for gap in missing:
+        owners.setdefault((gap.metric, gap_reason(gap)), []).append(gap.owner)
+    return tuple((literal(f"{_together(names)}: {metric}"), why) for (metric, why), names in owners.items())
+
+
+def _together(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def gap_reason(gap: MissingMetric) -> str:

@@ -13,7 +13,7 @@ from pertoken.tui.text.columns import GAP, Column, L, cut, fit
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.text.headline import figures
 from pertoken.tui.text.hours import hour_columns, notes
-from pertoken.tui.text.notes import advice_note, event_line, fleet_notes, totals
+from pertoken.tui.text.notes import advice_note, event_lines, fleet_notes, totals
 from pertoken.tui.text.sheet import label_width
 from pertoken.tui.text.words import literal, literal_lines
 from pertoken.units import format_duration
@@ -41,7 +41,7 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation], widt
         _beside(proposed),
         ["Not evaluated", *(_silence(each) for each in silent)] if silent else [],
         ["All of one: `pertoken advise show ID`, by the first digits of its id."] if recommendations else [],
-        [event_line(report, event) for event in report.events[:3]],
+        list(event_lines(report)[:3]),
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -70,12 +70,12 @@ def _silence(each: Recommendation) -> str:
 
 
 def _beside(proposed: Sequence[Recommendation]) -> list[str]:
-    """Variants and refusals beside the best variant of each proposal."""
+    """Return variants and refusals beside the best variant of each proposal; equal reasons as one line."""
     lines = []
     for each in proposed:
         what = f"  {literal(each.rule_id)}, {literal(each.target)}"
         lines += [f"{what}: or {alternative(variant)}" for variant in each.variants[1:]]
-        lines += [f"{what}: not {' '.join(literal_lines(refusal.reason))}" for refusal in each.refusals]
+        lines += [f"{what}: not {reason}" for reason in (" ".join(literal_lines(r.reason)) for r in each.refusals)]
     return ["Beside these", *lines] if lines else []
 
 
@@ -85,8 +85,8 @@ def _table(title: str, lines: Sequence[L], columns: Sequence[Column[L]], width: 
     cells = [[column.text(line) for column in columns] for line in lines]
     widths = fit(cells, columns, sys.maxsize if width is None else width - 2)
 
-    def row(texts: Sequence[str]) -> str:
-        parts = [cut(texts[i], width, columns[i]) for i, width in widths.items()]
-        return "  " + (" " * GAP).join(parts).rstrip()
-
-    return [title, row([column.name for column in columns]), *(row(texts) for texts in cells)]
+    shown = [
+        cut([columns[i].name], width, columns[i]) + cut([row[i] for row in cells], width, columns[i])
+        for i, width in widths.items()
+    ]
+    return [title, *("  " + (" " * GAP).join(row).rstrip() for row in zip(*shown, strict=True))]

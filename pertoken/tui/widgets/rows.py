@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import ClassVar, Generic
 
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding
@@ -20,6 +21,7 @@ PAGE = 100
 class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
     """Lines of one kind. `key` names a line across readings. `enter` is left to the page."""
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--stale"}
     BINDINGS = [each for each in DataTable.BINDINGS if isinstance(each, Binding) and each.key != "enter"]  # noqa: RUF012
 
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
@@ -109,10 +111,12 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         if layout != self._layout:
             self._rebuild(widths, keys)
             self._layout = layout
-        for line, key, texts in zip(shown, keys, cells, strict=True):
-            style = "dim" if self._dim(line) else ""
-            for i, width in widths.items():
-                cell = Text(cut(texts[i], width, self._kinds[i]), style)
+        stale = Style(color=self.get_component_rich_style("rows--stale").color)
+        texts = {i: cut([row[i] for row in cells], width, self._kinds[i]) for i, width in widths.items()}
+        for n, (line, key) in enumerate(zip(shown, keys, strict=True)):
+            style = stale if self._dim(line) else ""
+            for i in widths:
+                cell = Text(texts[i][n], style)
                 if cell != self.get_cell(key, str(i)) or cell.style != self.get_cell(key, str(i)).style:
                     self.update_cell(key, str(i), cell)
 
@@ -123,7 +127,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.clear(columns=True)
         columns = self._marked()
         for i, width in widths.items():
-            self.add_column(Text(cut(columns[i].name, width, columns[i])), width=width, key=str(i))
+            self.add_column(Text(*cut([columns[i].name], width, columns[i])), width=width, key=str(i))
         for key in keys:
             self.add_row(*(Text("") for _ in widths), key=key)
         if at is not None:

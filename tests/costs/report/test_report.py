@@ -11,6 +11,7 @@ import pytest
 from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
 from pertoken.provenance import Provenance
 from pertoken.store import repository
+from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import (
@@ -209,3 +210,15 @@ def test_dollars_an_hour_now_are_those_of_hosts_that_report(tmp_path: Path) -> N
     later = fleet_report(open_store(where), 3600, END + 600)
     assert (later.nano_usd_per_hour, later.unpriced_n) == (None, 0)
     assert "$/hour: no reports" in summary(later, ())
+
+
+def test_hosts_their_devices_and_deployments_are_in_the_order_of_the_numbers_in_their_names(tmp_path: Path) -> None:
+    names = ("host-10", "Host-9", "host-2")
+    for name in names:
+        seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=3, end_ts=1_800_000_000, host=name)
+    report = fleet_report(open_store(locate(str(tmp_path))), 3600, 1_800_000_000)
+    ordered = ["host-2", "Host-9", "host-10"]
+    assert [line.name for line in report.hosts] == ordered
+    assert [line.host for line in report.devices] == [name for name in ordered for _ in range(2)]
+    assert [line.slot for line in report.devices] == [0, 1] * 3
+    assert [line.host for line in report.deployments] == ordered

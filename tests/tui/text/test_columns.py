@@ -38,16 +38,16 @@ def test_what_fits_never_exceeds_the_width(width: int, rows: list[Row]) -> None:
     assert sum(widths.values()) + GAP * len(widths) <= width or widths == {0: 1} or not widths
 
 
-@given(st.text(), st.integers(1, 40))
-def test_a_cut_cell_has_exactly_its_width(text: str, width: int) -> None:
-    assert cell_len(cut(text, width, NAME)) == width
-    assert cell_len(cut(text, width, Column("end", str, 0, keep_end=True))) == width
+@given(st.lists(st.text(), min_size=1, max_size=5), st.integers(1, 40))
+def test_a_cut_cell_has_exactly_its_width(texts: list[str], width: int) -> None:
+    assert {cell_len(text) for text in cut(texts, width, NAME)} == {width}
+    assert {cell_len(text) for text in cut(texts, width, Column("end", str, 0, keep_end=True))} == {width}
 
 
 def test_a_cut_keeps_the_end_that_tells_more() -> None:
-    assert cut("abcdef", 4, NAME) == "abc…"
-    assert cut("abcdef", 4, Column("end", str, 0, keep_end=True)) == "…def"
-    assert cut("7", 4, SIZE) == "   7"
+    assert cut(["abcdef"], 4, NAME) == ["abc…"]
+    assert cut(["abcdef"], 4, Column("end", str, 0, keep_end=True)) == ["…def"]
+    assert cut(["7"], 4, SIZE) == ["   7"]
 
 
 def test_rows_sort_by_number_from_the_largest_and_by_text_from_a() -> None:
@@ -55,6 +55,17 @@ def test_rows_sort_by_number_from_the_largest_and_by_text_from_a() -> None:
     assert [row[0] for row in arranged(ROWS, COLUMNS, "size", True)] == ["beta", "gamma", "Alpha beta"]
     assert [row[0] for row in arranged(ROWS, COLUMNS, "name", False)] == ["Alpha beta", "beta", "gamma"]
     assert arranged(ROWS, COLUMNS, None, False) == ROWS
+
+
+def test_names_sort_with_their_numbers_by_value() -> None:
+    rows: list[Row] = [(name, None) for name in ("Host-10", "host-2", "host-02b", "host", "9" * 5000)]
+    assert [row[0][:8] for row in arranged(rows, COLUMNS, "name", False)] == [
+        "99999999",
+        "host",
+        "host-2",
+        "host-02b",
+        "Host-10",
+    ]
 
 
 def test_a_filter_wants_every_word_in_any_case() -> None:

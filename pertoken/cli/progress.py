@@ -1,0 +1,97 @@
+"""Progress of work that may take seconds: one line on the terminal that names the phase and moves by itself."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from pertoken.printable import literal
+from pertoken.units import format_duration
+
+SHOWN_AFTER_S = 1.0
+REDRAWN_EVERY_S = 0.5
+"""Also while one statement runs for long: a line that stands still looks like a program that hangs."""
+_TURNS = "|/-\\"
+
+
+def _seen() -> bool:
+    """Return whether a person looks at standard error."""
+    return sys.stderr.isatty()
+
+
+class Progress:
+    """`| Exporting device_sample: 12,000 of 40,000 (30%), 4s`, after a second and while it is entered.
+
+    Nothing where standard error is no terminal. A thread redraws it; `clear` takes it away before something else is
+    printed.
+    """
+
+    def __init__(self, phase: str, of: int | None = None) -> None:
+        self._phase, self._of, self._done = phase, of, 0
+        self._started_s = time.monotonic()
+        self._turn = self._width = 0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def phase(self, name: str, of: int | None = None) -> None:
+        """Begin another phase, of so many steps if that is known."""
+        with self._lock:
+            self._phase, self._of, self._done = name, of, 0
+
+    def advance(self, n: int = 1) -> None:
+        """Count steps of the phase."""
+        with self._lock:
+            self._done += n
+
+    def clear(self) -> None:
+        """Take the line away until it is redrawn."""
+        with self._lock:
+            self._clear()
+
+    def __enter__(self) -> Self:
+        """Begin to show it, if somebody looks."""
+        self._stream = sys.stderr
+        if _seen():
+            self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        """Take it away."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self.clear()
+
+    def _run(self) -> None:
+        self._stop.wait(SHOWN_AFTER_S)
+        while not self._stop.is_set():
+            with self._lock:
+                self._draw()
+            self._stop.wait(REDRAWN_EVERY_S)
+
+    def _draw(self) -> None:
+        self._turn += 1
+        line = f"{_TURNS[self._turn % len(_TURNS)]} {self._phase}{self._counted()}, "
+        line += format_duration(time.monotonic() - self._started_s)
+        line = literal(line)[: shutil.get_terminal_size().columns - 1]
+        self._clear()
+        self._stream.write(line)
+        self._stream.flush()
+        self._width = len(line)
+
+    def _counted(self) -> str:
+        if self._of:
+            return f": {min(self._done, self._of):,} of {self._of:,} ({min(100, 100 * self._done // self._of)}%)"
+        return f": {self._done:,}" if self._done else ""
+
+    def _clear(self) -> None:
+        if self._width:
+            self._stream.write(f"\r{' ' * self._width}\r")
+            self._stream.flush()
+            self._width = 0

@@ -1,0 +1,118 @@
+"""Progress of work that takes seconds: it names the phase and moves by itself."""
+
+import io
+import sqlite3
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import pytest
+
+from pertoken.cli import progress
+from pertoken.cli.progress import Progress
+from tests.cli.builders import NOW, run
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import set_price
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal, as far as progress knows."""
+    monkeypatch.setattr(progress, "_seen", lambda: True)
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "REDRAWN_EVERY_S", 0.01)
+    return io.StringIO()
+
+
+def test_it_moves_while_one_statement_runs_and_is_gone_at_the_end(watched: io.StringIO) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+
+    def drawn() -> int:
+        return len({line for line in watched.getvalue().split("\r") if "Checking \\x1b rows: 3 of 12 (25%)" in line})
+
+    with (
+        redirect_stderr(watched),
+        Progress("Checking \x1b rows", 12) as shown,
+        sqlite3.connect(":memory:") as connection,
+    ):
+        shown.advance(3)
+        # One statement, which gives SQLite's handler a look from time to time and ends when enough was drawn.
+        connection.set_progress_handler(lambda: int(drawn() >= 3 or time.monotonic() > deadline), 100_000)
+        with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+            connection.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+    connection.close()
+    assert drawn() >= 3
+    assert watched.getvalue().endswith("\r") and not watched.getvalue().split("\r")[-2].strip()
+
+
+def test_what_is_printed_meanwhile_stands_on_a_line_of_its_own(watched: io.StringIO) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    with redirect_stderr(watched), Progress("Checking") as shown:
+        while "Checking" not in watched.getvalue():
+            assert time.monotonic() < deadline
+        with shown._lock:
+            shown._clear()
+            assert watched.getvalue().endswith("\r") and not watched.getvalue().split("\r")[-2].strip()
+
+
+def test_it_is_shown_and_moves_at_least_every_2_seconds() -> None:
+    assert progress.SHOWN_AFTER_S <= 2 and progress.REDRAWN_EVERY_S <= 2
+
+
+def test_nothing_is_shown_where_nobody_looks() -> None:
+    stream = io.StringIO()
+    with redirect_stderr(stream), Progress("Checking") as shown:
+        assert shown._thread is None
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "phases"),
+    [
+        ("db check", ["Checking"]),
+        ("db upgrade", ["Upgrading telemetry", "Upgrading advice"]),
+        ("db info", ["Counting rows"]),
+        (
+            "db purge --raw-before 0s --yes",
+            ["Counting what is old enough", "Bringing roll-ups up to date", "Deleting rows"],
+        ),
+        ("export csv --table event --out {out}", ["Counting rows of event", "Exporting event"]),
+        ("prices set 2 --for H100 --from ever --yes", ["Pricing past hours again"]),
+        ("costs", ["Reading 24 hours"]),
+    ],
+)
+def test_long_work_names_its_phases(
+    command: str, phases: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=120, end_ts=NOW // 3600 * 3600)
+    set_price(where, "H100", 10**9)
+    assert named_by(monkeypatch, *command.format(out=tmp_path / "out.csv").split(), "--db", str(where)) == phases
+
+
+def test_import_names_its_phases(recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "host.csv"
+    run("export", "csv", "--table", "host", "--out", str(file), "--db", recorded)
+    phases = named_by(monkeypatch, "import", str(file), "--table", "host", "--db", str(tmp_path / "new"))
+    assert phases == ["Upgrading telemetry", "Importing host"]
+
+
+def named_by(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
+    """Run a command; return the phases it named."""
+    found: list[str] = []
+    begin, go_on = Progress.__init__, Progress.phase
+
+    def began(self: Progress, phase: str, of: int | None = None) -> None:
+        found.append(phase)
+        begin(self, phase, of)
+
+    def went_on(self: Progress, name: str, of: int | None = None) -> None:
+        found.append(name)
+        go_on(self, name, of)
+
+    monkeypatch.setattr(Progress, "__init__", began)
+    monkeypatch.setattr(Progress, "phase", went_on)
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    return found

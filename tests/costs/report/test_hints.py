@@ -1,0 +1,30 @@
+"""Hints: one sentence for all that is the same."""
+
+from dataclasses import replace
+
+from pertoken.costs.report.hints import hints
+from pertoken.costs.report.lines import MissingMetric
+from tests.tui.reports import host
+
+
+def test_agents_that_stopped_are_one_sentence() -> None:
+    stale = [host(n, f"gpu-{n}", age_s=600 + n) for n in range(1, 17)]
+    (hint,) = hints(stale, (), [("llama", None)], ())
+    assert hint == (
+        "The agents on gpu-1, gpu-2 and 14 more have stored nothing for 10m or longer: are they running? Start each "
+        "with `pertoken agent`."
+    )
+    (alone,) = hints(stale[:1], (), [("llama", None)], ())
+    assert alone.startswith("The agent on gpu-1 has stored nothing for 10m: is it running?")
+    never = replace(stale[2], age_s=None)
+    assert len(hints([*stale[:2], never], (), [("llama", None)], ())) == 2
+
+
+def test_what_devices_lack_for_one_reason_is_one_sentence() -> None:
+    missing = [
+        MissingMetric(f"H100 #{n}", metric, "denied", "no rights", "add the group video", n)
+        for n in range(8)
+        for metric in ("power_mw", "util_1e4")
+    ]
+    (hint,) = hints([host(1, "gpu-1")], (), [("llama", None)], missing)
+    assert hint.startswith("H100 #0, H100 #1 and 6 more: ") and hint.endswith("To switch it on: add the group video.")
