@@ -16,8 +16,8 @@ from pertoken.cli.doctor import doctor
 from pertoken.cli.export import export, restore
 from pertoken.cli.prices import prices
 from pertoken.cli.rules import rules
-from pertoken.cli.top import top
-from pertoken.cli.up import up
+from pertoken.cli.screens.top import top
+from pertoken.cli.screens.up import up
 from pertoken.errors import BadInput, PertokenError, limit_reached, system_error
 from pertoken.printable import acts, literal
 

@@ -9,7 +9,7 @@ import click
 from pertoken.cli.options import db_option, echo, settings_of, text_width
 
 if TYPE_CHECKING:
-    from pertoken.cli.children import Child
+    from pertoken.cli.screens.children import Child
     from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.source import Source
 
@@ -32,7 +32,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     """
     import sys
 
-    from pertoken.cli.children import Child, OtherAgent, Watch, Watched
+    from pertoken.cli.screens.children import Child, OtherAgent, Watch, Watched
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource

@@ -39,7 +39,7 @@ def top(config_file: str | None, db: str | None, web_port: int | None) -> None:
     source = StoreSource(where)
     # The web server runs this command with a driver of its own and no terminal.
     if not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ:
-        from pertoken.cli.up import plain
+        from pertoken.cli.screens.up import plain
 
         echo(plain(source))
         return
@@ -57,7 +57,7 @@ def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: 
     from pertoken.errors import BadInput
 
     try:
-        from pertoken.cli.web import ScreenServer
+        from pertoken.cli.screens.web import ScreenServer
     except ModuleNotFoundError:
         raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
     try:
