@@ -40,9 +40,12 @@ def advise(
     window_s: int,
     now_ts: int,
     progress: Callable[[str], None] = lambda step: None,
+    *,
+    dated: bool = False,
 ) -> Advice:
     """Run every loaded rule over the window ending at `now_ts`. `progress` is called with each step.
 
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
     Raises StoreError if the database cannot be read, BadInput if the setting for kernel tables names no file; a
     broken rule is a recommendation in state FAILED.
     """
@@ -50,7 +53,7 @@ def advise(
     if tables and not Path(tables).is_file():
         raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
     progress("reading telemetry")
-    gathered = present(store, market, window_s, now_ts, settings)
+    gathered = present(store, market, window_s, now_ts, settings, dated=dated)
     with KernelTables(tables) if tables else nullcontext() as opinion:
         recommendations = advice_of(loaded, gathered, settings.advisor_rule_timeout, opinion, progress)
     return Advice(now_ts, window_s, recommendations)

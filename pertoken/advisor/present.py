@@ -34,14 +34,23 @@ class Present:
     addresses: Addresses
 
 
-def present(store: Store, market: Market, window_s: int, now_ts: int, settings: Settings | None = None) -> Present:
+def present(
+    store: Store,
+    market: Market,
+    window_s: int,
+    now_ts: int,
+    settings: Settings | None = None,
+    *,
+    dated: bool = False,
+) -> Present:
     """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
 
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
     Raises StoreError if the database cannot be read.
     """
     settings = settings or Settings()
     with store.read() as connection:
-        window = Window(connection, now_ts - window_s, now_ts)
+        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
         there = window.inventory
         prices = price_book(store, connection, there.devices.values(), now_ts)
         seen = window.evidence(market)

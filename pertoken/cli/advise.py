@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of, text_width
+from pertoken.cli.options import (
+    AsOf,
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    json_option,
+    parent_option,
+    settings_of,
+    text_width,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A file with a rule of your own, run besides the installed ones (repeatable).",
 )
+@at_option
 @json_option
 @parent_option
 @click.pass_context
@@ -43,6 +55,7 @@ def advise(
     advisor_since: str | None,
     advisor_every: str | None,
     rule_files: tuple[Path, ...],
+    at: str | None,
     as_json: bool,
     with_parent: bool,
 ) -> None:
@@ -50,6 +63,9 @@ def advise(
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. What is found is kept for the screens.
+
+    With --at everything is computed as of then, at the prices in force then, and only printed: the advice that stands
+    is neither read nor changed. The same database gives the same output at any time.
 
     Exit 2 if a rule file given by --rule is broken; the other rules run all the same.
     """
@@ -60,9 +76,12 @@ def advise(
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
+    if at is not None and advisor_every is not None:
+        raise BadInput("--at is one instant, and --every runs again and again: give one of them")
     if advisor_every is None:
+        moment = as_of(at)
         with _stdout_to_stderr():
-            report, found, broken = _run(where, settings, rule_files)
+            report, found, broken = _run(where, settings, rule_files, moment)
         echo(_json(report, found, settings) if as_json else _text(report, found))
         if broken:
             raise BadInput("; ".join(broken))
@@ -120,12 +139,13 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _run(
-    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]
+    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf
 ) -> tuple[FleetReport, tuple[Recommendation, ...], list[str]]:
-    """Run every rule and keep the advice; also return what is broken of the rule files, a sentence each."""
+    """Run every rule and keep the advice, except of a past moment; also return what is broken of the rule files, a
+    sentence each.
+    """
     import getpass
     import sys
-    import time
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.book import keep
@@ -137,10 +157,11 @@ def _run(
     from pertoken.store.repository import AdviceRepository
 
     store = open_store(where)
-    if store.advice is None:
+    check_recorded(moment, store)
+    if store.advice is None and not moment.dated:
         upgrade(where, "advice")
         store = open_store(where)
-    now_ts, window_s = int(time.time()), int(settings.advisor_since)
+    window_s = int(settings.advisor_since)
     market = load_market(settings.market_provider, settings.market_region)
     loaded = load_rules(rule_files)
     total = sum(len(each.rules) for each in loaded) + 1
@@ -154,10 +175,22 @@ def _run(
         show_eta=False,
     ) as bar:
         advice = run(
-            store, loaded, market, settings, window_s, now_ts, progress=lambda step: bar.update(1, current_item=step)
+            store,
+            loaded,
+            market,
+            settings,
+            window_s,
+            moment.ts,
+            progress=lambda step: bar.update(1, current_item=step),
+            dated=moment.dated,
         )
-    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
-    return fleet_report(store, window_s, now_ts), advice.recommendations, _broken(loaded, rule_files, advice)
+    if not moment.dated:
+        keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
+    return (
+        fleet_report(store, window_s, moment.ts, dated=moment.dated),
+        advice.recommendations,
+        _broken(loaded, rule_files, advice),
+    )
 
 
 def _broken(loaded: tuple[Loaded, ...], rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
@@ -190,7 +223,7 @@ def _repeat(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ..
         when_parent_ends(stop.set)
     while not stop.is_set():
         try:
-            _, found, broken = _run(where, settings, rule_files)
+            _, found, broken = _run(where, settings, rule_files, as_of(None))
         except PertokenError as error:
             echo(f"pertoken advise: {error}", err=True)
         else:

@@ -86,7 +86,7 @@ def _empty(names: Sequence[str]) -> Columns:
 
 def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> Segments:
     """Return the buckets to read: minutes where they are kept and not too many, hours elsewhere."""
-    minutes = Segment(MINUTE, start // MINUTE * MINUTE, now_ts + MINUTE)
+    minutes = Segment(MINUTE, start // MINUTE * MINUTE, -(-now_ts // MINUTE) * MINUTE)
     if owners * (minutes.end - minutes.start) // MINUTE > MAX_BUCKETS:
         return segments(start, now_ts)
     oldest = read.oldest_minute(connection, minutes.start, minutes.end)
