@@ -191,6 +191,4 @@ def _line(label: str, name: str, evidence: Evidence) -> EvidenceLine:
     measured = dict(evidence.items()).get(name)
     if measured is None:
         return EvidenceLine(label, spec.unit, None, None, None, 0, None, missing=spec.remedy)
-    return EvidenceLine(
-        label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.provenance.label
-    )
+    return EvidenceLine(label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.origin)
