@@ -12,7 +12,7 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, HoursOfWeek, Series
-from pertoken.metrics import DEVICE, QUOTIENTS, SERIES, RollUp, rolled
+from pertoken.metrics import DEVICE, HISTOGRAMS, QUOTIENTS, SERIES, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
@@ -25,7 +25,6 @@ from pertoken.window.measured import Measured
 from pertoken.window.series import Points
 
 LENGTHS = ("prompt_len", "generated_len")
-LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 _TRAFFIC = "memory_traffic_bytes"
 _SERIES_OF = {each.stored: each.series for each in DEVICE if each.series} | {
     "processes": "held",
@@ -114,7 +113,7 @@ class EvidenceReader:
         found = self._summaries("deployment", tuple(deployment_ids), series.by_hour(buckets.rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
         found["observed_h"] = series.single(observed_ms / HOUR_MS, Provenance.COUNTER)
-        found |= _known({name: self._histogram(rows, name) for name in (*LENGTHS, *LATENCIES)})
+        found |= _known({name: self._histogram(rows, name) for name in HISTOGRAMS})
         return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
@@ -130,10 +129,19 @@ class EvidenceReader:
         if kind == "device":
             # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
             hidden = any(gap.metric == "processes" for each in ids for gap in self.missing.get(each, ()))
-            return self._of_devices(ids) | ({} if hidden else {"held": partial(self._held, ids)})
+            alone = [(None, each) for each in ids]
+            hosts = tuple(dict.fromkeys(self.inventory.devices[each].host_id for each in ids))
+            return {
+                **self._of_devices(ids),
+                "energy_w": partial(self._energy, alone),
+                "host_memory_free": partial(self._host_memory_free, hosts),
+                **({} if hidden else {"held": partial(self._held, ids)}),
+            }
         rows = [self.inventory.running[each] for each in ids]
         buckets = self._together(rows)
         busy, origin = series.busy(buckets), series.busy_provenance(buckets)
+        host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
+        allocated = self._allocated(rows)
         found: dict[str, Callable[[], Points | None]] = {
             **self._of_devices(self._device_ids(rows)),
             "prompt_tok_s": partial(series.rate, buckets, "prompt_tokens"),
@@ -147,7 +155,11 @@ class EvidenceReader:
             "waiting": partial(series.gauge, buckets, "waiting_1e2", 1e2),
             "kv_use": partial(series.while_busy, buckets, "kv_use_1e4", 1e4, mean=True, largest=1.0),
             "preemptions": partial(series.rate, buckets, "preemptions", per_ms=HOUR_MS),
-            "memory_traffic_bytes_s": partial(self._memory_traffic, tuple({row.host_id: None for row in rows})),
+            "memory_traffic_bytes_s": partial(self._memory_traffic, host_ids),
+            "host_memory_free": partial(self._host_memory_free, host_ids),
+            "arrival_dispersion": partial(series.dispersion, buckets, "requests_finished"),
+            "energy_w": partial(self._energy, allocated),
+            "j_per_token": partial(self._energy_per_token, allocated, buckets),
             **self._engine_counts(rows, buckets, origin),
         }
         for name in self._late(rows) & found.keys():
@@ -199,6 +211,7 @@ class EvidenceReader:
         found: dict[str, Callable[[], Points | None]] = {
             name: partial(series.of_counts, counts, buckets, quotient) for name, quotient in QUOTIENTS.items()
         }
+        found["asleep"] = partial(series.part_of_time, counts, buckets, "asleep_ms")
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return found
         knobs = json.loads(rows[0].knobs)
@@ -244,7 +257,68 @@ class EvidenceReader:
             for each in rolled(RollUp.GAUGE)
             if each.series
         }
-        return found | {"nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True)}
+        return found | {
+            "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
+            "throttled": partial(self._throttled, device_ids),
+        }
+
+    def _throttled(self, device_ids: Sequence[int]) -> Points | None:
+        """Return the share of samples in which something slowed the clocks, a mean over devices that report why."""
+        kinds = {(row.kind, row.vendor) for each in device_ids if (row := self.inventory.devices.get(each))}
+        unread = any(gap.metric == "throttle_reasons" for each in device_ids for gap in self.missing.get(each, ()))
+        if unread or kinds != {("gpu", "nvidia")}:
+            return None
+        devices = [self.measured.device(each) for each in device_ids]
+        values = [rows.floats("throttled_n") / np.maximum(rows.floats("samples"), 1) for rows in devices]
+        return series.of_devices(devices, values, mean=True)
+
+    def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:
+        """Return the epochs of deployments, those of their worker ranks included, each with each of its devices."""
+        epochs = [
+            each for row in rows for each in (row.epoch_id, *self.inventory.workers_of.get(row.deployment_id, ()))
+        ]
+        return [(epoch, device) for epoch in epochs for device in self.inventory.own_devices.get(epoch, ())]
+
+    def _energy(self, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
+        """Return the power by energy of devices together: all of it, or the share that an epoch held.
+
+        Energy is that of the device's counter, else of its power over time.
+        """
+        devices, values, sampled = [], [], False
+        for epoch_id, device_id in allocated:
+            rows = self.measured.device(device_id)
+            rows = rows.where(rows.ints("duration_ms") > 0)
+            counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
+            sampled = sampled or bool((np.isnan(counter) & ~np.isnan(integral)).any())
+            share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
+            devices.append(rows)
+            values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
+        found = series.of_devices(devices, values) if devices else None
+        return found and replace(found, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
+
+    def _energy_per_token(self, allocated: Sequence[tuple[int | None, int]], buckets: series.Buckets) -> Points | None:
+        """Return energy per token in the buckets with tokens; energy of the others is spread over them evenly."""
+        power = self._energy(allocated)
+        prompt, generated = (series.rates(buckets, name) for name in ("prompt_tokens", "generated_tokens"))
+        ts = np.intersect1d(prompt[0], generated[0])
+        if power is None or not len(ts := np.intersect1d(ts, power.ts)):
+            return None
+        seconds = generated[2][np.isin(generated[0], ts)] / 1000
+        tokens = (prompt[1][np.isin(prompt[0], ts)] + generated[1][np.isin(generated[0], ts)]) * seconds
+        joules = power.values[np.isin(power.ts, ts)] * seconds
+        some = tokens > 0
+        found = series.weighted(ts[some], joules[some] / tokens[some], tokens[some], power.provenance)
+        with_tokens = float(joules[some].sum())
+        return found if not with_tokens else found and replace(found, factor=float(joules.sum()) / with_tokens)
+
+    def _host_memory_free(self, host_ids: Sequence[int]) -> Points | None:
+        """Return the memory of hosts together that nothing uses."""
+        sizes = {row.host_id: row.memory_bytes for row in self.inventory.hosts}
+        if not host_ids or any(sizes.get(each) is None for each in host_ids):
+            return None
+        hosts = [self.measured.host(each) for each in host_ids]
+        values = [sizes[each] - _gauge(rows, "memory_used_bytes") for each, rows in zip(host_ids, hosts, strict=True)]
+        return series.of_devices(hosts, values)
 
     def _memory_traffic(self, host_ids: Sequence[int]) -> Points | None:
         """Return the memory traffic of the CPUs of all hosts together."""

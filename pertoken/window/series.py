@@ -17,10 +17,12 @@ from pertoken.metrics import Quotient
 from pertoken.provenance import Provenance
 from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.store.query.buckets import NULL
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.columns import Columns, Floats, Ints, Mask, starts
 from pertoken.window.columns import together as by_time
 from pertoken.window.histograms import quantile
 
+MINUTE_MS = 60_000
 MAX_MINUTE_MS = 600_000
 """What a row of a minute covers at most where its ticks are far apart; a longer one is of an hour."""
 
@@ -247,13 +249,45 @@ def of_counts(
     found = found.having(np.isin(found.ts, buckets.ts))
     above = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.above], axis=0))
     if scale is None and quotient.below is not None:
-        below = found.sum(np.nan_to_num(found.rows.floats(quotient.below)))
+        below = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.below], axis=0))
         some = below > 0
         return weighted(found.ts[some], above[some] / below[some] + quotient.plus, below[some], Provenance.COUNTER)
     busy_ms = buckets.sum(np.nan_to_num(buckets.rows.floats("busy_ms")))[np.searchsorted(buckets.ts, found.ts)]
     some = (found.count(~np.isnan(found.rows.floats(quotient.above[0]))) > 0) & (busy_ms > 0)
     values = above[some] * (scale or 1) / (busy_ms[some] / 1000)
     return weighted(found.ts[some], values, busy_ms[some], Provenance.COUNTER)
+
+
+def dispersion(buckets: Buckets, name: str) -> Points | None:
+    """Return the index of dispersion of a count per minute, in each hour of which half the minutes are there.
+
+    It is the variance over the mean: 1 of a Poisson process. The load of an hour is taken as even. Cox and Lewis, The
+    Statistical Analysis of Series of Events (1966), chapter 4.
+    """
+    ts, per_minute, ms = rates(buckets, name, MINUTE_MS)
+    minutes = ms / np.maximum(buckets.having(np.isin(buckets.ts, ts)).sizes, 1) <= 1.5 * MINUTE_MS
+    ts, per_minute = ts[minutes], per_minute[minutes]
+    begins = starts(ts // HOUR)
+    if not len(ts):
+        return None
+    n = np.diff(begins, append=len(ts))
+    mean = np.add.reduceat(per_minute, begins) / n
+    variance = np.add.reduceat((per_minute - np.repeat(mean, n)) ** 2, begins) / np.maximum(n - 1, 1)
+    some = (n >= 30) & (mean > 0)
+    return weighted(ts[begins][some], variance[some] / mean[some], n[some].astype(np.float64), Provenance.COUNTER)
+
+
+def part_of_time(counts: Sequence[Columns], buckets: Buckets, name: str) -> Points | None:
+    """Return the share of observed time that a counter of milliseconds rose by; None where it never rose."""
+    found = _buckets(by_time(counts)) if counts else None
+    if found is None or not np.nansum(found.rows.floats(name)):
+        return None
+    ms = np.zeros(len(buckets))
+    known = np.isin(found.ts, buckets.ts)
+    ms[np.searchsorted(buckets.ts, found.ts[known])] = found.sum(np.nan_to_num(found.rows.floats(name)))[known]
+    observed = buckets.sum(np.nan_to_num(buckets.rows.floats("observed_ms")))
+    some = observed > 0
+    return weighted(buckets.ts[some], ms[some] / observed[some], observed[some], Provenance.REPORTED)
 
 
 def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bool = False) -> Points | None:

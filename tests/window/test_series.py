@@ -142,7 +142,7 @@ def test_a_weighted_quantile_leaves_at_most_its_share_below(pairs: list[tuple[fl
     assert sum(weight for value, weight in pairs if value <= at) >= q * total * (1 - 1e-12)
     short = found.summary()
     assert math.isfinite(short.mean)
-    assert (short.p50, short.p95, short.max) == tuple(map(found.quantile, (0.5, 0.95, 1.0)))
+    assert (short.p50, short.p95) == (found.quantile(0.5), found.quantile(0.95))
 
 
 def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once() -> None:

@@ -63,9 +63,10 @@ def _settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-_READING = """Each series has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99` over the
-window. `seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing
-was observed. A window of up to 28 days is read by the hour where minutes are deleted or too many: `by_hour` is true then.
+_READING = """\
+Each series has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99` over the window.
+`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
+observed. A window of up to 28 days is read by the hour where minutes are deleted or too many: `by_hour` is true then.
 What no engine or driver exposes raises `NotMeasured`, with how to have it measured.
 """
 

@@ -49,7 +49,8 @@ def test_vllm_histograms_count_each_request_once() -> None:
     states = advance({}, bucket_values(before), owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
     taken = advance(states, bucket_values(after), owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
-    assert observed == {"ttft_s": 41, "tpot_s": 2522, "e2e_s": 40, "prompt_len": 40, "generated_len": 40}
+    per_request = dict.fromkeys(("e2e_s", "prompt_len", "generated_len", "queue_s", "max_tokens"), 40)
+    assert observed == {"ttft_s": 41, "tpot_s": 2522, "step_tokens": 327, **per_request}
 
 
 def test_older_names_of_vllm_mean_the_same() -> None:
