@@ -112,6 +112,14 @@ def _of_buckets(buckets: Sequence[tuple[float, float]], q: float) -> float:
     return lower
 
 
+class LazySeries(Protocol):
+    """A series that is made when it is first read: most are never."""
+
+    def series(self) -> Series | None:
+        """Return the series; None if it was not measured."""
+        ...
+
+
 class Evidence:
     """What was measured, by attribute: `seen.running.p95`, and by hour of the week: `seen.hours.running[9]`.
 
@@ -120,7 +128,7 @@ class Evidence:
 
     def __init__(
         self,
-        series: Mapping[str, Series],
+        series: Mapping[str, Series | LazySeries],
         remedies: Mapping[str, str] | None = None,
         hours: Mapping[str, HoursOfWeek] | None = None,
     ) -> None:
@@ -128,7 +136,8 @@ class Evidence:
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
-        self._series = dict(series)
+        self._series = {name: each for name, each in series.items() if isinstance(each, Series)}
+        self._lazy = {name: each for name, each in series.items() if not isinstance(each, Series)}
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
         self._read: dict[str, None] = {}
@@ -137,10 +146,15 @@ class Evidence:
         if name.startswith("_") or name not in SERIES:
             raise AttributeError(f"no series {name!r}; known: {', '.join(SERIES)}")
         self._read[name] = None
-        try:
-            return self._series[name]
-        except KeyError:
-            raise NotMeasured(name, self._remedies.get(name, SERIES[name].remedy)) from None
+        if (measured := self.peek(name)) is None:
+            raise NotMeasured(name, self._remedies.get(name, SERIES[name].remedy))
+        return measured
+
+    def peek(self, name: str) -> Series | None:
+        """Return a series, None if it was not measured, without counting as reading it."""
+        if (lazy := self._lazy.pop(name, None)) is not None and (made := lazy.series()) is not None:
+            self._series[name] = made
+        return self._series.get(name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *SERIES]
@@ -165,17 +179,19 @@ class Evidence:
 
     def fresh(self) -> "Evidence":
         """The same measurements with nothing read yet: one for each rule."""
-        return Evidence(self._series, self._remedies, self._hours)
+        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours)
 
     def items(self) -> Iterable[tuple[str, Series]]:
         """All measured series by name, without counting as reading."""
+        for name in tuple(self._lazy):
+            self.peek(name)
         return self._series.items()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Evidence) and self._series == other._series
+        return isinstance(other, Evidence) and dict(self.items()) == dict(other.items())
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted(self._series)))
+        return hash(tuple(sorted(name for name, _ in self.items())))
 
 
 class Hours:

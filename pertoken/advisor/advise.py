@@ -188,7 +188,7 @@ def _name(subject: SubjectKey, gathered: Present) -> str:
 
 def _line(label: str, name: str, evidence: Evidence) -> EvidenceLine:
     spec = SERIES[name]
-    measured = dict(evidence.items()).get(name)
+    measured = evidence.peek(name)
     if measured is None:
         return EvidenceLine(label, spec.unit, None, None, None, 0, None, missing=spec.remedy)
     return EvidenceLine(label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.origin)

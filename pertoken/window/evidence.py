@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.evidence import Evidence, HoursOfWeek, Series
+from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, Series
 from pertoken.metrics import DEVICE, HISTOGRAMS, QUOTIENTS, SERIES, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
@@ -40,6 +40,11 @@ _COUNTED_BY = {
     "busy_generated_tok_s": {"generated_tokens"},
 }
 """Rates -> the engine metrics whose late counting makes them late."""
+_OF_DEVICES = (
+    *(each.series for each in DEVICE if each.series),
+    *("nvlink_bytes_s", "throttled", "energy_w", "host_memory_free", "held"),
+)
+_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in HISTOGRAMS and name not in ("held", "observed_h"))
 _BEGUN = "recording has only begun: let the agent run some minutes"
 
 
@@ -48,17 +53,20 @@ _NUMBERS = count()
 
 
 @dataclass(frozen=True, slots=True)
-class LazyPoints:
-    """The observations of a series, found again when a rule asks for more than its summary.
+class WindowSeries:
+    """A series of the columns of a window: made when it is read, and its observations found again when asked for.
 
-    Most series of most deployments are never asked, and the columns of the window are there once. It is pickled as a
-    reference, for the same process and those forked from it.
+    It is pickled as a reference, for the same process and those forked from it.
     """
 
     reader: "EvidenceReader"
     kind: str
     ids: tuple[int, ...]
     name: str
+
+    def series(self) -> Series | None:
+        """Return its summary; None if it was not measured."""
+        return self.reader.made(self)
 
     def quantile(self, q: float) -> float:
         """Return the weighted quantile."""
@@ -74,11 +82,11 @@ class LazyPoints:
         return points
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _lazy_points, (self.reader.number, self.kind, self.ids, self.name)
+        return _window_series, (self.reader.number, self.kind, self.ids, self.name)
 
 
-def _lazy_points(number: int, kind: str, ids: tuple[int, ...], name: str) -> LazyPoints:
-    return LazyPoints(_READERS[number], kind, ids, name)
+def _window_series(number: int, kind: str, ids: tuple[int, ...], name: str) -> WindowSeries:
+    return WindowSeries(_READERS[number], kind, ids, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +103,12 @@ class EvidenceReader:
     holders_known_since: Mapping[int, int]
     """Devices whose holders were once unknown -> since when they are known again."""
     number: int = field(default_factory=_NUMBERS.__next__)
-    """By which `LazyPoints` find it again."""
+    """By which `WindowSeries` find it again."""
+    _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
+    _latest: dict[tuple[str, tuple[int, ...]], Mapping[str, Callable[[], Points | None]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    """How to find the series of whatever was asked for last: rules read several of one."""
 
     def __post_init__(self) -> None:
         _READERS[self.number] = self
@@ -110,22 +123,53 @@ class EvidenceReader:
         if not len(buckets):
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN))
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
-        found = self._summaries("deployment", tuple(deployment_ids), series.by_hour(buckets.rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
-        found["observed_h"] = series.single(observed_ms / HOUR_MS, Provenance.COUNTER)
-        found |= _known({name: self._histogram(rows, name) for name in HISTOGRAMS})
+        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *HISTOGRAMS), observed_ms)
         return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
         """Return what was measured on a device, or on several together."""
-        rows = [self.measured.device(each) for each in device_ids]
-        observed = [float(self._with_holders(each).ints("observed_ms").sum()) / HOUR_MS for each in device_ids]
-        found = self._summaries("device", tuple(device_ids), any(map(series.by_hour, rows)))
-        found["observed_h"] = series.single(min(observed, default=0.0), Provenance.COUNTER)
+        observed_ms = [float(self._with_holders(each).ints("observed_ms").sum()) for each in device_ids]
+        found = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(found, self._remedies(*device_ids))
 
-    def points(self, kind: str, ids: Sequence[int]) -> Mapping[str, Callable[[], Points | None]]:
+    def _lazy(
+        self, kind: str, ids: Sequence[int], names: Iterable[str], observed_ms: float
+    ) -> dict[str, Series | LazySeries]:
+        found: dict[str, Series | LazySeries] = {name: WindowSeries(self, kind, tuple(ids), name) for name in names}
+        return found | {"observed_h": series.single(observed_ms / HOUR_MS, Provenance.COUNTER)}
+
+    def made(self, of: WindowSeries) -> Series | None:
+        """Return the summary of a series, made once; None if it was not measured."""
+        key = of.kind, of.ids, of.name
+        if key not in self._made:
+            self._made[key] = self._histogram_of(of) if of.name in HISTOGRAMS else self._summary(of)
+        return self._made[key]
+
+    def _summary(self, of: WindowSeries) -> Series | None:
+        find = self.points(of.kind, of.ids).get(of.name)
+        points = None if find is None else find()
+        if points is None:
+            return None
+        if of.kind == "device":
+            by_hour = any(series.by_hour(self.measured.device(each)) for each in of.ids)
+        else:
+            rows = [self.inventory.running[each] for each in of.ids]
+            by_hour = any(series.by_hour(self.measured.epoch(row.epoch_id)) for row in rows)
+        return replace(points.summary(), by_hour=by_hour, distribution=of)
+
+    def _histogram_of(self, of: WindowSeries) -> Series | None:
+        return self._histogram([self.inventory.running[each] for each in of.ids], of.name)
+
+    def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         """Return how to find the observations of each series of deployments or of devices, by its name."""
+        if (kind, ids) not in self._latest:
+            found = self._points(kind, ids)
+            self._latest.clear()
+            self._latest[kind, ids] = found
+        return self._latest[kind, ids]
+
+    def _points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         if kind == "device":
             # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
             hidden = any(gap.metric == "processes" for each in ids for gap in self.missing.get(each, ()))
@@ -165,14 +209,6 @@ class EvidenceReader:
         for name in self._late(rows) & found.keys():
             found[name] = partial(_reported, found[name])
         return found
-
-    def _summaries(self, kind: str, ids: tuple[int, ...], by_hour: bool) -> dict[str, Series]:
-        found = ((name, points()) for name, points in self.points(kind, ids).items())
-        return {
-            name: replace(each.summary(), by_hour=by_hour, distribution=LazyPoints(self, kind, ids, name))
-            for name, each in found
-            if each is not None
-        }
 
     def _together(self, rows: Iterable[Any]) -> series.Buckets:
         return series.together([self._served(row.epoch_id) for row in rows])
@@ -350,7 +386,3 @@ def _reported(points: Callable[[], Points | None]) -> Points | None:
 def _with_provenance(points: Callable[[], Points | None], provenance: Provenance) -> Points | None:
     found = points()
     return found and replace(found, provenance=provenance)
-
-
-def _known(found: Mapping[str, Series | None]) -> dict[str, Series]:
-    return {name: each for name, each in found.items() if each is not None}
