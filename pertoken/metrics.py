@@ -93,13 +93,14 @@ ENGINE_GAUGES = _table(
 )
 HISTOGRAMS = _table(
     EngineMetric("ttft_s", "TTFT", "s", "time to first token"),
-    EngineMetric("tpot_s", "TPOT", "s", "time per output token after the first"),
+    EngineMetric("tpot_s", "TPOT", "s", "time between output tokens (vLLM, SGLang), else per output token"),
     EngineMetric("e2e_s", "request latency", "s", "request latency from arrival to last token"),
     EngineMetric("prompt_len", "prompt length", "tokens", "prompt length per finished request"),
     EngineMetric("generated_len", "output length", "tokens", "generated length per finished request"),
     EngineMetric("queue_s", "queue time", "s", "time a request waited before it ran"),
     EngineMetric("max_tokens", "output limit", "tokens", "max_tokens of a request, where it set one"),
     EngineMetric("step_tokens", "tokens per step", "tokens", "tokens computed and generated in one engine step"),
+    EngineMetric("kv_reuse_gap_s", "KV reuse gap", "s", "time between two uses of a block of the KV cache"),
 )
 
 
@@ -386,6 +387,7 @@ SERIES: Mapping[str, SeriesSpec] = {
             ("queue_s", "vLLM, SGLang, TensorRT-LLM, TGI or LMDeploy"),
             ("max_tokens", "vLLM or TGI"),
             ("step_tokens", "vLLM or LMDeploy"),
+            ("kv_reuse_gap_s", "vLLM with --kv-cache-metrics"),
         )
     },
     **{each.series: SeriesSpec(each.unit, each.meaning, each.remedy) for each in DEVICE if each.series},

@@ -127,7 +127,7 @@ def test_what_nothing_exposes_is_not_measured_and_has_a_remedy(tmp_path: Path) -
     seen = seen_by(tmp_path, [[served(), gpu()]] * 40, (cpu,))
     unknown = (
         *("energy_w", "j_per_token", "throttled", "sm_clock_mhz", "temperature_c", "asleep", "ended_by_stop"),
-        *("queue_s", "max_tokens", "step_tokens"),
+        *("queue_s", "max_tokens", "step_tokens", "kv_reuse_gap_s"),
     )
     for name in unknown:
         with pytest.raises(NotMeasured) as raised:

@@ -137,6 +137,8 @@ ADAPTER = Adapter(
         Metric("queue_s", ("vllm:request_queue_time_seconds",)),
         Metric("max_tokens", ("vllm:request_params_max_tokens",)),
         Metric("step_tokens", ("vllm:iteration_tokens_total",)),
+        # With --kv-cache-metrics, of sampled blocks.
+        Metric("kv_reuse_gap_s", ("vllm:kv_block_reuse_gap_seconds",)),
     ),
     limits=(
         "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "
