@@ -1,7 +1,10 @@
 """Measured series that remember being read, so that what a recommendation shows is what its rule used."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from typing import Protocol
 
 from pertoken.metrics import SERIES
 from pertoken.provenance import Provenance
@@ -14,6 +17,22 @@ class NotMeasured(Exception):
         super().__init__(f"{series} was not measured: {remedy}")
         self.series = series
         self.remedy = remedy
+
+
+HoursOfWeek = tuple[float | None, ...]
+"""168 means, Monday 00:00 UTC first; None where nothing was observed."""
+
+
+class Distribution(Protocol):
+    """All observations of a series, looked at when somebody asks for more than its summary."""
+
+    def quantile(self, q: float) -> float:
+        """Return the weighted quantile."""
+        ...
+
+    def hours(self) -> HoursOfWeek:
+        """Return the mean of each hour of the week."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +51,110 @@ class Series:
     provenance: Provenance
     buckets: tuple[tuple[float, float], ...] = ()
     """(upper bound, observations in it), rising, of the histogram it comes from; empty where there was none."""
+    by_hour: bool = False
+    """Whether hours stand for minutes, which were deleted or too many: a peak within an hour is not seen then."""
+    distribution: Distribution | None = field(default=None, compare=False, repr=False)
+    """Where all observations are; None: only this summary is known."""
+
+    @property
+    def p10(self) -> float:
+        """10th percentile."""
+        return self.quantile(0.1)
+
+    @property
+    def p25(self) -> float:
+        """25th percentile."""
+        return self.quantile(0.25)
+
+    @property
+    def p75(self) -> float:
+        """75th percentile."""
+        return self.quantile(0.75)
+
+    @property
+    def p90(self) -> float:
+        """90th percentile."""
+        return self.quantile(0.9)
+
+    @property
+    def p99(self) -> float:
+        """99th percentile."""
+        return self.quantile(0.99)
+
+    def quantile(self, q: float) -> float:
+        """Return a quantile: of all observations, else of the histogram.
+
+        Of a summary alone it is linear between `p50`, `p95` and `max`, and `p50` below the median.
+        """
+        if self.distribution is not None:
+            return self.distribution.quantile(q)
+        if self.buckets:
+            return _of_buckets(self.buckets, q)
+        known = ((0.0, self.p50), (0.5, self.p50), (0.95, self.p95), (1.0, self.max))
+        (low, below), (high, above) = next(pair for pair in pairwise(known) if q <= pair[1][0])
+        return below + (above - below) * (q - low) / (high - low)
+
+    @property
+    def origin(self) -> str:
+        """The provenance for people, and whether hours stand for minutes: `counter, by the hour`."""
+        return f"{self.provenance.label}, by the hour" if self.by_hour else self.provenance.label
+
+
+def _of_buckets(buckets: Sequence[tuple[float, float]], q: float) -> float:
+    """Return a quantile, linear within the bucket; what lies above the last finite bound counts as that bound."""
+    rank, below, lower = q * sum(count for _, count in buckets), 0.0, 0.0
+    for bound, count in buckets:
+        if bound == inf:
+            break
+        if count and below + count >= rank:
+            return lower + (bound - lower) * max(0.0, rank - below) / count
+        below, lower = below + count, bound
+    return lower
+
+
+class LazySeries(Protocol):
+    """A series that is made when it is first read: most are never."""
+
+    def series(self) -> Series | None:
+        """Return the series; None if it was not measured."""
+        ...
 
 
 class Evidence:
-    """What was measured, by attribute: `seen.running.p95`. Remembers, in order, which series were read."""
+    """What was measured, by attribute: `seen.running.p95`, and by hour of the week: `seen.hours.running[9]`.
 
-    def __init__(self, series: Mapping[str, Series], remedies: Mapping[str, str] | None = None) -> None:
+    Remembers, in order, which series were read.
+    """
+
+    def __init__(
+        self,
+        series: Mapping[str, Series | LazySeries],
+        remedies: Mapping[str, str] | None = None,
+        hours: Mapping[str, HoursOfWeek] | None = None,
+    ) -> None:
+        """`hours` are of series made by hand, which have no `distribution`."""
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
-        self._series = dict(series)
+        self._series = {name: each for name, each in series.items() if isinstance(each, Series)}
+        self._lazy = {name: each for name, each in series.items() if not isinstance(each, Series)}
         self._remedies = dict(remedies or {})
+        self._hours = dict(hours or {})
         self._read: dict[str, None] = {}
 
     def __getattr__(self, name: str) -> Series:
         if name.startswith("_") or name not in SERIES:
             raise AttributeError(f"no series {name!r}; known: {', '.join(SERIES)}")
         self._read[name] = None
-        try:
-            return self._series[name]
-        except KeyError:
-            raise NotMeasured(name, self._remedies.get(name, SERIES[name].remedy)) from None
+        if (measured := self.peek(name)) is None:
+            raise NotMeasured(name, self._remedies.get(name, SERIES[name].remedy))
+        return measured
+
+    def peek(self, name: str) -> Series | None:
+        """Return a series, None if it was not measured, without counting as reading it."""
+        if (lazy := self._lazy.pop(name, None)) is not None and (made := lazy.series()) is not None:
+            self._series[name] = made
+        return self._series.get(name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *SERIES]
@@ -66,20 +168,45 @@ class Evidence:
         return True
 
     @property
+    def hours(self) -> "Hours":
+        """The mean of each series by hour of the week."""
+        return Hours(self)
+
+    @property
     def read(self) -> tuple[str, ...]:
         """Names of the series read so far, in the order of first reading."""
         return tuple(self._read)
 
     def fresh(self) -> "Evidence":
         """The same measurements with nothing read yet: one for each rule."""
-        return Evidence(self._series, self._remedies)
+        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours)
 
     def items(self) -> Iterable[tuple[str, Series]]:
         """All measured series by name, without counting as reading."""
+        for name in tuple(self._lazy):
+            self.peek(name)
         return self._series.items()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Evidence) and self._series == other._series
+        return isinstance(other, Evidence) and dict(self.items()) == dict(other.items())
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted(self._series)))
+        return hash(tuple(sorted(name for name, _ in self.items())))
+
+
+class Hours:
+    """Means of series by hour of the week, by attribute. Reading one counts as reading the series."""
+
+    def __init__(self, seen: Evidence) -> None:
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> HoursOfWeek:
+        measured: Series = getattr(self._seen, name)
+        if name in self._seen._hours:
+            return self._seen._hours[name]
+        if measured.distribution is None:
+            raise NotMeasured(f"{name} by hour of the week", "it is summed over the window: read a rate instead")
+        return measured.distribution.hours()
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *SERIES]

@@ -93,10 +93,14 @@ ENGINE_GAUGES = _table(
 )
 HISTOGRAMS = _table(
     EngineMetric("ttft_s", "TTFT", "s", "time to first token"),
-    EngineMetric("tpot_s", "TPOT", "s", "time per output token after the first"),
+    EngineMetric("tpot_s", "TPOT", "s", "time between output tokens (vLLM, SGLang), else per output token"),
     EngineMetric("e2e_s", "request latency", "s", "request latency from arrival to last token"),
     EngineMetric("prompt_len", "prompt length", "tokens", "prompt length per finished request"),
     EngineMetric("generated_len", "output length", "tokens", "generated length per finished request"),
+    EngineMetric("queue_s", "queue time", "s", "time a request waited before it ran"),
+    EngineMetric("max_tokens", "output limit", "tokens", "max_tokens of a request, where it set one"),
+    EngineMetric("step_tokens", "tokens per step", "tokens", "tokens computed and generated in one engine step"),
+    EngineMetric("kv_reuse_gap_s", "KV reuse gap", "s", "time between two uses of a block of the KV cache"),
 )
 
 
@@ -246,6 +250,9 @@ DEVICE = (
         label="SM clock",
         unit="MHz",
         plausible=Plausible(0, 10_000, "MHz", _CLOCK),
+        series="sm_clock_mhz",
+        meaning="clock of the SMs",
+        remedy=_READABLE,
     ),
     _of_ticks("memory_clock_mhz", "memory clock", "MHz", 1, Plausible(0, 50_000, "MHz", _CLOCK)),
     DeviceMetric(
@@ -253,6 +260,9 @@ DEVICE = (
         label="temperature",
         unit="°C",
         plausible=Plausible(0, 150, "°C", "silicon is shut down below 130 °C"),
+        series="temperature_c",
+        meaning="temperature of the devices",
+        remedy=_READABLE,
     ),
     _of_ticks("throttle_reasons", "throttle reasons", "", 1, Plausible(0, 2**16 - 1, "", _REASONS)),
     _activity("sm_active_1e4", "SM active", "sm_active", "SMs that were busy, of all the devices' SMs"),
@@ -306,19 +316,24 @@ class Quotient:
     """A figure that is derived from counters of an engine: the sum of some, over another or over its busy time."""
 
     above: tuple[str, ...]
-    below: str | None = None
+    below: tuple[str, ...] | None = None
     """None: the seconds in which the engine was busy."""
     plus: float = 0
     """Added to the quotient."""
 
 
-PREFIX_HIT_RATE = Quotient(("prefix_hits",), "prefix_queries")
-SPEC_ACCEPTANCE_RATE = Quotient(("spec_accepted_tokens",), "spec_draft_tokens")
-SPEC_ACCEPTANCE_LENGTH = Quotient(("spec_accepted_tokens",), "spec_drafts", plus=1)
+PREFIX_HIT_RATE = Quotient(("prefix_hits",), ("prefix_queries",))
+SPEC_ACCEPTANCE_RATE = Quotient(("spec_accepted_tokens",), ("spec_draft_tokens",))
+SPEC_ACCEPTANCE_LENGTH = Quotient(("spec_accepted_tokens",), ("spec_drafts",), plus=1)
 """1 + accepted tokens / drafts, as vLLM and TensorRT-LLM define it: what one target step yields."""
 GFLOP_PER_BUSY_S = Quotient(("gflop_per_gpu",))
 MB_PER_BUSY_S = Quotient(("read_mb_per_gpu", "write_mb_per_gpu"))
+FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
+"""How a request ends, in the words of vLLM and of those that follow it."""
+ENDED = tuple(f'requests_finished{{reason="{each}"}}' for each in FINISH_REASONS)
+"""Counters of requests by how they ended."""
 QUOTIENTS: Mapping[str, Quotient] = {
+    **{f"ended_by_{reason}": Quotient((ENDED[n],), ENDED) for n, reason in enumerate(FINISH_REASONS[:3])},
     "prefix_hit_rate": PREFIX_HIT_RATE,
     "spec_acceptance_rate": SPEC_ACCEPTANCE_RATE,
     "spec_acceptance_length": SPEC_ACCEPTANCE_LENGTH,
@@ -366,6 +381,15 @@ SERIES: Mapping[str, SeriesSpec] = {
         name: SeriesSpec(HISTOGRAMS[name].unit, HISTOGRAMS[name].meaning, _LATENCY)
         for name in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s")
     },
+    **{
+        name: SeriesSpec(HISTOGRAMS[name].unit, HISTOGRAMS[name].meaning, f"needs {engines}, with its metrics on")
+        for name, engines in (
+            ("queue_s", "vLLM, SGLang, TensorRT-LLM, TGI or LMDeploy"),
+            ("max_tokens", "vLLM or TGI"),
+            ("step_tokens", "vLLM or LMDeploy"),
+            ("kv_reuse_gap_s", "vLLM with --kv-cache-metrics"),
+        )
+    },
     **{each.series: SeriesSpec(each.unit, each.meaning, each.remedy) for each in DEVICE if each.series},
     "nvlink_bytes_s": SeriesSpec("bytes/s", "received and sent over NVLink, mean of the devices", _ACTIVITY),
     "memory_traffic_bytes_s": SeriesSpec(
@@ -373,6 +397,30 @@ SERIES: Mapping[str, SeriesSpec] = {
         "read from and written to memory by all CPUs of the host",
         "needs a CPU with such a counter (cqm_mbm_total): mount -t resctrl resctrl /sys/fs/resctrl",
     ),
+    **{
+        f"ended_by_{reason}": SeriesSpec(
+            "ratio", meaning, "needs vLLM, TensorRT-LLM or LMDeploy, and requests that ended"
+        )
+        for reason, meaning in (
+            ("stop", "requests that ended by a stop token or sequence, of all that ended"),
+            ("length", "requests that ended at a limit of their length, of all that ended"),
+            ("abort", "requests that were aborted, of all that ended"),
+        )
+    },
+    "arrival_dispersion": SeriesSpec(
+        "ratio",
+        "variance over mean of requests ended per minute, hour by hour: 1 of independent arrivals, more of bursts",
+        "needs an engine that counts requests, and minutes: hours alone hide bursts",
+    ),
+    "asleep": SeriesSpec("ratio", "time in which the engine slept", "needs vLLM with --enable-sleep-mode that slept"),
+    "throttled": SeriesSpec(
+        "ratio", "time in which power, heat or a limit slowed the clocks", "needs an NVIDIA GPU that reports why"
+    ),
+    "energy_w": SeriesSpec("W", "energy drawn over time by the devices, of a deployment its shares of them", _READABLE),
+    "j_per_token": SeriesSpec(
+        "J/token", "that energy per token, prompt (cached included) and generated, idle time spread evenly", _READABLE
+    ),
+    "host_memory_free": SeriesSpec("bytes", "memory of the hosts that nothing uses", "let the agent run"),
     "held": SeriesSpec("ratio", "share of observed time some process held the device", _READABLE),
     "observed_h": SeriesSpec("h", "hours of the window that were really observed", "let the agent run"),
 }

@@ -39,6 +39,10 @@ A rule names what it needs as parameters:
 - `options`: what a person may set in `[rules.ID]` of the configuration file. Its annotation is a frozen dataclass whose
   fields all have defaults: `few_running: int = option(16, "requests per device", low=0)`.
 
+Each series of `seen` has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99`.
+`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
+observed.
+
 It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
 
 - Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,

@@ -6,6 +6,7 @@ seconds, UTC).
 """
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 NANO_USD = 1_000_000_000
@@ -39,6 +40,22 @@ def parse_duration_s(text: str) -> float:
     if seconds > MAX_DURATION_S:
         raise ValueError(f"{text!r} is longer than 100 years")
     return seconds
+
+
+def parse_time(text: str, now_ts: float) -> int:
+    """Return the epoch second of `2026-11-21T10:00Z`, `2026-11-21`, or of `24h` or `-24h` before `now_ts`.
+
+    A time without an offset is UTC. Raises ValueError naming the text and the accepted forms.
+    """
+    with suppress(ValueError):
+        return int(now_ts - parse_duration_s(text.strip().removeprefix("-")))
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time: write it like 2026-11-21T10:00Z, 2026-11-21, or 24h for ago"
+        ) from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
 
 
 def format_duration(seconds: float) -> str:

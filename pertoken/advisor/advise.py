@@ -75,9 +75,12 @@ def advise(
     window_s: int,
     now_ts: int,
     progress: Progress = no_progress,
+    *,
+    dated: bool = False,
 ) -> Advice:
     """Run the rules of every source over the window ending at `now_ts`. `progress` is called with each phase.
 
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
     Raises StoreError if the database cannot be read, BadInput if the setting for kernel tables names no file; a
     broken rule is a recommendation in state FAILED.
     """
@@ -85,7 +88,7 @@ def advise(
     if tables and not Path(tables).is_file():
         raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
     began = time.monotonic()
-    gathered = present(store, market, window_s, now_ts, settings, progress)
+    gathered = present(store, market, window_s, now_ts, settings, progress, dated=dated)
     reading_s = time.monotonic() - began
     with KernelTables(tables) if tables else nullcontext() as opinion:
         limits = Limits.of_call(settings.advisor_rule_timeout)
@@ -283,9 +286,7 @@ def _name(subject: SubjectKey, gathered: Present) -> str:
 
 def _line(label: str, name: str, evidence: Evidence) -> EvidenceLine:
     spec = SERIES[name]
-    measured = dict(evidence.items()).get(name)
+    measured = evidence.peek(name)
     if measured is None:
         return EvidenceLine(label, spec.unit, None, None, None, 0, None, missing=spec.remedy)
-    return EvidenceLine(
-        label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.provenance.label
-    )
+    return EvidenceLine(label, spec.unit, measured.mean, measured.p50, measured.p95, measured.n, measured.origin)

@@ -55,12 +55,19 @@ def keep(target: AdviceRepository, advice: Advice, who: str) -> tuple[Recommenda
         return _stored(connection)
 
 
-def standing(store: Store) -> tuple[Recommendation, ...]:
-    """All advice as it stands, expired left out; empty where no rules ever ran."""
+def standing(store: Store, as_of: int | None = None) -> tuple[Recommendation, ...]:
+    """All advice as it stands, expired left out; empty where no rules ever ran.
+
+    With `as_of` that which has stood unchanged since then: what changed advice was before is not kept.
+    """
     if store.advice is None:
         return ()
     with store.read("advice") as connection:
-        return tuple(each for each in _stored(connection) if each.state is not State.EXPIRED)
+        return tuple(
+            each
+            for each in _stored(connection)
+            if each.state is not State.EXPIRED and (as_of is None or each.updated_ts <= as_of)
+        )
 
 
 def _undated(each: Recommendation) -> Recommendation:

@@ -42,15 +42,18 @@ def present(
     now_ts: int,
     settings: Settings | None = None,
     progress: Progress = no_progress,
+    *,
+    dated: bool = False,
 ) -> Present:
     """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
 
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
     Raises StoreError if the database cannot be read.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
     with store.read() as connection:
-        window = Window(connection, now_ts - window_s, now_ts)
+        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
         there = window.inventory
         prices = price_book(store, connection, there)
         seen = window.evidence(market, progress)

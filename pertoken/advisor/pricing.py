@@ -157,11 +157,10 @@ class Pricing:
         names = [each.partition(":")[2] for each in changed if each.startswith("service:")]
         seen = self.context.services.get(names[0], Evidence({})) if len(names) == 1 else Evidence({})
         slo = objectives(self.gathered.fleet.service(names[0]), self.context) if len(names) == 1 else Slo()
-        measured = dict(seen.items())
         lines = []
         for figure, name in FIGURES.items():
             metric, _, quantile = figure.partition(" ")
-            series = measured.get(f"{metric.lower()}_s")
+            series = seen.peek(f"{metric.lower()}_s")
             lines.append(
                 LatencyLine(
                     figure,

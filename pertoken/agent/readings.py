@@ -221,7 +221,7 @@ class EngineReading:
     gauges: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
     histograms: dict[str, HistogramReading] | None = field(default_factory=dict)
-    """`ttft_s`, `tpot_s`, `e2e_s`, `prompt_len`, `generated_len`, keyed like counters; None: not read this time."""
+    """By the names of `metrics.HISTOGRAMS`, keyed like counters; None: not read this time."""
     started_ms: int | None = None
     """Unix time at which its process started, as its own page tells; by a clock that need not be ours."""
     life_ms: int | None = None

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of, text_width
+from pertoken.cli.options import (
+    AsOf,
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    json_option,
+    parent_option,
+    settings_of,
+    text_width,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +50,7 @@ READING_PHASES = 10
     type=click.Path(path_type=Path),
     help="A file with a rule of your own, run besides the installed ones (repeatable).",
 )
+@at_option
 @json_option
 @parent_option
 @click.pass_context
@@ -49,6 +61,7 @@ def advise(
     advisor_since: str | None,
     advisor_every: str | None,
     rule_files: tuple[Path, ...],
+    at: str | None,
     as_json: bool,
     with_parent: bool,
 ) -> None:
@@ -56,6 +69,10 @@ def advise(
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. What is found is kept for the screens.
+
+    With --at everything is computed as of then, at the prices in force then, and only printed: the advice that stands
+    is neither read nor changed. The same database gives the same output at any time; its JSON is without `run`, which
+    holds how long the run took.
 
     Exit 2 if a rule file given by --rule is broken; the other rules run all the same.
     """
@@ -66,9 +83,12 @@ def advise(
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
+    if at is not None and advisor_every is not None:
+        raise BadInput("--at is one instant, and --every runs again and again: give one of them")
     if advisor_every is None:
-        report, advice, broken = _run(where, settings, rule_files)
-        echo(_json(report, advice) if as_json else _text(report, advice.recommendations))
+        moment = as_of(at)
+        report, advice, broken = _run(where, settings, rule_files, moment)
+        echo(_json(report, advice, dated=moment.dated) if as_json else _text(report, advice.recommendations))
         if broken:
             raise BadInput("; ".join(broken))
         return
@@ -114,11 +134,12 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
 
 
 def _run(
-    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]
+    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf
 ) -> tuple[FleetReport, Advice, list[str]]:
-    """Run every rule and keep the advice; also return what is broken of the rule files, a sentence each."""
+    """Run every rule and keep the advice, except of a past moment; also return what is broken of the rule files, a
+    sentence each.
+    """
     import getpass
-    import time
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.book import keep
@@ -131,22 +152,24 @@ def _run(
     from pertoken.store.repository import AdviceRepository
 
     store = open_store(where)
-    if store.advice is None:
+    check_recorded(moment, store)
+    if store.advice is None and not moment.dated:
         upgrade(where, "advice")
         store = open_store(where)
-    now_ts, window_s = int(time.time()), int(settings.advisor_since)
+    window_s = int(settings.advisor_since)
     market = load_market(settings.market_provider, settings.market_region)
     places = find_rules(settings, rule_files)
     for fault in filter(None, (each.fault for each in places)):
         echo(f"pertoken advise: {fault}", err=True)
     sources = [source_of(each, settings) for each in places if each.fault or each.permission is Permission.ALLOWED]
     with _progress(READING_PHASES + 2 * len(sources) + 1) as progress:
-        advice = run(store, sources, market, settings, window_s, now_ts, progress)
+        advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
     names = (*(each.name for each in places), *(each.name for each in advice.run.rules))
     for line in unknown_options(names, settings):
         echo(f"pertoken advise: {line}", err=True)
-    keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
-    return fleet_report(store, window_s, now_ts), advice, _broken(rule_files, advice)
+    if not moment.dated:
+        keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
+    return fleet_report(store, window_s, moment.ts, dated=moment.dated), advice, _broken(rule_files, advice)
 
 
 @contextlib.contextmanager
@@ -188,7 +211,7 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     """Run every rule, keep the advice, and report on standard error how many pieces stand how."""
     from collections import Counter
 
-    _, advice, broken = _run(where, settings, rule_files)
+    _, advice, broken = _run(where, settings, rule_files, as_of(None))
     for line in broken:
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(each.state.value.lower() for each in advice.recommendations)
@@ -221,7 +244,7 @@ def _values(each: Recommendation) -> dict[str, Any]:
     return {"id": full_id(each), **asdict(each)}
 
 
-def _json(report: FleetReport, advice: Advice) -> str:
+def _json(report: FleetReport, advice: Advice, *, dated: bool) -> str:
     import json
     from dataclasses import asdict
 
@@ -229,6 +252,7 @@ def _json(report: FleetReport, advice: Advice) -> str:
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
         "recommendations": [_values(each) for each in advice.recommendations],
-        "run": asdict(advice.run),
     }
+    if not dated:  # how long a run took is not the same twice
+        values["run"] = asdict(advice.run)
     return json.dumps(values, indent=2)

@@ -7,29 +7,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of, text_width
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    json_option,
+    settings_of,
+    text_width,
+)
 
 if TYPE_CHECKING:
     from pertoken.costs.hours.hour import ModelHours
 
 
 @click.command(short_help="Say what a million tokens cost, by model and hour.")
-@click.option("--hours", "n", type=click.IntRange(1, 8760), default=24, show_default=True, help="So many, to now.")
+@click.option(
+    "--hours", "n", type=click.IntRange(1, 8760), default=24, show_default=True, help="How many, to now or --at."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of text: a line for each model and hour.")
+@at_option
 @json_option
 @db_option
-def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json: bool) -> None:
+def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json: bool, at: str | None) -> None:
     """Say what a million tokens cost each model, over hours of the clock (UTC), the one under way included.
 
     All dollars of the devices that a model held, busy or idle, by its prompt (cached included) and generated tokens,
     with the share of its time that was observed. An hour without a price or without tokens has none; an hour in which
     nothing was recorded is left out. Estimated dollars were divided by time at a change of price, since the minutes of
     the hour were deleted.
+
+    With --at the hours end there, at the prices in force in them, and nothing recorded later counts: the same database
+    gives the same output at any time.
     """
     import csv
     import json
     import sys
-    import time
 
     from pertoken.cli.progress import Progress
     from pertoken.costs.hours.hourly import hourly
@@ -38,8 +52,11 @@ def costs(config_file: str | None, db: str | None, n: int, as_csv: bool, as_json
     from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db)
+    moment = as_of(at)
+    store = open_store(locate(settings.db, settings.advice))
+    check_recorded(moment, store)
     with Progress(f"Reading {n} hours"):
-        found = hourly(open_store(locate(settings.db, settings.advice)), n, int(time.time()))
+        found = hourly(store, n, moment.ts, dated=moment.dated)
 
     if as_json:
         echo(json.dumps(list(_lines(found)), indent=2))

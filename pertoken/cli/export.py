@@ -107,17 +107,11 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
 
 def _time(text: str | None) -> int | None:
     import time
-    from datetime import UTC, datetime
 
     from pertoken.errors import BadInput
-    from pertoken.units import parse_duration_s
+    from pertoken.units import parse_time
 
-    if text is None:
-        return None
-    with contextlib.suppress(ValueError):
-        return int(time.time() - parse_duration_s(text))
     try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadInput(f"{text!r} is not a time: write it like 2026-11-21T10:00Z, 2026-11-21, or 24h for ago") from None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+        return None if text is None else parse_time(text, time.time())
+    except ValueError as error:
+        raise BadInput(str(error)) from None

@@ -1,13 +1,19 @@
 """Options that several commands share."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pertoken.config import Settings
 from pertoken.printable import literal_lines
+
+if TYPE_CHECKING:
+    from pertoken.store.connect.open import Store
 
 Command = Callable[..., Any]
 
@@ -34,6 +40,62 @@ def db_option(command: Command) -> Command:
 def json_option(command: Command) -> Command:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
+
+
+def at_option(command: Command) -> Command:
+    """`--at TIME`, which `as_of` reads."""
+    return click.option(
+        "--at",
+        metavar="TIME",
+        help="Compute everything as of this whole minute: 2026-11-21T10:00Z, 2026-11-21, or -3h. [default: now]",
+    )(command)
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """The instant that figures are of."""
+
+    ts: int
+    dated: bool
+    """Whether it was asked for by `--at`: a whole minute of which everything later is left out."""
+
+
+def as_of(at: str | None) -> AsOf:
+    """Return the instant of `--at`, or now. Raises BadInput if it is no time or lies ahead."""
+    import time
+
+    from pertoken.errors import BadInput
+    from pertoken.units import parse_time
+
+    now = time.time()
+    if at is None:
+        return AsOf(int(now), dated=False)
+    try:
+        ts = parse_time(at, now)
+    except ValueError as error:
+        raise BadInput(f"--at: {error}") from None
+    if ts > now:
+        raise BadInput(f"--at {at}: lies in the future; it is {_utc(int(now))} now")
+    return AsOf(ts // 60 * 60, dated=True)
+
+
+def check_recorded(moment: AsOf, store: Store) -> None:
+    """Raise BadInput if `--at` lies before anything was recorded."""
+    from pertoken.errors import BadInput
+    from pertoken.window.reading import first_recorded
+
+    if not moment.dated:
+        return
+    first = first_recorded(store)
+    if first is None or moment.ts <= first:
+        since = "the database is empty" if first is None else f"the first row is of {_utc(first)}"
+        raise BadInput(f"--at {_utc(moment.ts)}: nothing was recorded before then; {since}")
+
+
+def _utc(ts: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parent_option(command: Command) -> Command:

@@ -16,8 +16,10 @@ from pertoken.tui.text.hours import HOURS
 class StoreSource:
     """A `Source` over a database. It opens it anew while it lacks something: an agent or advisor may just begin."""
 
-    def __init__(self, place: StoreLocation) -> None:
+    def __init__(self, place: StoreLocation, as_of: int | None = None) -> None:
+        """`as_of`: a whole minute in the past that everything is shown of; None: the present."""
         self._place = place
+        self._as_of = as_of
         self._store: Store | None = None
 
     def describe(self) -> str:
@@ -26,15 +28,18 @@ class StoreSource:
 
     def fleet(self, window_s: int) -> FleetReport:
         """The fleet over the last `window_s` seconds. Raises StoreError."""
-        return fleet_report(self._opened(), window_s, int(time.time()))
+        return fleet_report(self._opened(), window_s, self._now_ts(), dated=self._as_of is not None)
 
     def hours(self) -> tuple[ModelHours, ...]:
         """The last 24 hours, model by model. Raises StoreError."""
-        return hourly(self._opened(), HOURS, int(time.time()))
+        return hourly(self._opened(), HOURS, self._now_ts(), dated=self._as_of is not None)
 
     def advice(self) -> tuple[Recommendation, ...]:
-        """All advice as it stands. Raises StoreError."""
-        return standing(self._opened())
+        """All advice as it stands, or stood and has not changed since. Raises StoreError."""
+        return standing(self._opened(), self._as_of)
+
+    def _now_ts(self) -> int:
+        return int(time.time()) if self._as_of is None else self._as_of
 
     def _opened(self) -> Store:
         if self._store is None or self._store.advice is None:

@@ -111,5 +111,5 @@ def of_peak(dp: object, weight_dtype: object, accelerator: Accelerator | None) -
 
 
 def _quotient(counts: Counts, of: Quotient) -> float | None:
-    below = counts.get(of.below or "")
+    below = sum(counts.get(each, 0) for each in of.below or ())
     return sum(counts.get(each, 0) for each in of.above) / below + of.plus if below else None

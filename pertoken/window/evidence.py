@@ -1,13 +1,18 @@
 """What rules read of deployments, services, devices and hosts: series with their provenance, made of a window."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.evidence import Evidence, Series
-from pertoken.metrics import DEVICE, QUOTIENTS, SERIES, RollUp, rolled
+from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, Series
+from pertoken.metrics import DEVICE, HISTOGRAMS, QUOTIENTS, SERIES, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
@@ -17,9 +22,9 @@ from pertoken.window.demand import demand
 from pertoken.window.histograms import histogram
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import Measured
+from pertoken.window.series import Points
 
 LENGTHS = ("prompt_len", "generated_len")
-LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 _TRAFFIC = "memory_traffic_bytes"
 _SERIES_OF = {each.stored: each.series for each in DEVICE if each.series} | {
     "processes": "held",
@@ -35,10 +40,56 @@ _COUNTED_BY = {
     "busy_generated_tok_s": {"generated_tokens"},
 }
 """Rates -> the engine metrics whose late counting makes them late."""
+_OF_DEVICES = (
+    *(each.series for each in DEVICE if each.series),
+    *("nvlink_bytes_s", "throttled", "energy_w", "host_memory_free", "held"),
+)
+_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in HISTOGRAMS and name not in ("held", "observed_h"))
 _BEGUN = "recording has only begun: let the agent run some minutes"
 
 
-@dataclass(frozen=True)
+_READERS: WeakValueDictionary[int, "EvidenceReader"] = WeakValueDictionary()
+_NUMBERS = count()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSeries:
+    """A series of the columns of a window: made when it is read, and its observations found again when asked for.
+
+    It is pickled as a reference, for the same process and those forked from it.
+    """
+
+    reader: "EvidenceReader"
+    kind: str
+    ids: tuple[int, ...]
+    name: str
+
+    def series(self) -> Series | None:
+        """Return its summary; None if it was not measured."""
+        return self.reader.made(self)
+
+    def quantile(self, q: float) -> float:
+        """Return the weighted quantile."""
+        return self._points().quantile(q)
+
+    def hours(self) -> HoursOfWeek:
+        """Return the mean of each hour of the week."""
+        return self._points().hours()
+
+    def _points(self) -> Points:
+        points = self.reader.points(self.kind, self.ids)[self.name]()
+        assert points is not None  # its summary was made of them
+        return points
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _window_series, (self.reader.number, self.kind, self.ids, self.name)
+
+
+def _window_series(number: int, kind: str, ids: tuple[int, ...], name: str) -> WindowSeries:
+    return WindowSeries(_READERS[number], kind, ids, name)
+
+
+@dataclass(frozen=True, eq=False)
 class EvidenceReader:
     """Series for rules, and the demand of services, made of the buckets of a window."""
 
@@ -51,6 +102,16 @@ class EvidenceReader:
     """Rows of metrics that cannot be read, by owner."""
     holders_known_since: Mapping[int, int]
     """Devices whose holders were once unknown -> since when they are known again."""
+    number: int = field(default_factory=_NUMBERS.__next__)
+    """By which `WindowSeries` find it again."""
+    _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
+    _latest: dict[tuple[str, tuple[int, ...]], Mapping[str, Callable[[], Points | None]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    """How to find the series of whatever was asked for last: rules read several of one."""
+
+    def __post_init__(self) -> None:
+        _READERS[self.number] = self
 
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
@@ -58,50 +119,102 @@ class EvidenceReader:
         Of the present epoch of each, since an earlier one had other knobs or devices.
         """
         rows = [self.inventory.running[each] for each in deployment_ids]
-        buckets = series.together([self._served(row.epoch_id) for row in rows])
+        buckets = self._together(rows)
         if not len(buckets):
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN))
-        busy, origin = series.busy(buckets), series.busy_provenance(buckets)
-        device_ids = tuple(
-            dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id))
-        )
-        host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
-        found: dict[str, Series | None] = {
-            **self._device_series(device_ids),
-            "prompt_tok_s": series.rate(buckets, "prompt_tokens"),
-            "computed_tok_s": series.rate(buckets, "computed_tokens"),
-            "generated_tok_s": series.rate(buckets, "generated_tokens"),
-            "busy_generated_tok_s": series.ratio(busy, "generated_tokens", "busy_ms", origin, 1000),
-            "cached_share": series.ratio(buckets, "cached_tokens", "prompt_tokens"),
-            "requests_s": series.rate(buckets, "requests_finished"),
-            "busy": series.ratio(buckets, "busy_ms", "observed_ms", origin),
-            "running": series.while_busy(buckets, "running_1e2", 1e2, mean=False),
-            "waiting": series.gauge(buckets, "waiting_1e2", 1e2),
-            "kv_use": series.while_busy(buckets, "kv_use_1e4", 1e4, mean=True, largest=1.0),
-            "preemptions": series.rate(buckets, "preemptions", per_ms=HOUR_MS),
-            "memory_traffic_bytes_s": self._memory_traffic(host_ids),
-            "observed_h": series.single(
-                float(buckets.least(buckets.rows.floats("observed_ms")).sum()) / HOUR_MS, Provenance.COUNTER
-            ),
-            **self._engine_counts(rows, buckets, origin),
-            **{name: self._histogram(rows, name) for name in (*LENGTHS, *LATENCIES)},
-        }
-        for name in self._late(rows):
-            if (late := found.get(name)) is not None:
-                found[name] = replace(late, provenance=worst((late.provenance, Provenance.REPORTED)))
-        return Evidence(_known(found), self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
+        device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
+        observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
+        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *HISTOGRAMS), observed_ms)
+        return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
         """Return what was measured on a device, or on several together."""
-        observed = [float(self._with_holders(each).ints("observed_ms").sum()) / HOUR_MS for each in device_ids]
-        hidden = any(gap.metric == "processes" for each in device_ids for gap in self.missing.get(each, ()))
-        found = {
-            **self._device_series(device_ids),
+        observed_ms = [float(self._with_holders(each).ints("observed_ms").sum()) for each in device_ids]
+        found = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
+        return Evidence(found, self._remedies(*device_ids))
+
+    def _lazy(
+        self, kind: str, ids: Sequence[int], names: Iterable[str], observed_ms: float
+    ) -> dict[str, Series | LazySeries]:
+        found: dict[str, Series | LazySeries] = {name: WindowSeries(self, kind, tuple(ids), name) for name in names}
+        return found | {"observed_h": series.single(observed_ms / HOUR_MS, Provenance.COUNTER)}
+
+    def made(self, of: WindowSeries) -> Series | None:
+        """Return the summary of a series, made once; None if it was not measured."""
+        key = of.kind, of.ids, of.name
+        if key not in self._made:
+            self._made[key] = self._histogram_of(of) if of.name in HISTOGRAMS else self._summary(of)
+        return self._made[key]
+
+    def _summary(self, of: WindowSeries) -> Series | None:
+        find = self.points(of.kind, of.ids).get(of.name)
+        points = None if find is None else find()
+        if points is None:
+            return None
+        if of.kind == "device":
+            by_hour = any(series.by_hour(self.measured.device(each)) for each in of.ids)
+        else:
+            rows = [self.inventory.running[each] for each in of.ids]
+            by_hour = any(series.by_hour(self.measured.epoch(row.epoch_id)) for row in rows)
+        return replace(points.summary(), by_hour=by_hour, distribution=of)
+
+    def _histogram_of(self, of: WindowSeries) -> Series | None:
+        return self._histogram([self.inventory.running[each] for each in of.ids], of.name)
+
+    def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
+        """Return how to find the observations of each series of deployments or of devices, by its name."""
+        if (kind, ids) not in self._latest:
+            found = self._points(kind, ids)
+            self._latest.clear()
+            self._latest[kind, ids] = found
+        return self._latest[kind, ids]
+
+    def _points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
+        if kind == "device":
             # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
-            "held": None if hidden else self._held(device_ids),
-            "observed_h": series.single(min(observed, default=0.0), Provenance.COUNTER),
+            hidden = any(gap.metric == "processes" for each in ids for gap in self.missing.get(each, ()))
+            alone = [(None, each) for each in ids]
+            hosts = tuple(dict.fromkeys(self.inventory.devices[each].host_id for each in ids))
+            return {
+                **self._of_devices(ids),
+                "energy_w": partial(self._energy, alone),
+                "host_memory_free": partial(self._host_memory_free, hosts),
+                **({} if hidden else {"held": partial(self._held, ids)}),
+            }
+        rows = [self.inventory.running[each] for each in ids]
+        buckets = self._together(rows)
+        busy, origin = series.busy(buckets), series.busy_provenance(buckets)
+        host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
+        allocated = self._allocated(rows)
+        found: dict[str, Callable[[], Points | None]] = {
+            **self._of_devices(self._device_ids(rows)),
+            "prompt_tok_s": partial(series.rate, buckets, "prompt_tokens"),
+            "computed_tok_s": partial(series.rate, buckets, "computed_tokens"),
+            "generated_tok_s": partial(series.rate, buckets, "generated_tokens"),
+            "busy_generated_tok_s": partial(series.ratio, busy, "generated_tokens", "busy_ms", origin, 1000),
+            "cached_share": partial(series.ratio, buckets, "cached_tokens", "prompt_tokens"),
+            "requests_s": partial(series.rate, buckets, "requests_finished"),
+            "busy": partial(series.ratio, buckets, "busy_ms", "observed_ms", origin),
+            "running": partial(series.while_busy, buckets, "running_1e2", 1e2, mean=False),
+            "waiting": partial(series.gauge, buckets, "waiting_1e2", 1e2),
+            "kv_use": partial(series.while_busy, buckets, "kv_use_1e4", 1e4, mean=True, largest=1.0),
+            "preemptions": partial(series.rate, buckets, "preemptions", per_ms=HOUR_MS),
+            "memory_traffic_bytes_s": partial(self._memory_traffic, host_ids),
+            "host_memory_free": partial(self._host_memory_free, host_ids),
+            "arrival_dispersion": partial(series.dispersion, buckets, "requests_finished"),
+            "energy_w": partial(self._energy, allocated),
+            "j_per_token": partial(self._energy_per_token, allocated, buckets),
+            **self._engine_counts(rows, buckets, origin),
         }
-        return Evidence(_known(found), self._remedies(*device_ids))
+        for name in self._late(rows) & found.keys():
+            found[name] = partial(_reported, found[name])
+        return found
+
+    def _together(self, rows: Iterable[Any]) -> series.Buckets:
+        return series.together([self._served(row.epoch_id) for row in rows])
+
+    def _device_ids(self, rows: Iterable[Any]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id)))
 
     def demand_of(self, epochs: Sequence[Any]) -> Demand:
         """Return what was asked of these epochs together, those that ended in the window included.
@@ -128,10 +241,13 @@ class EvidenceReader:
 
     def _engine_counts(
         self, rows: Sequence[Any], buckets: series.Buckets, busy: Provenance
-    ) -> dict[str, Series | None]:
+    ) -> dict[str, Callable[[], Points | None]]:
         """Return quotients of what the engines count beside tokens, of each bucket in which they counted."""
         counts = [self.measured.counters[row.epoch_id] for row in rows if row.epoch_id in self.measured.counters]
-        found = {name: series.of_counts(counts, buckets, quotient) for name, quotient in QUOTIENTS.items()}
+        found: dict[str, Callable[[], Points | None]] = {
+            name: partial(series.of_counts, counts, buckets, quotient) for name, quotient in QUOTIENTS.items()
+        }
+        found["asleep"] = partial(series.part_of_time, counts, buckets, "asleep_ms")
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return found
         knobs = json.loads(rows[0].knobs)
@@ -140,20 +256,21 @@ class EvidenceReader:
         # The engine's own estimate over the catalog's peak.
         origin = worst((Provenance.LISTED, busy))
         for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
-            estimate = series.of_counts(counts, buckets, quotient, share)
-            found[name] = estimate and replace(estimate, provenance=origin)
+            estimate = partial(series.of_counts, counts, buckets, quotient, share)
+            found[name] = partial(_with_provenance, estimate, origin)
         return found
 
-    def _held(self, device_ids: Sequence[int]) -> Series | None:
+    def _held(self, device_ids: Sequence[int]) -> Points | None:
         """Return the share of its observed time that some process held a device, a mean over several."""
-        shares, times = [], []
+        ts, shares, times = [], [], []
         for each in device_ids:
             rows = self._with_holders(each)
             rows = rows.where(rows.ints("duration_ms") > 0)
             ms = rows.floats("duration_ms")
+            ts.append(rows.ints("ts"))
             shares.append(self.measured.held_ns(each, rows) / 1e6 / ms)
             times.append(ms)
-        return series.over(shares, times, Provenance.REPORTED)
+        return series.over(ts, shares, times, Provenance.REPORTED)
 
     def _with_holders(self, device_id: int) -> Columns:
         """Return the buckets of a device since its holders are known: before, no share of it was stored."""
@@ -161,22 +278,85 @@ class EvidenceReader:
         since = self.holders_known_since.get(device_id)
         return rows if since is None else rows.where(rows.ints("ts") >= since)
 
-    def _device_series(self, device_ids: Sequence[int]) -> dict[str, Series | None]:
+    def _of_devices(self, device_ids: Sequence[int]) -> dict[str, Callable[[], Points | None]]:
         """Return the series of some devices together."""
         devices = [self.measured.device(each) for each in device_ids]
         if not devices:
             return {}
-        found = {
-            each.series: series.of_devices(
-                devices, [_gauge(rows, each.stored) / each.per_unit for rows in devices], mean=not each.summed
-            )
+
+        def of(names: Sequence[str], per_unit: float, mean: bool) -> Points | None:
+            values = [np.sum([_gauge(rows, name) for name in names], axis=0) / per_unit for rows in devices]
+            return series.of_devices(devices, values, mean=mean)
+
+        found: dict[str, Callable[[], Points | None]] = {
+            each.series: partial(of, (each.stored,), each.per_unit, not each.summed)
             for each in rolled(RollUp.GAUGE)
             if each.series
         }
-        both = [(_gauge(rows, "nvlink_rx_mib_s") + _gauge(rows, "nvlink_tx_mib_s")) * 2**20 for rows in devices]
-        return found | {"nvlink_bytes_s": series.of_devices(devices, both, mean=True)}
+        return found | {
+            "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
+            "throttled": partial(self._throttled, device_ids),
+        }
 
-    def _memory_traffic(self, host_ids: Sequence[int]) -> Series | None:
+    def _throttled(self, device_ids: Sequence[int]) -> Points | None:
+        """Return the share of samples in which something slowed the clocks, a mean over devices that report why."""
+        kinds = {(row.kind, row.vendor) for each in device_ids if (row := self.inventory.devices.get(each))}
+        unread = any(gap.metric == "throttle_reasons" for each in device_ids for gap in self.missing.get(each, ()))
+        if unread or kinds != {("gpu", "nvidia")}:
+            return None
+        devices = [self.measured.device(each) for each in device_ids]
+        values = [rows.floats("throttled_n") / np.maximum(rows.floats("samples"), 1) for rows in devices]
+        return series.of_devices(devices, values, mean=True)
+
+    def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:
+        """Return the epochs of deployments, those of their worker ranks included, each with each of its devices."""
+        epochs = [
+            each for row in rows for each in (row.epoch_id, *self.inventory.workers_of.get(row.deployment_id, ()))
+        ]
+        return [(epoch, device) for epoch in epochs for device in self.inventory.own_devices.get(epoch, ())]
+
+    def _energy(self, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
+        """Return the power by energy of devices together: all of it, or the share that an epoch held.
+
+        Energy is that of the device's counter, else of its power over time.
+        """
+        devices, values, sampled = [], [], False
+        for epoch_id, device_id in allocated:
+            rows = self.measured.device(device_id)
+            rows = rows.where(rows.ints("duration_ms") > 0)
+            counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
+            sampled = sampled or bool((np.isnan(counter) & ~np.isnan(integral)).any())
+            share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
+            devices.append(rows)
+            values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
+        found = series.of_devices(devices, values) if devices else None
+        return found and replace(found, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
+
+    def _energy_per_token(self, allocated: Sequence[tuple[int | None, int]], buckets: series.Buckets) -> Points | None:
+        """Return energy per token in the buckets with tokens; energy of the others is spread over them evenly."""
+        power = self._energy(allocated)
+        prompt, generated = (series.rates(buckets, name) for name in ("prompt_tokens", "generated_tokens"))
+        ts = np.intersect1d(prompt[0], generated[0])
+        if power is None or not len(ts := np.intersect1d(ts, power.ts)):
+            return None
+        seconds = generated[2][np.isin(generated[0], ts)] / 1000
+        tokens = (prompt[1][np.isin(prompt[0], ts)] + generated[1][np.isin(generated[0], ts)]) * seconds
+        joules = power.values[np.isin(power.ts, ts)] * seconds
+        some = tokens > 0
+        found = series.weighted(ts[some], joules[some] / tokens[some], tokens[some], power.provenance)
+        with_tokens = float(joules[some].sum())
+        return found if not with_tokens else found and replace(found, factor=float(joules.sum()) / with_tokens)
+
+    def _host_memory_free(self, host_ids: Sequence[int]) -> Points | None:
+        """Return the memory of hosts together that nothing uses."""
+        sizes = {row.host_id: row.memory_bytes for row in self.inventory.hosts}
+        if not host_ids or any(sizes.get(each) is None for each in host_ids):
+            return None
+        hosts = [self.measured.host(each) for each in host_ids]
+        values = [sizes[each] - _gauge(rows, "memory_used_bytes") for each, rows in zip(host_ids, hosts, strict=True)]
+        return series.of_devices(hosts, values)
+
+    def _memory_traffic(self, host_ids: Sequence[int]) -> Points | None:
         """Return the memory traffic of the CPUs of all hosts together."""
         return series.rate(series.together([self.measured.host(each) for each in host_ids]), _TRAFFIC)
 
@@ -197,5 +377,12 @@ def _gauge(rows: Columns, stored: str) -> Floats:
     return rows.floats(f"{stored}_sum") / n
 
 
-def _known(found: Mapping[str, Series | None]) -> dict[str, Series]:
-    return {name: each for name, each in found.items() if each is not None}
+def _reported(points: Callable[[], Points | None]) -> Points | None:
+    """Return observations of what was counted late, which is as uncertain as a gauge."""
+    found = points()
+    return found and replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
+
+
+def _with_provenance(points: Callable[[], Points | None], provenance: Provenance) -> Points | None:
+    found = points()
+    return found and replace(found, provenance=provenance)

@@ -119,11 +119,11 @@ class Inventory:
         return [self.devices[each] for each in self.epoch_devices.get(epoch_id, ()) if each in self.devices]
 
 
-def read_inventory(connection: Connection, start: int, now_ts: int) -> Inventory:
-    """Read what was there since `start`."""
+def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int | None = None) -> Inventory:
+    """Read what was there since `start`; nothing later than `as_of`, a whole minute, where it is given."""
     with asking(connection):
-        hosts, devices = read.hosts(connection), read.devices(connection, start)
-        epochs = read.epochs(connection, start)
+        hosts, devices = read.hosts(connection, as_of), read.devices(connection, start, as_of)
+        epochs = read.epochs(connection, start, as_of)
         held = read.epoch_devices(connection, start // MINUTE * MINUTE)
     ordered = sorted(hosts, key=lambda row: natural_key(row.name))
     place = {row.host_id: n for n, row in enumerate(ordered)}

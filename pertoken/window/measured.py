@@ -3,31 +3,35 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from sqlalchemy import Connection
 
-from pertoken.metrics import ENGINE_COUNTERS, RollUp, rolled
+from pertoken.metrics import ENDED, ENGINE_COUNTERS, RollUp, rolled
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, buckets, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import SHARE
-from pertoken.window.columns import Columns, Floats, by_owner, columns
+from pertoken.window.columns import Columns, Floats, by_owner, columns, starts
 from pertoken.window.progress import Progress, no_progress, ticking
 
 MAX_BUCKETS = 1_000_000
 """Rows of devices and deployments that are read by the minute at most: some 300 MB, and seconds."""
 _SPAN = ("ts", "duration_ms", "observed_ms")
-DEVICE = ("device_id", *_SPAN, *(f"{each.stored}_{part}" for each in rolled(RollUp.GAUGE) for part in ("sum", "n")))
-HOST = ("host_id", *_SPAN, "memory_traffic_bytes")
+DEVICE = (
+    *("device_id", *_SPAN, "samples", "throttled_n", "energy_counter_mj", "energy_integral_mj"),
+    *(f"{each.stored}_{part}" for each in rolled(RollUp.GAUGE) for part in ("sum", "n")),
+)
+HOST = ("host_id", *_SPAN, "memory_traffic_bytes", "memory_used_bytes_sum", "memory_used_bytes_n")
 DEPLOYMENT = (
     *("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms"),
     *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished", "preemptions"),
     *(f"{gauge}_{part}" for gauge in ("running_1e2", "waiting_1e2", "kv_use_1e4") for part in ("sum", "n")),
 )
 SHARES = ("device_id", "ts", "epoch_id", "held_ns")
-COUNTERS = tuple(ENGINE_COUNTERS)
+COUNTERS = (*ENGINE_COUNTERS, *ENDED)
 CHUNKS = 100
 """Chunks of rows that a large fleet's week may have: only a progress bar is drawn from it."""
 
@@ -72,6 +76,33 @@ class Measured:
         order = np.lexsort((values[:, 1], values[:, 0]))
         return by_owner(Columns({"device_id": 0, "ts": 1, "held_ns": 2}, values[order]))
 
+    @cached_property
+    def _held_by(self) -> Mapping[int, Mapping[int, Columns]]:
+        """By epoch and device: shared time held in each bucket."""
+        order = np.argsort(self.shares.ints("epoch_id"), kind="stable")
+        rows = self.shares.where(order)
+        begins = [*starts(rows.ints("epoch_id")).tolist(), len(rows)]
+        return {
+            int(rows.ints("epoch_id")[first]): by_owner(rows.where(slice(first, last)))
+            for first, last in pairwise(begins)
+        }
+
+    def share(self, epoch_id: int, device_id: int, rows: Columns) -> Floats:
+        """Return which share of its time an epoch held a device in each of the device's rows."""
+        held = np.zeros(len(rows))
+        whole = self.epoch(epoch_id)
+        whole = whole.where(whole.ints("whole_ms") != NULL)
+        shared = self._held_by.get(epoch_id, {}).get(device_id)
+        parts = [(whole, whole.floats("whole_ms") * SHARE)]
+        parts += [(shared, shared.floats("held_ns"))] if shared is not None else []
+        for of, ns in parts:
+            at = np.searchsorted(rows.ints("ts"), of.ints("ts"))
+            inside = at < len(rows)
+            inside[inside] = rows.ints("ts")[at[inside]] == of.ints("ts")[inside]
+            np.add.at(held, at[inside], ns[inside])
+        ms = rows.floats("duration_ms")
+        return np.minimum(1.0, held / 1e6 / np.where(ms > 0, ms, np.inf))
+
     def held_ns(self, device_id: int, rows: Columns) -> Floats:
         """Return how long a device was held by any process in each of its rows."""
         held = self._held.get(device_id)
@@ -89,7 +120,7 @@ def _empty(names: Sequence[str]) -> Columns:
 
 def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> Segments:
     """Return the buckets to read: minutes where they are kept and not too many, hours elsewhere."""
-    minutes = Segment(MINUTE, start // MINUTE * MINUTE, now_ts + MINUTE)
+    minutes = Segment(MINUTE, start // MINUTE * MINUTE, -(-now_ts // MINUTE) * MINUTE)
     if owners * (minutes.end - minutes.start) // MINUTE > MAX_BUCKETS:
         return segments(start, now_ts)
     oldest = read.oldest_minute(connection, minutes.start, minutes.end)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
+from pertoken.store.connect.open import Store
 from pertoken.store.query import read, sums
 from pertoken.store.query.answers import Rows, asking
 from pertoken.store.query.buckets import buckets
@@ -33,6 +34,12 @@ SHARED = ("epoch_id", "ts", "device_id", "held_ns")
 Piece = tuple[Segments, Following]
 
 
+def first_recorded(store: Store) -> int | None:
+    """Return when the first host was first seen; None if nothing was recorded. Raises StoreError."""
+    with store.read() as connection:
+        return read.first_ts(connection)
+
+
 class ServedBuckets(NamedTuple):
     """Buckets between two cuts of a window."""
 
@@ -49,11 +56,13 @@ class Window:
     """Telemetry of [start, end). Each part is read when it is asked for, in the caller's transaction.
 
     Nothing in it has a price. Instants at which prices change are passed as `cuts`, so that sums never span one.
+    `dated`: `end`, a whole minute, is in the past, and everything is as of then.
     """
 
-    def __init__(self, connection: Connection, start: int, end: int) -> None:
+    def __init__(self, connection: Connection, start: int, end: int, *, dated: bool = False) -> None:
         self._connection = connection
         self.start, self.end = start, end
+        self._as_of = end if dated else None
         self._whole_hour = read.whole_hour(connection, end)
         """Whether the hour that `end` lies in is as new as its minutes."""
         self._has_minutes: dict[int, bool] = {}
@@ -62,7 +71,7 @@ class Window:
     @cached_property
     def inventory(self) -> Inventory:
         """What there was."""
-        return read_inventory(self._connection, self.start, self.end)
+        return read_inventory(self._connection, self.start, self.end, self._as_of)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -94,7 +103,7 @@ class Window:
 
     def recent(self) -> Recent:
         """Ask how it is now."""
-        return read_recent(self._connection, self.inventory, self.start)
+        return read_recent(self._connection, self.inventory, self.start, self._as_of)
 
     def served(self, cuts: Iterable[int]) -> Iterator[ServedBuckets]:
         """Yield the buckets of all epochs between two cuts each."""
@@ -120,7 +129,7 @@ class Window:
             self.inventory,
             read_measured(self._connection, where, self.inventory.own_devices, progress),
             self._histograms(progress),
-            by(read.missing(self._connection), "owner_id"),
+            by(read.missing(self._connection, self._as_of), "owner_id"),
             read.holders_known_since(self._connection),
         )
 

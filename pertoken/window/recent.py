@@ -102,21 +102,22 @@ class Recent:
         return found
 
 
-def read_recent(connection: Connection, inventory: Inventory, start: int) -> Recent:
-    """Ask how it is now; events since `start`."""
+def read_recent(connection: Connection, inventory: Inventory, start: int, as_of: int | None = None) -> Recent:
+    """Ask how it is now, or was at `as_of`; events since `start`."""
     now = inventory.now_ts
     # A host whose clock is ahead must not hide the newest minutes of all others.
     last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now + HOUR), default=now)
     until = (last - 1) // MINUTE * MINUTE + MINUTE
-    newest = (Segment(MINUTE, until - read.recent_s(connection), last + 1),)
+    # The minute that begins at `as_of` is of the time after it.
+    newest = (Segment(MINUTE, until - read.recent_s(connection), last + 1 if as_of is None else until),)
     return Recent(
         inventory,
         sums.deployment_totals(connection, newest),
         sums.shared_time(connection, newest),
         sums.device_totals(connection, newest),
         sums.host_totals(connection, newest),
-        read.missing(connection),
-        read.events(connection, start),
-        read.newest_agent_samples(connection),
-        read.newest_of_devices(connection, start),
+        read.missing(connection, as_of),
+        read.events(connection, start, as_of),
+        read.newest_agent_samples(connection, as_of),
+        read.newest_of_devices(connection, start, as_of),
     )

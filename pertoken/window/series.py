@@ -8,19 +8,80 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from pertoken.evidence import Series
+from pertoken.evidence import HoursOfWeek, Series
 from pertoken.metrics import Quotient
 from pertoken.provenance import Provenance
+from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.store.query.buckets import NULL
+from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.columns import Columns, Floats, Ints, Mask, starts
 from pertoken.window.columns import together as by_time
 from pertoken.window.histograms import quantile
 
+MINUTE_MS = 60_000
 MAX_MINUTE_MS = 600_000
 """What a row of a minute covers at most where its ticks are far apart; a longer one is of an hour."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Observations of one series: a value and its weight for each bucket. There is at least one with a weight."""
+
+    ts: Ints
+    """Start of each bucket."""
+    values: Floats
+    weights: Floats
+    provenance: Provenance
+    factor: float = 1
+    """By which values, means and quantiles are multiplied..."""
+    largest: float = math.inf
+    """...up to this."""
+
+    def summary(self) -> Series:
+        """Return weighted mean and quantiles."""
+        values, reached = self._ordered()
+        mean = float((self.values * self.weights).sum() / reached[-1])
+        p50, p95 = (self._value(_quantile(values, reached, q)) for q in (0.5, 0.95))
+        return Series(self._value(mean), p50, p95, self._value(float(values[-1])), len(values), self.provenance)
+
+    def quantile(self, q: float) -> float:
+        """Return a weighted quantile."""
+        return self._value(_quantile(*self._ordered(), q))
+
+    def hours(self) -> HoursOfWeek:
+        """Return the weighted mean of each hour of the week."""
+        hours = hour_of_week(self.ts)
+        weight, total = (
+            np.bincount(hours, each, HOURS_OF_WEEK).tolist() for each in (self.weights, self.values * self.weights)
+        )
+        return tuple(self._value(of / all_of) if all_of else None for of, all_of in zip(total, weight, strict=True))
+
+    def _ordered(self) -> tuple[Floats, Floats]:
+        """Return the values in order, and the weight reached with each."""
+        order = np.argsort(self.values, kind="stable")
+        return self.values[order], np.cumsum(self.weights[order])
+
+    def _value(self, value: float) -> float:
+        return min(self.largest, value * self.factor)
+
+
+def _quantile(values: Floats, reached: Floats, q: float) -> float:
+    return float(values[min(int(np.searchsorted(reached, q * reached[-1], "left")), len(values) - 1)])
+
+
+Instants = TypeVar("Instants", int, Ints)
+"""One epoch second, or several."""
+THURSDAY = 3
+"""Day of the week of 1970-01-01, Monday being 0."""
+
+
+def hour_of_week(ts: Instants) -> Instants:
+    """Return the hour of the week of an instant, or of each of several; 0 for Monday 00:00 UTC."""
+    return (ts // 3600 + 24 * THURSDAY) % HOURS_OF_WEEK
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +109,7 @@ class Buckets:
     @property
     def lengths(self) -> str:
         """What the buckets are, for people: `minutes`, or `buckets of up to an hour`."""
-        longest_ms = self.rows.ints("duration_ms").max(initial=0)
-        return "minutes" if longest_ms <= MAX_MINUTE_MS else "buckets of up to an hour"
+        return "buckets of up to an hour" if by_hour(self.rows) else "minutes"
 
     def sum(self, values: Floats) -> Floats:
         """Add a value of each row by bucket."""
@@ -70,6 +130,11 @@ class Buckets:
     def having(self, some: Mask) -> "Buckets":
         """Return some of the buckets, with all of their rows."""
         return self.where(np.repeat(some, self.sizes))
+
+
+def by_hour(rows: Columns) -> bool:
+    """Whether some rows are of an hour, and not of a minute."""
+    return bool(rows.ints("duration_ms").max(initial=0) > MAX_MINUTE_MS)
 
 
 def together(members: Sequence[Columns]) -> Buckets:
@@ -123,15 +188,14 @@ def rates(buckets: Buckets, name: str, per_ms: float = 1000) -> tuple[Ints, Floa
     return full.ts, full.sum(full.rows.floats(name) / ms) * per_ms, full.sum(ms)
 
 
-def rate(buckets: Buckets, name: str, per_ms: float = 1000) -> Series | None:
+def rate(buckets: Buckets, name: str, per_ms: float = 1000) -> Points | None:
     """Return the rate of a counter, all members together."""
-    _, values, weights = rates(buckets, name, per_ms)
-    return weighted(values, weights, Provenance.COUNTER)
+    return weighted(*rates(buckets, name, per_ms), Provenance.COUNTER)
 
 
 def ratio(
     buckets: Buckets, above: str, below: str, provenance: Provenance = Provenance.COUNTER, scale: float = 1
-) -> Series | None:
+) -> Points | None:
     """Return the sum of one column over the sum of another, weighted by the latter.
 
     A bucket in which a member has the latter without the former is left out.
@@ -139,23 +203,23 @@ def ratio(
     some = buckets.where(buckets.rows.floats(below) > 0)
     full = some.having(some.count(~np.isnan(some.rows.floats(above))) == some.sizes)
     whole = full.sum(full.rows.floats(below))
-    return weighted(full.sum(full.rows.floats(above)) / whole * scale, whole, provenance)
+    return weighted(full.ts, full.sum(full.rows.floats(above)) / whole * scale, whole, provenance)
 
 
-def gauge(buckets: Buckets, name: str, scale: float) -> Series | None:
+def gauge(buckets: Buckets, name: str, scale: float) -> Points | None:
     """Return the sum over all members of a gauge's mean in each bucket in which all of them reported it."""
     total, n = buckets.rows.floats(f"{name}_sum"), buckets.rows.floats(f"{name}_n")
     full = buckets.having(buckets.count((n > 0) & ~np.isnan(total)) == buckets.sizes)
     total, n = full.rows.floats(f"{name}_sum"), full.rows.floats(f"{name}_n")
-    return weighted(full.sum(total / n) / scale, full.sum(n), Provenance.REPORTED)
+    return weighted(full.ts, full.sum(total / n) / scale, full.sum(n), Provenance.REPORTED)
 
 
-def mean_gauge(buckets: Buckets, name: str, scale: float) -> Series | None:
+def mean_gauge(buckets: Buckets, name: str, scale: float) -> Points | None:
     """Return the mean over all members of a gauge, weighted by their samples."""
     return ratio(buckets, f"{name}_sum", f"{name}_n", Provenance.REPORTED, 1 / scale)
 
 
-def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest: float = math.inf) -> Series | None:
+def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest: float = math.inf) -> Points | None:
     """Return a gauge while the members work: its value in each bucket in which they did, over their busy share.
 
     `mean` over the members, else their sum. The share is of all these buckets, since an engine may count its time later
@@ -168,13 +232,12 @@ def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest
     if found is None or not busy_ms:
         return None
     factor = max(1.0, float(active.rows.ints("observed_ms").sum() / busy_ms))
-    values = {each: min(largest, getattr(found, each) * factor) for each in ("mean", "p50", "p95", "max")}
-    return replace(found, **values)
+    return replace(found, factor=factor, largest=largest)
 
 
 def of_counts(
     counts: Sequence[Columns], buckets: Buckets, quotient: Quotient, scale: float | None = None
-) -> Series | None:
+) -> Points | None:
     """Return a quotient of further counters, added over the members, of each bucket in which they counted.
 
     `counts` are the deltas of each member. Without a `scale` the quotient is of two counters, weighted by the latter;
@@ -186,15 +249,48 @@ def of_counts(
     found = found.having(np.isin(found.ts, buckets.ts))
     above = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.above], axis=0))
     if scale is None and quotient.below is not None:
-        below = found.sum(np.nan_to_num(found.rows.floats(quotient.below)))
+        below = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.below], axis=0))
         some = below > 0
-        return weighted(above[some] / below[some] + quotient.plus, below[some], Provenance.COUNTER)
+        return weighted(found.ts[some], above[some] / below[some] + quotient.plus, below[some], Provenance.COUNTER)
     busy_ms = buckets.sum(np.nan_to_num(buckets.rows.floats("busy_ms")))[np.searchsorted(buckets.ts, found.ts)]
     some = (found.count(~np.isnan(found.rows.floats(quotient.above[0]))) > 0) & (busy_ms > 0)
-    return weighted(above[some] * (scale or 1) / (busy_ms[some] / 1000), busy_ms[some], Provenance.COUNTER)
+    values = above[some] * (scale or 1) / (busy_ms[some] / 1000)
+    return weighted(found.ts[some], values, busy_ms[some], Provenance.COUNTER)
 
 
-def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bool = False) -> Series | None:
+def dispersion(buckets: Buckets, name: str) -> Points | None:
+    """Return the index of dispersion of a count per minute, in each hour of which half the minutes are there.
+
+    It is the variance over the mean: 1 of a Poisson process. The load of an hour is taken as even. Cox and Lewis, The
+    Statistical Analysis of Series of Events (1966), chapter 4.
+    """
+    ts, per_minute, ms = rates(buckets, name, MINUTE_MS)
+    minutes = ms / np.maximum(buckets.having(np.isin(buckets.ts, ts)).sizes, 1) <= 1.5 * MINUTE_MS
+    ts, per_minute = ts[minutes], per_minute[minutes]
+    begins = starts(ts // HOUR)
+    if not len(ts):
+        return None
+    n = np.diff(begins, append=len(ts))
+    mean = np.add.reduceat(per_minute, begins) / n
+    variance = np.add.reduceat((per_minute - np.repeat(mean, n)) ** 2, begins) / np.maximum(n - 1, 1)
+    some = (n >= 30) & (mean > 0)
+    return weighted(ts[begins][some], variance[some] / mean[some], n[some].astype(np.float64), Provenance.COUNTER)
+
+
+def part_of_time(counts: Sequence[Columns], buckets: Buckets, name: str) -> Points | None:
+    """Return the share of observed time that a counter of milliseconds rose by; None where it never rose."""
+    found = _buckets(by_time(counts)) if counts else None
+    if found is None or not np.nansum(found.rows.floats(name)):
+        return None
+    ms = np.zeros(len(buckets))
+    known = np.isin(found.ts, buckets.ts)
+    ms[np.searchsorted(buckets.ts, found.ts[known])] = found.sum(np.nan_to_num(found.rows.floats(name)))[known]
+    observed = buckets.sum(np.nan_to_num(buckets.rows.floats("observed_ms")))
+    some = observed > 0
+    return weighted(buckets.ts[some], ms[some] / observed[some], observed[some], Provenance.REPORTED)
+
+
+def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bool = False) -> Points | None:
     """Return the sum (or mean) over devices of each bucket in which all of them were read; `values` are by device."""
     known = [~np.isnan(each) for each in values]
     ts = np.concatenate([each.ints("ts")[mask] for each, mask in zip(devices, known, strict=True)])
@@ -206,7 +302,8 @@ def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bo
     begins = starts(ts[order])
     full = np.diff(begins, append=len(ts)) == len(devices)
     total, weight = (np.add.reduceat(each[order], begins)[full] for each in (value, ms))
-    return weighted(total / (len(devices) if mean else 1), weight, Provenance.REPORTED)
+    at = ts[order][begins][full]
+    return weighted(at, total / (len(devices) if mean else 1), weight, Provenance.REPORTED)
 
 
 def histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:
@@ -226,25 +323,18 @@ def histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | No
     return Series(total / n, p50, p95, largest, n, Provenance.COUNTER, tuple(sorted(at.items())))
 
 
-def weighted(values: Floats, weights: Floats, provenance: Provenance) -> Series | None:
-    """Return weighted mean and quantiles; None without any weight."""
-    total = float(weights.sum())
-    if not len(values) or total <= 0:
+def weighted(ts: Ints, values: Floats, weights: Floats, provenance: Provenance) -> Points | None:
+    """Return the observations; None without any weight."""
+    return Points(ts, values, weights, provenance) if len(values) and weights.sum() > 0 else None
+
+
+def over(
+    ts: Sequence[Ints], values: Sequence[Floats], weights: Sequence[Floats], provenance: Provenance
+) -> Points | None:
+    """Return the observations of several owners, side by side; None of no owner."""
+    if not values:
         return None
-    order = np.argsort(values, kind="stable")
-    values, weights = values[order], weights[order]
-    reached = np.cumsum(weights)
-
-    def at(q: float) -> float:
-        return float(values[min(int(np.searchsorted(reached, q * total, "left")), len(values) - 1)])
-
-    mean = float((values * weights).sum() / total)
-    return Series(mean, at(0.5), at(0.95), float(values[-1]), len(values), provenance)
-
-
-def over(values: Sequence[Floats], weights: Sequence[Floats], provenance: Provenance) -> Series | None:
-    """Return the weighted series of several owners' values, side by side; None of no owner."""
-    return weighted(np.concatenate(values), np.concatenate(weights), provenance) if values else None
+    return weighted(np.concatenate(ts), np.concatenate(values), np.concatenate(weights), provenance)
 
 
 def single(value: float, provenance: Provenance) -> Series:

@@ -50,6 +50,11 @@ def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
         for window_s in (3600, 7200):
             alone = [fleet_report(open_store(where), window_s, NOW) for where in hosts]
             compare(alone, fleet_report(open_store(owner), window_s, NOW))
+            past = NOW - 1200
+            alone = [fleet_report(open_store(where), window_s, past, dated=True) for where in hosts]
+            then = fleet_report(open_store(owner), window_s, past, dated=True)
+            compare(alone, then)
+            assert [each.age_s for each in then.hosts] == [0] * len(HOSTS)
         advice = CliRunner().invoke(main, ["advise", "--db", url, "--since", "2h", "--json"])
         assert advice.exit_code == 0, advice.output
 

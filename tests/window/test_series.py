@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.errors import CorruptStore
+from pertoken.evidence import Series
 from pertoken.provenance import Provenance
 from pertoken.store.query.buckets import NULL, SEPARATOR
 from pertoken.window import series
@@ -27,6 +28,10 @@ def rows(owner: int, *given: Row) -> Columns:
     return columns(NAMES, [texts] if found else [])
 
 
+def summary(points: series.Points | None) -> Series | None:
+    return None if points is None else points.summary()
+
+
 def _stored(value: int | None) -> int:
     return NULL if value is None else value
 
@@ -35,8 +40,8 @@ def test_the_95th_percentile_is_of_the_sum_not_the_sum_of_percentiles() -> None:
     # They peak in different minutes, so that their peaks never meet.
     first = rows(1, *({"ts": 60 * n, "tokens": 6000 if n % 10 == 0 else 600} for n in range(100)))
     second = rows(2, *({"ts": 60 * n, "tokens": 6000 if n % 10 == 5 else 600} for n in range(100)))
-    alone = [series.rate(series.together([each]), "tokens") for each in (first, second)]
-    both = series.rate(series.together([first, second]), "tokens")
+    alone = [summary(series.rate(series.together([each]), "tokens")) for each in (first, second)]
+    both = summary(series.rate(series.together([first, second]), "tokens"))
     assert both is not None and [each and each.p95 for each in alone] == [100, 100]
     assert both.p95 == 110
 
@@ -109,9 +114,9 @@ def test_columns_give_what_rows_give(members: list[dict[int, Row]]) -> None:
         if known(of, "gauge_sum") and all(row["gauge_n"] for row in of)
     ]
     for found, expected in (
-        (series.rate(buckets, "tokens"), rates),
-        (series.ratio(buckets, "tokens", "prompt"), ratios),
-        (series.gauge(buckets, "gauge", 1), gauges),
+        (summary(series.rate(buckets, "tokens")), rates),
+        (summary(series.ratio(buckets, "tokens", "prompt")), ratios),
+        (summary(series.gauge(buckets, "gauge", 1)), gauges),
     ):
         of_mean = mean(expected)
         if of_mean is None:
@@ -123,25 +128,29 @@ def test_columns_give_what_rows_give(members: list[dict[int, Row]]) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 1000)), min_size=1, max_size=20), st.sampled_from([0.5, 0.95])
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 1000)), min_size=1, max_size=20),
+    st.sampled_from([0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]),
 )
 def test_a_weighted_quantile_leaves_at_most_its_share_below(pairs: list[tuple[float, int]], q: float) -> None:
-    found = series.weighted(np.array([v for v, _ in pairs]), np.array([float(w) for _, w in pairs]), Provenance.COUNTER)
+    values, weights = np.array([v for v, _ in pairs]), np.array([float(w) for _, w in pairs])
+    found = series.weighted(np.arange(len(pairs)), values, weights, Provenance.COUNTER)
     total = sum(weight for _, weight in pairs)
     if not total:
         assert found is None
         return
     assert found is not None
-    at = found.p50 if q == 0.5 else found.p95
+    at = found.quantile(q)
     assert sum(weight for value, weight in pairs if value < at) <= q * total * (1 + 1e-12)
     assert sum(weight for value, weight in pairs if value <= at) >= q * total * (1 - 1e-12)
-    assert math.isfinite(found.mean)
+    short = found.summary()
+    assert math.isfinite(short.mean)
+    assert (short.p50, short.p95) == (found.quantile(0.5), found.quantile(0.95))
 
 
 def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once() -> None:
     half = {"ts": 0, "duration_ms": 1_800_000, "observed_ms": 1_800_000, "tokens": 1_800_000, "busy_ms": 600_000}
     first, second = rows(1, half), rows(2, half, {"ts": 3600, "duration_ms": 3_600_000, "tokens": 3_600_000})
-    found = series.rate(series.together([in_turn([first, second])]), "tokens")
+    found = summary(series.rate(series.together([in_turn([first, second])]), "tokens"))
     assert found is not None and (found.mean, found.max, found.n) == (1000, 1000, 2)
     unknown = in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
     assert series.rate(series.together([unknown]), "tokens") is None

@@ -64,6 +64,14 @@ def _settings() -> str:
     return "\n".join(lines) + "\n"
 
 
+_READING = """\
+Each series has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99` over the window.
+`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
+observed. A window of up to 28 days is read by the hour where minutes are deleted or too many: `by_hour` is true then.
+What no engine or driver exposes raises `NotMeasured`, with how to have it measured.
+"""
+
+
 def _rules() -> str:
     lines = [f"# Built-in rules\n\n{_NOTE}"]
     own = [each for each in installed() if each.distribution == "pertoken"]
@@ -79,7 +87,7 @@ def _rules() -> str:
         f"| `{each.name}` | {each.label} | {each.domain} | {'yes' if each.restart else 'no'} | {each.risk} |"
         for each in knobs().values()
     ]
-    lines += ["\n## What a rule may read\n", "| series | unit | meaning |", "|---|---|---|"]
+    lines += [f"\n## What a rule may read\n\n{_READING}", "| series | unit | meaning |", "|---|---|---|"]
     lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]
     return "\n".join(lines) + "\n"
 

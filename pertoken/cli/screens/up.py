@@ -81,11 +81,11 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             child.wait()
 
 
-def plain(source: Source) -> str:
-    """The facts of the screens as plain text."""
+def plain(source: Source, no_advice: str | None = None) -> str:
+    """Return the facts of the screens as plain text; `no_advice` as in `summary`."""
     from pertoken.tui.text.summary import summary
 
-    return summary(source.fleet(3600), source.advice(), text_width())
+    return summary(source.fleet(3600), source.advice(), text_width(), no_advice)
 
 
 def _await_database(where: StoreLocation, agent: Child) -> None:

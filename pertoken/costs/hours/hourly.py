@@ -9,14 +9,14 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import Window
 
 
-def hourly(store: Store, hours: int, now_ts: int) -> tuple[ModelHours, ...]:
+def hourly(store: Store, hours: int, now_ts: int, *, dated: bool = False) -> tuple[ModelHours, ...]:
     """Every model served in the last so many hours of the clock, the one under way included, dearest first.
 
-    Raises StoreError.
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
     """
     start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
     with store.read() as connection:
-        window = Window(connection, start, now_ts)
+        window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
         found = model_hours(window, prices)
     models = (ModelHours(model, start, tuple(each)) for model, each in found.items())

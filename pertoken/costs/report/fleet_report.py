@@ -27,13 +27,15 @@ from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
 
 
-def fleet_report(store: Store, window_s: int, now_ts: int) -> FleetReport:
+def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = False) -> FleetReport:
     """Everything the fleet screen and the summary show of the last `window_s` seconds.
+
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
 
     Raises StoreError if the database cannot be read.
     """
     with store.read() as connection:
-        window = Window(connection, now_ts - window_s, now_ts)
+        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
         pieces = window.pieces(prices.changes())
         with window.asking():

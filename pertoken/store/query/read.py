@@ -4,7 +4,7 @@ What a screen asks is built once and bound anew: building takes longer than some
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -38,18 +38,47 @@ def _by_notes(dialect: str) -> bool:
     return dialect == "postgresql"
 
 
-def _newest(dialect: str, seen: Table, samples: Table, owner: str, owners: Table | None = None) -> Any:
+_AS_OF = bindparam("as_of", type_=BigInteger)
+"""Whole minute after which nothing counts, where a question is asked about the past."""
+
+
+def _newest(
+    dialect: str, seen: Table, samples: Table, owner: str, owners: Table | None = None, *, dated: bool = False
+) -> Any:
     """`newest_ts` of each owner; where its ticks are deleted or elsewhere, when it was last noted as there.
 
-    Rows later than that note are of a clock that was set back since: they are not the newest.
+    Rows later than that note are of a clock that was set back since: they are not the newest. `dated`: as of `_AS_OF`.
     """
-    if _by_notes(dialect):
-        return seen.c.last_ts.label("newest_ts")
     owners = seen if owners is None else owners
     ticks = select(func.max(samples.c.ts)).where(samples.c[owner] == owners.c[owner])
-    # Ticks that a wrong clock filed in the future are passed over once it is right again: the note is then behind them.
-    newest = ticks.where(samples.c.ts <= seen.c.last_ts + LAG_S).scalar_subquery()
-    return func.coalesce(newest, seen.c.last_ts).label("newest_ts")
+    newest: Any = seen.c.last_ts
+    if not _by_notes(dialect):
+        # Ticks that a wrong clock filed in the future are passed over once it is right again: the note is then behind
+        # them.
+        latest = ticks.where(samples.c.ts <= seen.c.last_ts + LAG_S).scalar_subquery()
+        newest = func.coalesce(latest, seen.c.last_ts)
+    if dated:
+        past = [] if _by_notes(dialect) else [ticks.where(samples.c.ts <= _AS_OF).scalar_subquery()]
+        past += _last_buckets(_ROLLUPS[samples.name], owner, owners)
+        since = owners.c.start_ts if "start_ts" in owners.c else owners.c.first_ts
+        newest = case((seen.c.last_ts <= _AS_OF, newest), else_=func.coalesce(*past, since))
+    return newest.label("newest_ts")
+
+
+_ROLLUPS = {"host_sample": t.host_rollup, "device_sample": t.device_rollup, "deployment_sample": t.deployment_rollup}
+
+
+def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> list[Any]:
+    """Return the end of the last minute and of the last hour of an owner that began before `_AS_OF`.
+
+    An hour that goes on after `_AS_OF` ends there.
+    """
+    minute, hour = rollups[MINUTE].c, rollups[HOUR].c
+    end_of_hour = case((hour.ts > _AS_OF - HOUR, _AS_OF), else_=hour.ts + HOUR)
+    return [
+        select(func.max(end)).where(of[owner] == owners.c[owner], of.ts < _AS_OF).scalar_subquery()
+        for of, end in ((minute, minute.ts + MINUTE), (hour, end_of_hour))
+    ]
 
 
 def _within(connection: Connection, table: Table, segment: Segment) -> Any:
@@ -60,24 +89,26 @@ def _all(table: Table) -> list[Any]:
     return [column(table, each.name) for each in table.columns]
 
 
-def hosts(connection: Connection) -> Rows:
-    """Every host, by name, with the `ts` of its newest row."""
-    return answer(connection, _hosts(connection.dialect.name), named=True)
+def hosts(connection: Connection, as_of: int | None = None) -> Rows:
+    """Every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
+    return answer(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
-def _hosts(dialect: str) -> Select[Any]:
-    return select(t.host, _newest(dialect, t.host, t.host_sample, "host_id")).order_by(t.host.c.name)
+def _hosts(dialect: str, dated: bool) -> Select[Any]:
+    query = select(t.host, _newest(dialect, t.host, t.host_sample, "host_id", dated=dated)).order_by(t.host.c.name)
+    return query.where(t.host.c.first_ts < _AS_OF) if dated else query
 
 
-def devices(connection: Connection, start: int) -> Rows:
-    """Devices seen since `start` with their host's name; GPUs come first, by slot."""
-    return answer(connection, _DEVICES, {"start": start - LAG_S}, named=True)
+def devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
+    """Devices seen since `start` with their host's name; GPUs first, by slot. With `as_of` of the time before."""
+    return answer(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
 
 
-def _devices() -> Select[Any]:
+@cache
+def _devices(dated: bool) -> Select[Any]:
     here, of = t.device.c, t.host.c
-    return (
+    query = (
         select(
             *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
             *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
@@ -88,34 +119,42 @@ def _devices() -> Select[Any]:
         .where(here.last_ts >= _START)
         .order_by(of.name, case((here.kind == "cpu", 1), else_=0), here.slot, here.uuid)
     )
+    return query.where(here.first_ts < _AS_OF) if dated else query
 
 
-def newest_of_devices(connection: Connection, start: int) -> Rows:
-    """(device_id, `ts` of the newest row) of the devices seen since `start`."""
-    return answer(connection, _newest_of_devices(connection.dialect.name), {"start": start - LAG_S})
-
-
-@cache
-def _newest_of_devices(dialect: str) -> Select[Any]:
-    newest = _newest(dialect, t.device, t.device_sample, "device_id")
-    return select(t.device.c.device_id, newest).where(t.device.c.last_ts >= _START)
-
-
-def epochs(connection: Connection, start: int) -> Rows:
-    """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last."""
-    values = {"start": start, "noted": start - LAG_S}
-    return answer(connection, _epochs(connection.dialect.name), values, named=True)
+def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
+    """(device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before it."""
+    values = {"start": start - LAG_S, "as_of": as_of}
+    return answer(connection, _newest_of_devices(connection.dialect.name, as_of is not None), values)
 
 
 @cache
-def _epochs(dialect: str) -> Select[Any]:
-    return (
+def _newest_of_devices(dialect: str, dated: bool) -> Select[Any]:
+    newest = _newest(dialect, t.device, t.device_sample, "device_id", dated=dated)
+    query = select(t.device.c.device_id, newest).where(t.device.c.last_ts >= _START)
+    return query.where(t.device.c.first_ts < _AS_OF) if dated else query
+
+
+def epochs(connection: Connection, start: int, as_of: int | None = None) -> Rows:
+    """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last.
+
+    With `as_of` those that began before it; one that ended later is still open.
+    """
+    values = {"start": start, "noted": start - LAG_S, "as_of": as_of}
+    return answer(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
+
+
+@cache
+def _epochs(dialect: str, dated: bool) -> Select[Any]:
+    of = t.epoch.c
+    end_ts = case((of.end_ts < _AS_OF, of.end_ts)).label("end_ts") if dated else of.end_ts
+    query = (
         select(
-            t.epoch,
+            *(end_ts if each is of.end_ts else each for each in of),
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
-            _newest(dialect, t.deployment, t.deployment_sample, "epoch_id", t.epoch),
+            _newest(dialect, t.deployment, t.deployment_sample, "epoch_id", t.epoch, dated=dated),
             t.engine.c.engine_id,
             t.engine.c.kind.label("engine_kind"),
             t.engine.c.base_url,
@@ -129,6 +168,7 @@ def _epochs(dialect: str) -> Select[Any]:
         .where(t.deployment.c.last_ts >= bindparam("noted", type_=BigInteger), _SERVED)
         .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
     )
+    return query.where(of.start_ts < _AS_OF) if dated else query
 
 
 def epoch_devices(connection: Connection, start: int) -> Rows:
@@ -137,7 +177,6 @@ def epoch_devices(connection: Connection, start: int) -> Rows:
 
 
 _START = bindparam("start", type_=BigInteger)
-_DEVICES = _devices()
 _SERVED = or_(t.epoch.c.end_ts.is_(None), t.epoch.c.end_ts > _START)
 _EPOCH_DEVICES = (
     select(t.epoch_device)
@@ -246,23 +285,31 @@ def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
-def newest_agent_samples(connection: Connection) -> Rows:
+def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Rows:
     """What the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
-    return answer(connection, _AGENTS, named=True)
+    return answer(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
 
 
-_TICK = t.agent_sample.alias().c
-_NEWEST_TICK = (
-    select(func.max(_TICK.ts))
-    .where(_TICK.host_id == t.host.c.host_id, _TICK.ts <= t.host.c.last_ts + LAG_S)
-    .scalar_subquery()
-)
-# From the hosts, left to right: the other way round SQLite would go through all ticks.
-_AGENTS = (
-    select(t.agent_sample)
-    .select_from(t.host)
-    .outerjoin(t.agent_sample, and_(t.agent_sample.c.host_id == t.host.c.host_id, t.agent_sample.c.ts == _NEWEST_TICK))
-)
+@cache
+def _agents(dated: bool) -> Select[Any]:
+    tick, of = t.agent_sample.alias().c, t.agent_sample.c
+    newest = select(func.max(tick.ts)).where(tick.host_id == t.host.c.host_id, tick.ts <= t.host.c.last_ts + LAG_S)
+    newest = newest.where(tick.ts <= _AS_OF) if dated else newest
+    # From the hosts, left to right: the other way round SQLite would go through all ticks.
+    return (
+        select(t.agent_sample)
+        .select_from(t.host)
+        .outerjoin(t.agent_sample, and_(of.host_id == t.host.c.host_id, of.ts == newest.scalar_subquery()))
+    )
+
+
+def first_ts(connection: Connection) -> int | None:
+    """Return when the first host was first seen; None if nothing was recorded."""
+    ((first,),) = answer(connection, _FIRST)
+    return None if first is None else int(first)
+
+
+_FIRST = select(func.min(t.host.c.first_ts))
 
 
 def recent_s(connection: Connection) -> int:
@@ -280,14 +327,19 @@ def noted_every_s(connection: Connection, interval_s: int) -> int:
     return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
-def missing(connection: Connection) -> Rows:
-    """Metrics that cannot be read, with owner, reason and remedy."""
-    return answer(connection, _MISSING, named=True)
+def missing(connection: Connection, as_of: int | None = None) -> Rows:
+    """Metrics that cannot be read, with owner, reason and remedy.
+
+    With `as_of` those that could not be read since before it: what was so of the others then is not kept.
+    """
+    return answer(connection, _missing(as_of is not None), {"as_of": as_of}, named=True)
 
 
-_MISSING = (
-    select(t.capability).where(t.capability.c.status != "ok").order_by(t.capability.c.owner_id, t.capability.c.metric)
-)
+@cache
+def _missing(dated: bool) -> Select[Any]:
+    of = t.capability.c
+    query = select(t.capability).where(of.status != "ok").order_by(of.owner_id, of.metric)
+    return query.where(of.since_ts <= _AS_OF) if dated else query
 
 
 def holders_known_since(connection: Connection) -> dict[int, int]:
@@ -299,18 +351,31 @@ def holders_known_since(connection: Connection) -> dict[int, int]:
     return {row.owner_id: row.since_ts for row in connection.execute(known)}
 
 
-def events(connection: Connection, since: int) -> Rows:
-    """Newest events first, fifty at the most."""
-    return answer(connection, _EVENTS, {"start": since}, named=True)
+def events(connection: Connection, since: int, as_of: int | None = None) -> Rows:
+    """Newest events first, fifty at the most.
+
+    With `as_of` of the time before it: one that happened again later counts once, at the time of its first occurrence.
+    """
+    return answer(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, named=True)
 
 
-_EVENTS = (
-    select(t.event)
-    .join(t.host, t.host.c.host_id == t.event.c.host_id)
-    .where(t.event.c.last_ts >= _START, t.event.c.last_ts <= t.host.c.last_ts + LAG_S)
-    .order_by(t.event.c.last_ts.desc())
-    .limit(50)
-)
+@cache
+def _events(dated: bool) -> Select[Any]:
+    of = t.event.c
+    last_ts: Any = of.last_ts
+    count: Any = of.count
+    if dated:
+        again = of.last_ts > _AS_OF
+        last_ts, count = (case((again, one), else_=each) for one, each in ((of.ts, last_ts), (1, count)))
+    columns = {"last_ts": last_ts, "count": count}
+    query = (
+        select(*(columns[each.name].label(each.name) if each.name in columns else each for each in of))
+        .join(t.host, t.host.c.host_id == of.host_id)
+        .where(last_ts >= _START, of.last_ts <= t.host.c.last_ts + LAG_S)
+        .order_by(last_ts.desc())
+        .limit(50)
+    )
+    return query.where(of.ts <= _AS_OF) if dated else query
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:

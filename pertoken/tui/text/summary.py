@@ -22,10 +22,16 @@ WIDTH = 118
 ID_COLUMN: Column[Recommendation] = Column("id", lambda each: short_id(each), 0)
 
 
-def summary(report: FleetReport, recommendations: Sequence[Recommendation], width: int | None = WIDTH) -> str:
+def summary(
+    report: FleetReport,
+    recommendations: Sequence[Recommendation],
+    width: int | None = WIDTH,
+    no_advice: str | None = None,
+) -> str:
     """Return what a window cost and what could be cheaper.
 
     Tables take `width` cells; None is for files and pipes, where nothing is cut. Hints and reasons are never cut.
+    `no_advice` is the sentence in place of proposals where there are none; None: the usual one.
     """
     proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
     blocks = (
@@ -37,7 +43,7 @@ def summary(report: FleetReport, recommendations: Sequence[Recommendation], widt
         _table("Devices", report.devices, device_columns(report), width),
         _table("Hosts", report.hosts, host_columns(report), width),
         _table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
-        [totals(proposed)] if proposed else [advice_note(recommendations)],
+        [totals(proposed)] if proposed else [no_advice or advice_note(recommendations)],
         _beside(proposed),
         ["Not evaluated", *(_silence(each) for each in silent)] if silent else [],
         ["All of one: `pertoken advise show ID`, by the first digits of its id."] if recommendations else [],

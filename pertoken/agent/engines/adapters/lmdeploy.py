@@ -59,6 +59,8 @@ ADAPTER = Adapter(
         Metric("e2e_s", ("lmdeploy:e2e_request_latency_seconds",)),
         Metric("prompt_len", ("lmdeploy:request_prompt_tokens",)),
         Metric("generated_len", ("lmdeploy:request_generation_tokens",)),
+        Metric("queue_s", ("lmdeploy:request_queue_time_seconds",)),
+        Metric("step_tokens", ("lmdeploy:iteration_tokens_total",)),
     ),
     owned_by="lmdeploy",
 )

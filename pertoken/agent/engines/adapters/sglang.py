@@ -113,6 +113,7 @@ ADAPTER = Adapter(
         Metric("e2e_s", ("sglang:e2e_request_latency_seconds",)),
         Metric("prompt_len", ("sglang:prompt_tokens_histogram",)),
         Metric("generated_len", ("sglang:generation_tokens_histogram",)),
+        Metric("queue_s", ("sglang:queue_time_seconds",)),
     ),
     at_finish=frozenset(TOKENS),
     absent_is_zero=True,

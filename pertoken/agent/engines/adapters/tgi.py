@@ -72,6 +72,8 @@ ADAPTER = Adapter(
         Metric("e2e_s", ("tgi_request_duration",)),
         Metric("prompt_len", ("tgi_request_input_length",)),
         Metric("generated_len", ("tgi_request_generated_tokens",)),
+        Metric("queue_s", ("tgi_request_queue_duration",)),
+        Metric("max_tokens", ("tgi_request_max_new_tokens",)),
     ),
     at_finish=frozenset(TOKENS),
     absent_is_zero=True,

@@ -91,6 +91,7 @@ ADAPTER = Adapter(
         Metric("ttft_s", ("trtllm_time_to_first_token_seconds",)),
         Metric("tpot_s", ("trtllm_time_per_output_token_seconds",)),
         Metric("e2e_s", ("trtllm_e2e_request_latency_seconds",)),
+        Metric("queue_s", ("trtllm_request_queue_time_seconds",)),
     ),
     at_finish=frozenset(TOKENS),
     absent_is_zero=True,

@@ -134,6 +134,11 @@ ADAPTER = Adapter(
         Metric("e2e_s", ("vllm:e2e_request_latency_seconds",)),
         Metric("prompt_len", ("vllm:request_prompt_tokens",)),
         Metric("generated_len", ("vllm:request_generation_tokens",)),
+        Metric("queue_s", ("vllm:request_queue_time_seconds",)),
+        Metric("max_tokens", ("vllm:request_params_max_tokens",)),
+        Metric("step_tokens", ("vllm:iteration_tokens_total",)),
+        # With --kv-cache-metrics, of sampled blocks.
+        Metric("kv_reuse_gap_s", ("vllm:kv_block_reuse_gap_seconds",)),
     ),
     limits=(
         "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "

@@ -273,7 +273,8 @@ def test_lmdeploy_is_read_from_what_its_collector_writes() -> None:
     }
     assert set(grown.values()) == {0}
     assert values("lmdeploy", name).gauges == {"running": 0, "waiting": 0, "kv_use": 0}
-    assert len(histograms("lmdeploy", name)) == 5
+    lengths, latencies = {"prompt_len", "generated_len", "step_tokens"}, {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
+    assert {key.partition("{")[0] for key in histograms("lmdeploy", name)} == lengths | latencies
 
 
 def test_nim_of_both_generations_is_read() -> None:

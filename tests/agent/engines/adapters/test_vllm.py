@@ -4,7 +4,7 @@ from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity
 from pertoken.agent.rows.counting.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape.page import parse
-from tests.agent.engine_pages import growth, histograms, identity, values
+from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, values
 
 
 def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> None:
@@ -49,7 +49,25 @@ def test_vllm_histograms_count_each_request_once() -> None:
     states = advance({}, bucket_values(before), owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
     taken = advance(states, bucket_values(after), owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
-    assert observed == {"ttft_s": 41, "tpot_s": 2522, "e2e_s": 40, "prompt_len": 40, "generated_len": 40}
+    per_request = dict.fromkeys(("e2e_s", "prompt_len", "generated_len", "queue_s", "max_tokens"), 40)
+    assert observed == {"ttft_s": 41, "tpot_s": 2522, "step_tokens": 327, **per_request}
+
+
+def test_vllm_gaps_between_uses_of_kv_blocks_are_read_where_it_samples_them() -> None:
+    text = (CAPTURES / "vllm-0.32.0-metrics-after.prom").read_text()
+    series = "vllm:kv_block_reuse_gap_seconds"
+    text += f"# TYPE {series} histogram\n" + "".join(
+        f'{series}_{name}{{engine="0",{label}model_name="tiny-llama"}} {value}\n'
+        for name, label, value in (
+            ("bucket", 'le="1.0",', 3.0),
+            ("bucket", 'le="+Inf",', 4.0),
+            ("count", "", 4.0),
+            ("sum", "", 9.0),
+        )
+    )
+    found = ADAPTERS["vllm"].histograms_of(parse(text.encode(), ADAPTERS["vllm"].wanted))
+    assert found['kv_reuse_gap_s{engine="0",model_name="tiny-llama"}'].counts == (3, 1)
+    assert not any(key.startswith("kv_reuse_gap_s") for key in histograms("vllm", "vllm-0.32.0-metrics-after"))
 
 
 def test_older_names_of_vllm_mean_the_same() -> None:

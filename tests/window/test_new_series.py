@@ -1,0 +1,135 @@
+"""Series of energy, clocks, host memory, bursts, how requests end and sleep: known, and never zero where unknown."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pertoken.advisor.present import Present, present
+from pertoken.catalog.market import load_market
+from pertoken.evidence import Evidence, NotMeasured
+from pertoken.metrics import ENDED
+from pertoken.provenance import Provenance
+from pertoken.store.connect.open import open_store
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, EpochRow
+from pertoken.store.write.writer import Writer
+from tests.values import laid, tick
+from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+
+START = 1_789_948_800
+OTHER_GPU = replace(GPU, device_id=6, uuid="GPU-6", slot=1)
+
+
+def stored(folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,)) -> Present:
+    """What rules see after minutes with these samples, whose times are set."""
+    where = laid(folder)
+    epoch = EpochRow(9, 8, START, None, "1", "{}", tuple(each.device_id for each in devices))
+    known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": tuple(devices)}
+    with Writer(where) as writer:
+        for n, samples in enumerate(minutes, 1):
+            ts = START + 60 * n
+            at = [each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in samples]
+            writer.commit(tick(ts, *at, **known))
+        writer.roll_up()
+    return present(open_store(where), load_market(), 6 * 3600, START + 60 * len(minutes))
+
+
+def seen_by(folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,)) -> Evidence:
+    (seen,) = stored(folder, minutes, devices).context.deployments.values()
+    return seen
+
+
+def served(tokens: int = 600, requests: int = 6, **more: int) -> DeploymentSample:
+    values = {"prompt_tokens": 0, "generated_tokens": tokens, "requests_finished": requests, **more}
+    return DeploymentSample(9, 0, 60_000, 60_000, True, 30_000, busy_provenance=0, **values)
+
+
+def gpu(device_id: int = 5, **values: int) -> DeviceSample:
+    return DeviceSample(device_id, 0, 60_000, 60_000, **values)
+
+
+def share(part: int, device_id: int = 5) -> DeviceShare:
+    return DeviceShare(device_id, 9, 0, 60_000, part, 0, Provenance.REPORTED)
+
+
+def test_energy_of_a_deployment_is_its_share_of_its_devices_energy(tmp_path: Path) -> None:
+    minute = [
+        *(gpu(5, energy_counter_mj=36_000_000), gpu(6, energy_counter_mj=18_000_000)),
+        *(share(1_000_000, 5), share(500_000, 6)),
+    ]
+    found = stored(tmp_path, [[served(), *minute]] * 10, (GPU, OTHER_GPU))
+    (seen,) = found.context.deployments.values()
+    assert seen.energy_w.mean == pytest.approx(600 + 150)
+    assert seen.energy_w.provenance is Provenance.COUNTER
+    assert seen.j_per_token.mean == pytest.approx(750 * 60 / 600)
+    assert found.context.devices[6].energy_w.mean == pytest.approx(300)
+
+
+def test_energy_of_devices_held_whole_is_all_of_theirs(tmp_path: Path) -> None:
+    whole = served(whole_provenance=int(Provenance.REPORTED))
+    seen = seen_by(tmp_path, [[whole, gpu(energy_counter_mj=36_000_000)]] * 10)
+    assert seen.energy_w.mean == pytest.approx(600)
+
+
+def test_energy_of_idle_time_is_part_of_what_a_token_takes(tmp_path: Path) -> None:
+    busy, idle = [served(600), gpu(energy_counter_mj=30_000_000)], [served(0), gpu(energy_counter_mj=6_000_000)]
+    minutes = [[*each, share(1_000_000)] for each in [busy, idle] * 5]
+    assert seen_by(tmp_path, minutes).j_per_token.mean == pytest.approx((30_000 + 6_000) / 600)
+
+
+def test_energy_by_power_over_time_stands_where_there_is_no_counter_and_says_so(tmp_path: Path) -> None:
+    seen = seen_by(tmp_path, [[served(), gpu(energy_integral_mj=6_000_000), share(1_000_000)]] * 10)
+    assert seen.energy_w.mean == pytest.approx(100)
+    assert seen.energy_w.provenance is Provenance.INTEGRAL
+
+
+def test_clocks_are_read_and_throttled_is_the_part_of_samples_with_a_reason(tmp_path: Path) -> None:
+    slowed, free, idle = (gpu(sm_clock_mhz=1_200, throttle_reasons=each) for each in (4, 0, 1))
+    seen = seen_by(tmp_path, [[served(), each] for each in (slowed, free, idle, slowed)])
+    assert (seen.throttled.mean, seen.sm_clock_mhz.p50) == (0.5, 1_200)
+
+
+def test_memory_of_the_host_that_is_free_is_what_is_not_used(tmp_path: Path) -> None:
+    seen = seen_by(tmp_path, [[served(), gpu()]] * 10)
+    assert seen.host_memory_free.mean == 2**36 - 2**30
+
+
+def test_bursts_are_seen_in_the_dispersion_of_requests_per_minute(tmp_path: Path) -> None:
+    even = seen_by(tmp_path / "even", [[served(requests=6), gpu()]] * 120)
+    bursts = seen_by(tmp_path / "bursts", [[served(requests=60 if n % 10 == 0 else 0), gpu()] for n in range(120)])
+    assert even.arrival_dispersion.mean == 0
+    assert even.arrival_dispersion.n == 2
+    assert bursts.arrival_dispersion.mean == pytest.approx(60 * 0.9 * 60 / 59)  # Of x in one minute of ten: 0.9 x.
+
+
+def test_dispersion_is_unknown_of_a_few_minutes(tmp_path: Path) -> None:
+    with pytest.raises(NotMeasured, match="minutes"):
+        _ = seen_by(tmp_path, [[served(), gpu()]] * 20).arrival_dispersion
+
+
+def test_requests_are_divided_by_how_they_ended(tmp_path: Path) -> None:
+    stop, length, *_ = ENDED
+    counts = [EngineCounterSample(9, stop, 0, 3), EngineCounterSample(9, length, 0, 1)]
+    seen = seen_by(tmp_path, [[served(), gpu(), *counts]] * 10)
+    assert (seen.ended_by_stop.mean, seen.ended_by_length.mean, seen.ended_by_abort.mean) == (0.75, 0.25, 0)
+
+
+def test_time_asleep_is_a_part_of_all_observed_time(tmp_path: Path) -> None:
+    asleep = EngineCounterSample(9, "asleep_ms", 0, 60_000)
+    seen = seen_by(tmp_path, [[served(0, 0), gpu(), *([asleep] if n % 4 == 0 else [])] for n in range(12)])
+    assert seen.asleep.mean == pytest.approx(0.25)
+
+
+def test_what_nothing_exposes_is_not_measured_and_has_a_remedy(tmp_path: Path) -> None:
+    cpu = replace(GPU, kind="cpu", vendor=None, slot=None)
+    seen = seen_by(tmp_path, [[served(), gpu()]] * 40, (cpu,))
+    unknown = (
+        *("energy_w", "j_per_token", "throttled", "sm_clock_mhz", "temperature_c", "asleep", "ended_by_stop"),
+        *("queue_s", "max_tokens", "step_tokens", "kv_reuse_gap_s"),
+    )
+    for name in unknown:
+        with pytest.raises(NotMeasured) as raised:
+            getattr(seen, name)
+        assert raised.value.remedy
