@@ -9,10 +9,11 @@ from typing import Any
 
 import pynvml
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from pertoken.metrics import MAX_POWER_MW
 from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.whole_agent import agent, until
@@ -38,6 +39,8 @@ ROW = {
 """Calls and field ids -> the column of a row that has their value and no other."""
 METRIC = {"energy_counter_mj": "energy_mj"}
 """Columns -> metrics of gaps, where these differ."""
+SECONDS = 60
+"""More than any row of these tests spans."""
 MOST = {
     "util_1e4": 10_000,
     "memory_used_bytes": 80 * 2**30,
@@ -126,6 +129,7 @@ numbers = st.one_of(st.sampled_from([-1, 0, 1, 2**31, 2**32 - 1, 2**53, 2**63, 2
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([*OF_A_GPU, *FIELD_IDS]), numbers), max_size=6, unique_by=lambda lie: lie[0]))
+@example([("nvmlDeviceGetEnforcedPowerLimit", -1), (185, 2_100_001)])
 def test_whatever_a_driver_answers_rows_go_on_and_hold_what_can_be_true(
     empty: Path, lies: list[tuple[str | int, float]]
 ) -> None:
@@ -141,6 +145,9 @@ def test_whatever_a_driver_answers_rows_go_on_and_hold_what_can_be_true(
                 most = limits[row.device_id].memory_bytes
                 odd = impossible(row) if row.device_id != recorded.rows("GPU-2")[0].device_id else {}
                 odd.pop("memory_used_bytes", None)  # of a GPU that lies of its memory
+                if limits[row.device_id].power_limit_mw is None:  # then only what no hardware draws is refused
+                    for name in ("power_mw", "power_instant_mw", "energy_integral_mj"):
+                        assert odd.pop(name, 0) <= MAX_POWER_MW * (SECONDS if name == "energy_integral_mj" else 1)
                 assert odd == {}
                 assert row.memory_used_bytes is None or most is None or row.memory_used_bytes <= most
 
