@@ -17,6 +17,8 @@ GOLDEN = Path(__file__).parent / "golden"
 REWRITE = "PERTOKEN_REWRITE_GOLDEN"
 """Set it to rewrite the golden files with what is shown now; then read their difference."""
 DEADLINE_S = 20.0
+DRAWN_S = 5.0
+"""Longest wait for a screen whose figures are there to be laid out."""
 NEVER_S = 3600.0
 
 
@@ -67,12 +69,15 @@ async def running(
 
 
 async def check_golden(pilot: Pilot[None], name: str) -> None:
-    """Compare the screen with its golden file."""
-    await pilot.pause()
+    """Compare the screen with its golden file, once it is drawn: a layout may follow the figures by some messages."""
     file = GOLDEN / f"{name}.txt"
-    shown = text_of(pilot)
+    await pilot.pause()
     if os.environ.get(REWRITE):
         file.parent.mkdir(exist_ok=True)
-        file.write_text(shown)
+        file.write_text(text_of(pilot))
     assert file.exists(), f"{file} is missing: run the tests with {REWRITE}=1 to write it"
-    assert shown == file.read_text(), f"{file} differs: read it, and if it is right, run the tests with {REWRITE}=1"
+    golden = file.read_text()
+    deadline = time.monotonic() + DRAWN_S
+    while text_of(pilot) != golden and time.monotonic() < deadline:
+        await pilot.pause(0.05)
+    assert text_of(pilot) == golden, f"{file} differs: read it, and if it is right, run the tests with {REWRITE}=1"
