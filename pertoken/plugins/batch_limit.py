@@ -21,8 +21,8 @@ class Options:
     )
 
 
-@rule("raise-batch-limit")
-def raise_batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
+@rule("batch-limit")
+def batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
     """Batch more requests where a limit makes them wait.
 
     ## Why it saves
