@@ -15,6 +15,7 @@ from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {
     "move-accelerator",
+    "prefix-cache",
     "quantize-weights",
     "batch-limit",
     "release-idle",

@@ -26,6 +26,8 @@ def test_every_threshold_is_an_option_with_a_meaning(rule: Rule) -> None:
 
 WITHOUT_FIGURES = {
     "device-unknown": "names the device, or that it is unknown",
+    "isolated": "names the setting",
+    "caching-unknown": "an unknown switch",
     "committed": "names how it is paid for",
     "not-on-demand": "names how it is paid for",
     "already-quantized": "names the format",
@@ -55,6 +57,10 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("route-requests", "bandwidth-bound", {"min_busy": 0.99}),
         ("route-requests", "bandwidth-bound", {"largest": 0.01}),
         ("route-requests", "bandwidth-bound", {"easy_share": 0.1}),
+        ("prefix-cache", "uncached", {"min_busy": 0.99}),
+        ("prefix-cache", "uncached", {"min_prompt_tokens": 1000.0}),
+        ("prefix-cache", "prefill-heavy", {"low_hits": 0.9, "shared_share": 0.8}),
+        ("prefix-cache", "one-at-a-time", {"shared_share": 0.8}),
         ("use-spot", "bandwidth-bound", {"min_discount": 0.99}),
         ("use-spot", "bandwidth-bound", {"min_replicas": 5}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),
