@@ -14,6 +14,7 @@ from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {
+    "continuous-batching",
     "move-accelerator",
     "prefix-cache",
     "quantize-weights",

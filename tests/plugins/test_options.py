@@ -57,6 +57,8 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("route-requests", "bandwidth-bound", {"min_busy": 0.99}),
         ("route-requests", "bandwidth-bound", {"largest": 0.01}),
         ("route-requests", "bandwidth-bound", {"easy_share": 0.1}),
+        ("continuous-batching", "one-at-a-time", {"queue": 1000.0}),
+        ("continuous-batching", "one-at-a-time", {"memory_full": 0.1}),
         ("prefix-cache", "uncached", {"min_busy": 0.99}),
         ("prefix-cache", "uncached", {"min_prompt_tokens": 1000.0}),
         ("prefix-cache", "prefill-heavy", {"low_hits": 0.9, "shared_share": 0.8}),
