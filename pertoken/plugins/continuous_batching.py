@@ -36,8 +36,8 @@ def continuous_batching(
     ## How to apply
     All engines that pertoken reads batch continuously unless they are limited to one sequence. vLLM:
     `--max-num-seqs 8`. SGLang: `--max-running-requests 8`. llama.cpp: `--parallel 8` with `--ctx-size` eight times as
-    large, and no `--no-cont-batching`. TensorRT-LLM: `--max_batch_size 8`. TGI and LMDeploy: `--max-batch-size 8`. Ollama:
-    `OLLAMA_NUM_PARALLEL=8` in its environment.
+    large, and no `--no-cont-batching`. TensorRT-LLM: `--max_batch_size 8`. TGI and LMDeploy: `--max-batch-size 8`.
+    Ollama: `OLLAMA_NUM_PARALLEL=8` in its environment.
     ## Sources
     1. Yu et al., Orca, OSDI 2022: iteration-level scheduling against static batches. Recalled, not read again.
     2. vLLM 0.32, SGLang 0.5.23, llama.cpp `common/arg.cpp`: continuous batching is on by default. Read in the code.

@@ -63,6 +63,7 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("prefix-cache", "uncached", {"min_prompt_tokens": 1000.0}),
         ("prefix-cache", "prefill-heavy", {"low_hits": 0.9, "shared_share": 0.8}),
         ("prefix-cache", "one-at-a-time", {"shared_share": 0.8}),
+        ("stuck-engine", "stuck", {"silent_h": 100.0}),
         ("use-spot", "bandwidth-bound", {"min_discount": 0.99}),
         ("use-spot", "bandwidth-bound", {"min_replicas": 5}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),
