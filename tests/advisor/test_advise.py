@@ -21,6 +21,7 @@ BUILT_IN = {
     "batch-limit",
     "release-idle",
     "route-requests",
+    "speculative-decoding",
     "stuck-engine",
     "use-spot",
 }
