@@ -16,6 +16,7 @@ from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import BusyCost, Holders, busy_cost, holders
 from pertoken.savings.sizing import objectives
 from pertoken.savings.speed import Speed, speed
+from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
@@ -71,10 +72,13 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
     for old, new in pairs:
         found = speeds[old.deployment_id] = _speed(old, new, now, context)
         if found is not None and not found.known:
+            pays = break_even(old, new, context) if found.unpriced is not None else None
             return Outcome(
                 ratio=found.ratio,
                 slo=found.slo,
                 latency=found.latency,
+                provenance=Provenance.ASSUMED if pays is not None else None,
+                break_even=pays,
                 unpriced=found.unpriced,
                 infeasible=found.infeasible,
             )

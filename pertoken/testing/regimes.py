@@ -235,7 +235,7 @@ def _drafting() -> Regime:
     like = _large(num_speculative_tokens=3)
     load = replace(FEW_LONG, tpot_s=0.016, busy=0.5)
     present = fleet(_service(load, 2, like))
-    measured = evidence(**{**dict(load.evidence.items()), "spec_acceptance_rate": 0.62, "spec_acceptance_length": 2.86})
+    measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.62, spec_acceptance_length=2.86)
     meaning = "A few long answers at a time from an engine that drafts: most of its drafted tokens are accepted."
     return regime(present, {CHAT: measured}, name="drafting", meaning=meaning)
 
@@ -246,7 +246,7 @@ def _drafting_saturated() -> Regime:
         device_util=1, power_w=690, device_memory=7.3e10, peak=1.2,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", weight_dtype="fp8", num_speculative_tokens=3)
-    measured = evidence(**{**dict(load.evidence.items()), "spec_acceptance_rate": 0.12, "spec_acceptance_length": 1.36})
+    measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.12, spec_acceptance_length=1.36)
     meaning = "An engine drafts for some two hundred requests at a time, and few of its drafted tokens are accepted."
     return regime(fleet(_service(load, 2, like)), {CHAT: measured}, name="drafting-saturated", meaning=meaning)
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from pertoken.catalog.knobs import commands
@@ -26,7 +28,7 @@ def test_requests_that_wait_for_the_one_before_are_batched() -> None:
         ({"max_num_seqs": None}, {}, "limit-unknown"),
     ],
 )
-def test_it_refuses_without_a_queue_or_headroom(fields: dict[str, object], seen: dict[str, float], code: str) -> None:
+def test_it_refuses_without_a_queue_or_headroom(fields: dict[str, Any], seen: dict[str, float], code: str) -> None:
     assert refusal(continuous_batching, chat(**fields), low_batch(**QUEUED | seen))[0] == code
 
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from pertoken.catalog.knobs import Commands, commands
@@ -34,7 +36,7 @@ def test_prompts_are_arranged_where_a_cache_finds_nothing() -> None:
     ],
 )
 def test_it_refuses_where_a_cache_would_find_nothing_or_is_used(
-    fields: dict[str, object], seen: dict[str, float], code: str
+    fields: dict[str, Any], seen: dict[str, float], code: str
 ) -> None:
     assert refusal(prefix_cache, chat(**fields), low_batch(**LONG_PROMPTS | seen), options=Options())[0] == code
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_drafting_is_turned_off_where_many_requests_run_or_drafts_are_refused(se
     ],
 )
 def test_it_refuses_where_drafts_cost_more_than_they_save(
-    fields: dict[str, object], seen: dict[str, float], code: str | None
+    fields: dict[str, Any], seen: dict[str, float], code: str | None
 ) -> None:
     if code is None:
         assert len(proposals(speculative_decoding, chat(**fields), low_batch(**seen))) == 1
