@@ -119,10 +119,8 @@ def test_its_commands_work_in_the_order_they_stand_there(tmp_path: Path) -> None
         ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "conforms: 0 faults in 12 situations" in done.stdout
-    assert re.search(
-        rf"^prefix-cache +loaded +{tmp_path}/\.config/pertoken/rules\.d/prefix_cache\.py", done.stdout, re.M
-    )
+    assert "conforms: 0 faults in 18 situations" in done.stdout
+    assert re.search(rf"^first-rule +loaded +{tmp_path}/\.config/pertoken/rules\.d/first_rule\.py", done.stdout, re.M)
     assert (tmp_path / "pertoken-rule-night-shift/pyproject.toml").is_file()
 
 

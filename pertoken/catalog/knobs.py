@@ -251,7 +251,7 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
         values = {"old": _shown(old), "new": _shown(new)}
         if knob in table().manual:
             manual.append(table().manual[knob].format(**values))
-        elif any(value is not None and _writer(rows, value) is None for value in (old, new)):
+        elif any(not _writable(rows, value) for value in (old, new)) or _may_be_a_member(rows, old):
             text = next((row.manual for row in rows if row.manual), None)
             without = f"change {knob} from {{old}} to {{new}}: no flag of {engine} is known for it"
             manual.append((text or without).format(**values))
@@ -346,6 +346,16 @@ def _arguments(engine: str, argument: str) -> tuple[Argument, ...]:
 
 
 # -- writing ---------------------------------------------------------------------------------------------------
+
+
+def _writable(rows: Sequence[Knob], value: object) -> bool:
+    """Whether a flag can state a value; that nothing is set needs none."""
+    return value is None or _writer(rows, value) is not None
+
+
+def _may_be_a_member(rows: Sequence[Knob], old: object) -> bool:
+    """Whether the present value may stand in a JSON argument, where a flag beside it would contradict it."""
+    return old is not None and any(row.type == "json" for row in rows)
 
 
 def _writer(rows: Sequence[Knob], value: object) -> int | None:

@@ -47,7 +47,7 @@ def check(path: Path) -> None:
     for each in checked:
         echo(f"{each.rule.rule_id}: {each.rule.title}")
         for regime, lines in each.got:
-            echo("\n".join(f"  {regime if not number else '':16} {line}" for number, line in enumerate(lines)))
+            echo("\n".join(f"  {regime if not number else '':18} {line}" for number, line in enumerate(lines)))
         for fault in each.faults:
             echo(f"  fault: {fault}")
         verdict = "does not conform" if each.faults else "conforms"

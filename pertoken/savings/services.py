@@ -16,11 +16,12 @@ from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import BusyCost, Holders, busy_cost, holders
 from pertoken.savings.sizing import objectives
 from pertoken.savings.speed import Speed, speed
+from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH
+from pertoken.units import HOURS_PER_MONTH, format_usd
 
 Pair = tuple[Deployment, Deployment]
 _WHOLE = "instances are rented whole: devices that it does not need are paid for there too"
@@ -60,7 +61,9 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
     if any(old.serves != new.serves for old, new in different):
         return Outcome(unpriced="another share of the demand changes no bill by itself: price what it frees")
     if any(old.restart != new.restart for old, new in different):
-        return Outcome(unpriced="a restart changes no bill: it ends the time in which nothing is served")
+        return Outcome(
+            unpriced=_restart(before, [old for old, new in different if old.restart != new.restart], context)
+        )
     if reason := _device_knobs(before, different):
         return Outcome(unpriced=reason)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
@@ -69,10 +72,13 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
     for old, new in pairs:
         found = speeds[old.deployment_id] = _speed(old, new, now, context)
         if found is not None and not found.known:
+            pays = break_even(old, new, context) if found.unpriced is not None else None
             return Outcome(
                 ratio=found.ratio,
                 slo=found.slo,
                 latency=found.latency,
+                provenance=Provenance.ASSUMED if pays is not None else None,
+                break_even=pays,
                 unpriced=found.unpriced,
                 infeasible=found.infeasible,
             )
@@ -83,6 +89,16 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         faster = _sped_up(before, pairs, speeds, context)
         return faster if len(pairs) == 1 else replace(faster, against=(*faster.against, sized.infeasible))
     return _sped_up(before, pairs, speeds, context)
+
+
+def _restart(before: Fleet, restarted: Sequence[Deployment], context: Context) -> str:
+    """Return what a restart is worth: the bill of the time in which nothing is served, where prices are known."""
+    text = "a restart changes no bill: it ends the time in which nothing is served"
+    try:
+        hourly = sum(device_price(before, device, context) for each in restarted for device in each.device_ids)
+    except NoPrice:
+        return text
+    return f"{text}, at {format_usd(hourly)} an hour" if hourly else text
 
 
 def _speed(old: Deployment, new: Deployment, service: Service, context: Context) -> Speed | None:

@@ -142,7 +142,7 @@ def _prefill_heavy() -> Regime:
         8.0, 7000, 40, 0.9, 0.045, 0.9, waiting=0.6, cached_share=0.35, kv_use=0.3, preemptions=0, dram_active=0.25,
         tensor_active=0.6, device_util=0.95, power_w=670, device_memory=7.2e10,
     )  # fmt: skip
-    like = deployment("Llama-3.1-8B", max_model_len=32_768)
+    like = deployment("Llama-3.1-8B", max_model_len=32_768, enable_prefix_caching=True)
     meaning = "Long prompts with short answers, a third of them alike: nearly all of the time goes into prefill."
     return _of("prefill-heavy", meaning, load, fleet(_service(load, 2, like)))
 
@@ -221,11 +221,80 @@ def _owned() -> Regime:
     return _of("owned", "Two replicas on servers of one's own: no provider and no instance type.", load, present)
 
 
+def _uncached() -> Regime:
+    load = Load(
+        7.0, 6000, 60, 0.9, 0.045, 0.92, waiting=0.6, kv_use=0.3, preemptions=0, dram_active=0.22, tensor_active=0.68,
+        device_util=0.96, power_w=680, device_memory=7.2e10, peak=1.05,
+    )  # fmt: skip
+    like = deployment("Llama-3.1-8B", max_model_len=32_768)
+    meaning = "Long prompts with short answers, and a prefix cache that is off: every prompt is computed whole."
+    return _of("uncached", meaning, load, fleet(_service(load, 2, like)))
+
+
+def _drafting() -> Regime:
+    like = _large(num_speculative_tokens=3)
+    load = replace(FEW_LONG, tpot_s=0.016, busy=0.5)
+    present = fleet(_service(load, 2, like))
+    measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.62, spec_acceptance_length=2.86)
+    meaning = "A few long answers at a time from an engine that drafts: most of its drafted tokens are accepted."
+    return regime(present, {CHAT: measured}, name="drafting", meaning=meaning)
+
+
+def _drafting_saturated() -> Regime:
+    load = Load(
+        16.0, 700, 350, 0.25, 0.033, 0.99, kv_use=0.55, preemptions=0, dram_active=0.42, tensor_active=0.8,
+        device_util=1, power_w=690, device_memory=7.3e10, peak=1.2,
+    )  # fmt: skip
+    like = deployment("Llama-3.1-8B", weight_dtype="fp8", num_speculative_tokens=3)
+    measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.12, spec_acceptance_length=1.36)
+    meaning = "An engine drafts for some two hundred requests at a time, and few of its drafted tokens are accepted."
+    return regime(fleet(_service(load, 2, like)), {CHAT: measured}, name="drafting-saturated", meaning=meaning)
+
+
+def _one_at_a_time() -> Regime:
+    load = Load(0.4, 900, 300, 6.0, 0.008, 0.98, device_util=0.99, power_w=420, device_memory=2.6e10, peak=1.02)
+    unknown = dict.fromkeys(("max_num_batched_tokens", "enable_chunked_prefill", "enforce_eager"))
+    like = deployment(
+        "Llama-3.1-8B", engine="llama.cpp", max_num_seqs=1, gpu_memory_utilization=None, enable_prefix_caching=True,
+        **unknown,
+    )  # fmt: skip
+    known = {name: each for name, each in load.evidence.items() if name not in ("ttft_s", "tpot_s", "e2e_s")}
+    seen = evidence(**known | {"running": series(1.0), "waiting": series(2.4, p95=6, max=9)})
+    meaning = "llama.cpp with one slot on a GPU: requests are served one after another while others wait."
+    return regime(fleet(_service(load, 1, like)), {CHAT: seen}, name="one-at-a-time", meaning=meaning)
+
+
+NO_TOKENS = dict.fromkeys(
+    ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "preemptions"), 0.0
+)
+
+
+def _stuck() -> Regime:
+    still = evidence(
+        **NO_TOKENS, busy=0, running=series(3), waiting=series(9, p95=14, max=15), kv_use=0.21, device_util=1.0,
+        dram_active=0.0, tensor_active=0.0, power_w=260, device_memory=1.54e11, observed_h=series(24, n=1),
+    )  # fmt: skip
+    meaning = "A server that answers its health checks and holds its requests, but has given no token for hours."
+    present = fleet(service(CHAT, _large(), requests_s=0.0))
+    return regime(present, {CHAT: still}, name="stuck", meaning=meaning)
+
+
+def _asleep() -> Regime:
+    still = evidence(
+        **NO_TOKENS, busy=0, waiting=0, kv_use=0, asleep=1.0, device_util=0, dram_active=0, tensor_active=0,
+        power_w=150, device_memory=2.4e9, observed_h=series(24, n=1),
+    )  # fmt: skip
+    meaning = "A server that was put to sleep on purpose: its weights left the device and nobody asks for anything."
+    present = fleet(service(CHAT, _large(sleep=True), requests_s=0.0))
+    return regime(present, {CHAT: still}, name="asleep", meaning=meaning)
+
+
 @cache
 def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
     made = (
         _idle(), _bandwidth_bound(), _compute_bound(), _kv_bound(), _prefill_heavy(), _saturated(), _moe(),
-        _multi_tenant(), _cpu(), _spot(), _committed(), _owned(),
+        _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _uncached(), _drafting(), _drafting_saturated(),
+        _one_at_a_time(), _stuck(), _asleep(),
     )  # fmt: skip
     return {each.name: each for each in made}

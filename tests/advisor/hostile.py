@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, replace
 
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.plugins.release_idle_device import release_idle_device
+from pertoken.plugins.release_idle import release_idle
 from pertoken.plugins.use_spot import use_spot
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import context, evidence, fleet_of, host, low_batch, replicas
@@ -29,7 +29,7 @@ def others(found: tuple[Recommendation, ...]) -> str:
     return json.dumps([asdict(each) for each in found if each.rule_id != HOSTILE], sort_keys=True)
 
 
-NEIGHBOURS = (release_idle_device, use_spot)
+NEIGHBOURS = (release_idle, use_spot)
 ALONE = others(advised(THERE, *NEIGHBOURS))
 PRICED = gathered(FLEET, context(FLEET, low_batch(), devices=HELD))
 """The same fleet, with enough measured for a forecast."""

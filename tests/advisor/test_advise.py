@@ -14,11 +14,15 @@ from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {
+    "continuous-batching",
     "move-accelerator",
+    "prefix-cache",
     "quantize-weights",
-    "raise-batch-limit",
-    "release-idle-device",
-    "route-to-smaller-model",
+    "batch-limit",
+    "release-idle",
+    "route-requests",
+    "speculative-decoding",
+    "stuck-engine",
     "use-spot",
 }
 
@@ -44,7 +48,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(advice: list[dict[str, Any]]) -> None:
-    (released,) = variants(advice, "release-idle-device")
+    (released,) = variants(advice, "release-idle")
     assert released["bankable"] == [round(2 * MONTH * 1e9)] * 3
     assert released["title"] == "release gpu-2"
     assert released["commands"] == ["Drain gpu-2 and give it back with its 2 device(s)."]
@@ -63,7 +67,7 @@ def test_a_title_begins_with_what_changes_most_and_says_it_in_few_words(advice: 
     titles = {each["rule_id"]: each["title"] for each in advice if each["state"] == "OPEN"}
     assert titles["quantize-weights"].startswith("weights bf16 → ")
     assert titles["move-accelerator"].startswith("H100 SXM5 → ")
-    assert titles["route-to-smaller-model"] == "add Llama-3.1-8B"
+    assert titles["route-requests"] == "add Llama-3.1-8B"
 
 
 def test_one_row_of_a_rule_and_target_holds_its_variants_best_first(advice: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.recommendation import State
-from pertoken.plugins.release_idle_device import release_idle_device
+from pertoken.plugins.release_idle import release_idle
 from pertoken.plugins.use_spot import use_spot
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
@@ -25,7 +25,7 @@ def devices_held(fleet: Fleet, held: frozenset[int]) -> dict[int, Any]:
 
 def test_five_idle_hosts_are_five_rows_that_name_them_and_are_counted_once() -> None:
     fleet = fleet_of([], [host(each) for each in range(1, 6)])
-    found = advised(gathered(fleet, held=False), release_idle_device)
+    found = advised(gathered(fleet, held=False), release_idle)
     assert [each.state for each in found] == [State.OPEN] * 5
     assert len({each.recommendation_id for each in found}) == 5
     names = [f"gpu-{each}" for each in range(1, 6)]
@@ -42,8 +42,8 @@ def test_five_idle_hosts_are_five_rows_that_name_them_and_are_counted_once() -> 
 
 def test_the_same_hosts_proposed_by_two_rules_are_counted_once() -> None:
     fleet = fleet_of([], [host(each) for each in range(1, 3)])
-    twin = replace(release_idle_device, rule_id="another-rule")
-    found = advised(gathered(fleet, held=False), release_idle_device, twin)
+    twin = replace(release_idle, rule_id="another-rule")
+    found = advised(gathered(fleet, held=False), release_idle, twin)
     counted = total(bankable(each) for each in best_of_each_target(found))
     assert len(found) == 4 and counted is not None and counted[1] == round(4 * MONTH)
 
@@ -52,7 +52,7 @@ def test_an_instance_that_is_idle_in_part_banks_nothing_and_names_the_move_that_
     hosts = [host(1, 8, P5)]
     fleet = fleet_of([Service("chat", (llama(1, (10, 11), placement=P5),))], hosts)
     known = context(fleet, devices=devices_held(fleet, frozenset({10, 11})))
-    (row,) = advised(gathered(fleet, known), release_idle_device)
+    (row,) = advised(gathered(fleet, known), release_idle)
     assert (row.state, row.target, row.variants) == (State.REFUSED, "gpu-1", ())
     (refusal,) = row.refusals
     assert refusal.code == "part-of-instance" and "move Llama-3.3-70B to other devices first" in refusal.reason

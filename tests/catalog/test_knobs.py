@@ -72,6 +72,17 @@ def test_a_member_of_a_json_argument_is_changed_by_hand() -> None:
     )
 
 
+def test_a_flag_beside_a_json_argument_is_written_only_where_nothing_was_set() -> None:
+    change = commands("vllm", {"num_speculative_tokens": (None, 3), "speculative_method": (None, "ngram")})
+    assert change == Commands(
+        apply=("set --spec-tokens 3", "set --spec-method ngram"), undo=("remove --spec-tokens", "remove --spec-method")
+    )
+    assert read_argv("vllm", (*VLLM, "--spec-method", "ngram", "--spec-tokens=3")) == {
+        "num_speculative_tokens": 3,
+        "speculative_method": "ngram",
+    }
+
+
 def test_vllm_flags_are_read_in_every_spelling() -> None:
     argv = (
         *VLLM, "-tp", "4", "--pipeline_parallel_size=2", "--data-parallel-size", "1", "--dtype", "bfloat16",

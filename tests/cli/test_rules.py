@@ -39,9 +39,9 @@ def test_a_new_rule_is_one_file_that_conforms_and_nothing_is_overwritten(
     assert done.output.startswith("Wrote lock_clocks.py.\nNext: change it, then `pertoken rules check lock_clocks.py`")
     checked = run("rules", "check", "lock_clocks.py")
     assert checked.exit_code == 0
-    assert "  prefill-heavy    proposes prefix caching on" in checked.output
-    assert "  cpu              refuses caching-unknown: whether it caches" in checked.output
-    assert checked.output.endswith("  conforms: 0 faults in 12 situations\n\n")
+    assert "  uncached           proposes prefix caching on" in checked.output
+    assert "  cpu                refuses caching-unknown: whether it caches" in checked.output
+    assert checked.output.endswith("  conforms: 0 faults in 18 situations\n\n")
     (tmp_path / "lock_clocks.py").write_text("mine")
     again = run("rules", "new", "lock-clocks")
     assert (again.exit_code, (tmp_path / "lock_clocks.py").read_text()) == (2, "mine")
@@ -193,9 +193,9 @@ def test_a_file_that_others_could_have_written_is_a_line_and_a_failed_row_and_st
 
 
 def test_options_change_the_advice_of_a_run(recorded: str, config: Path) -> None:
-    config.write_text("[rules.raise-batch-limit]\nat_limit = 0.5")
+    config.write_text("[rules.batch-limit]\nat_limit = 0.5")
     done = run("advise", "--db", recorded, "--config", str(config), "--json")
     (reason,) = [
-        each["reason"] for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "raise-batch-limit"
+        each["reason"] for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "batch-limit"
     ]
     assert "is below 50% of its limit of 256" in reason

@@ -32,3 +32,10 @@ def test_a_layout_that_does_not_start_is_infeasible() -> None:
     found = priced(ONE, chat(ONE).but(tp=1))
     assert found.infeasible is not None and found.infeasible.startswith("it would not start")
     assert found.bankable is None
+
+
+def test_a_restart_names_what_is_paid_while_nothing_is_served() -> None:
+    found = priced(ONE, chat(ONE).deployments[0].restarted())
+    assert found.unpriced is not None and found.unpriced.endswith("nothing is served, at $13.76 an hour")
+    unknown = priced(ONE, chat(ONE).deployments[0].restarted(), price=None)
+    assert unknown.unpriced == "a restart changes no bill: it ends the time in which nothing is served"

@@ -2,29 +2,29 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.raise_batch_limit import raise_batch_limit
-from pertoken.plugins.release_idle_device import release_idle_device
+from pertoken.plugins.batch_limit import batch_limit
+from pertoken.plugins.release_idle import release_idle
 from pertoken.rule import Deployment, Evidence, FleetEvidence, InvalidEdit, Skip, propose, skip
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
 from tests.advisor.gathered import own
 
 
 def test_a_result_holds_proposals_with_their_differences_refusals_and_what_was_read() -> None:
-    result = run(raise_batch_limit, "saturated")
+    result = run(batch_limit, "saturated")
     assert [each.diff.knobs(1)["max_num_seqs"] for each in result.proposals] == [(64, 128), (64, 256)]
     assert (result.refusals, result.blocked) == ((), ())
     assert result.read[:2] == ("running", "waiting")
-    assert run(raise_batch_limit, "idle").codes == ("below-limit",)
+    assert run(batch_limit, "idle").codes == ("below-limit",)
 
 
 def test_a_rule_over_the_fleet_is_run_once_with_the_evidence_of_every_part() -> None:
-    (proposed,) = run(release_idle_device, "idle").proposals
+    (proposed,) = run(release_idle, "idle").proposals
     assert proposed.target is None and [each.name for each in proposed.diff.released] == ["gpu-3"]
 
 
 def test_a_series_that_is_missing_blocks_a_rule_as_in_an_advice_run() -> None:
     there = regime(fleet(service("chat", deployment())), {"chat": evidence(running=2)})
-    result = run(raise_batch_limit, there)
+    result = run(batch_limit, there)
     assert (result.proposals, result.refusals, result.blocked) == ((), (), ("waiting",))
 
 

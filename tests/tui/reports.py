@@ -309,7 +309,7 @@ MOVE = replace(
 RELEASE = replace(
     QUANTIZE,
     recommendation_id=103,
-    rule_id="release-idle-device",
+    rule_id="release-idle",
     title="Release the idle device",
     target=f"{H100} #2 on gpu-b",
     target_kind="host",
@@ -327,7 +327,7 @@ RELEASE = replace(
 UNPRICED = replace(
     QUANTIZE,
     recommendation_id=104,
-    rule_id="raise-batch-limit",
+    rule_id="batch-limit",
     title="Raise the batch limit",
     target=f"{HOSTILE} on gpu-b",
     target_key="13",
@@ -361,7 +361,7 @@ ADVICE = (
     ),
     Recommendation(
         202,
-        "route-to-smaller-model",
+        "route-requests",
         State.BLOCKED,
         "Route easy requests to a smaller model",
         "Qwen/Qwen3-8B on gpu-b",

@@ -10,7 +10,7 @@ def test_it_conforms() -> None:
 
 
 def test_long_prompts_are_cached_and_short_ones_are_not() -> None:
-    first, second = run(example, "prefill-heavy").proposals
+    first, second = run(example, "uncached").proposals
     assert first.diff.knobs(1) == {"enable_prefix_caching": (False, True)}
     assert second.diff.knobs(2) == {"enable_prefix_caching": (False, True)}
-    assert run(example, "prefill-heavy", min_prompt_len=10_000.0).codes == ("short-prompts",)
+    assert run(example, "uncached", min_prompt_len=10_000.0).codes == ("short-prompts",)

@@ -48,8 +48,8 @@ from tests.deployments import MARKET
 def test_the_neighbours_of_a_hostile_rule_have_advice_that_could_change() -> None:
     found = advised(THERE, *NEIGHBOURS)
     assert {(each.rule_id, each.target_key): each.state for each in found} == {
-        ("release-idle-device", "9"): State.OPEN,
-        ("release-idle-device", ""): State.REFUSED,
+        ("release-idle", "9"): State.OPEN,
+        ("release-idle", ""): State.REFUSED,
         ("use-spot", "chat"): State.OPEN,
     }
 

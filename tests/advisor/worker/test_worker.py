@@ -238,7 +238,7 @@ estimate.estimate = None
 yield fleet.release(9)"""
     found = advice(hostile(plugin(patches)))
     (row,) = rows(found)
-    (alone,) = [each for each in found if each.rule_id == "release-idle-device" and each.state is State.OPEN]
+    (alone,) = [each for each in found if each.rule_id == "release-idle" and each.state is State.OPEN]
     assert row.variants == alone.variants
     assert others(found) == ALONE
 
@@ -371,7 +371,7 @@ def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable
     steps: list[str] = []
     advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))
     assert [each for each in dict.fromkeys(steps) if each.startswith(("running", "pricing"))] == [
-        "running release-idle-device",
+        "running release-idle",
         "running use-spot",
         f"running {HOSTILE}",
         f"running {HOSTILE}: 1 s",

@@ -1,4 +1,4 @@
-"""Rule: let the engine batch more requests."""
+"""Rule: let an engine batch more requests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Options:
     )
 
 
-@rule("raise-batch-limit")
-def raise_batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
+@rule("batch-limit")
+def batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
     """Batch more requests where a limit makes them wait.
 
     ## Why it saves
@@ -32,7 +32,8 @@ def raise_batch_limit(seen: Evidence, service: Service, options: Options) -> Ite
     Without a queue there is nothing to batch. With a full KV cache more sequences are only preempted: free memory
     first. Every request's tokens come a little slower: mind the latency objective.
     ## How to apply
-    vLLM: `--max-num-seqs`. llama.cpp: `--parallel` with continuous batching (its default).
+    vLLM: `--max-num-seqs`. SGLang: `--max-running-requests`. llama.cpp: `--parallel`, with `--ctx-size` as many times
+    as large. TensorRT-LLM: `--max_batch_size`. TGI and LMDeploy: `--max-batch-size`.
     ## Sources
     1. Yu et al., Orca, OSDI 2022: iteration-level scheduling against static batches.
     2. vLLM 0.32 `engine/arg_utils.py`: max_num_seqs and how it bounds a batch.
@@ -48,6 +49,9 @@ def raise_batch_limit(seen: Evidence, service: Service, options: Options) -> Ite
         return
     if limit is None:
         yield skip("limit-unknown", "its limit on batched requests is not known")
+        return
+    if limit == 1:
+        yield skip("one-at-a-time", "its limit is 1 request: the rule continuous-batching proposes to leave it")
         return
     together = limit * len(service.deployments)
     if running < options.at_limit * together:

@@ -30,8 +30,8 @@ class Options:
     )
 
 
-@rule("release-idle-device")
-def release_idle_device(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterator[Proposal | Skip]:
+@rule("release-idle")
+def release_idle(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterator[Proposal | Skip]:
     """Release hosts whose accelerators no process holds.
 
     ## Why it saves

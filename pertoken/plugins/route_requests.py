@@ -20,8 +20,8 @@ class Options:
     )
 
 
-@rule("route-to-smaller-model")
-def route_to_smaller_model(
+@rule("route-requests")
+def route_requests(
     seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
     """Send requests that a smaller model answers as well to one.

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.route_to_smaller_model import Options, route_to_smaller_model
+from pertoken.plugins.route_requests import Options, route_requests
 from pertoken.rule import Model
 from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, refusal
@@ -12,7 +12,7 @@ EASY = Options().easy_share
 
 
 def test_a_70b_may_leave_part_of_its_load_to_the_8b_of_its_family() -> None:
-    (fleet,) = proposals(route_to_smaller_model)
+    (fleet,) = proposals(route_requests)
     large, small = fleet.service("chat").deployments
     assert (small.model.name, small.tp, small.device_ids) == ("meta-llama/Llama-3.1-8B", 1, ())
     assert (large.model.name, dict(large.serves), dict(small.serves)) == (
@@ -23,7 +23,7 @@ def test_a_70b_may_leave_part_of_its_load_to_the_8b_of_its_family() -> None:
 
 
 def test_of_several_replicas_each_keeps_an_even_part_of_what_is_left() -> None:
-    (fleet,) = proposals(route_to_smaller_model, chat(4))
+    (fleet,) = proposals(route_requests, chat(4))
     first, *others, small = fleet.service("chat").deployments
     left = 1 - EASY - dict(first.serves)["chat"]
     assert dict(small.serves) == {"chat": EASY}
@@ -40,8 +40,8 @@ def test_of_several_replicas_each_keeps_an_even_part_of_what_is_left() -> None:
     ],
 )
 def test_it_refuses_without_a_smaller_model_it_can_place(fields: dict[str, Any], code: str) -> None:
-    assert refusal(route_to_smaller_model, chat(**fields))[0] == code
+    assert refusal(route_requests, chat(**fields))[0] == code
 
 
 def test_it_refuses_a_service_with_hardly_any_requests() -> None:
-    assert refusal(route_to_smaller_model, chat(), low_batch(busy=0.01))[0] == "hardly-busy"
+    assert refusal(route_requests, chat(), low_batch(busy=0.01))[0] == "hardly-busy"

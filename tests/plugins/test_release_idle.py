@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from pertoken.evidence import Evidence
-from pertoken.plugins.release_idle_device import release_idle_device
+from pertoken.plugins.release_idle import release_idle
 from pertoken.rule import Fleet, FleetEvidence
 from tests.plugins.proposals import proposals, refusal
 from tests.savings.fleets import evidence, fleet_of, host, replicas
@@ -19,7 +19,7 @@ def seen(fleet: Fleet, held: frozenset[int] = frozenset(), observed_h: float = 2
 
 def test_each_idle_host_is_a_proposal_of_its_own() -> None:
     fleet = fleet_of([], [host(each) for each in range(1, 6)])
-    found = proposals(release_idle_device, fleet, seen(fleet))
+    found = proposals(release_idle, fleet, seen(fleet))
     assert [{each.host_id for each in fleet.hosts} - {each.host_id for each in after.hosts} for after in found] == [
         {1},
         {2},
@@ -32,7 +32,7 @@ def test_each_idle_host_is_a_proposal_of_its_own() -> None:
 def test_a_host_that_is_idle_in_part_names_what_would_have_to_move() -> None:
     fleet = replicas(1)
     large = replace(fleet, hosts=(host(1, 8),), devices=fleet_of([], [host(1, 8)]).devices)
-    (said,) = proposals(release_idle_device, large, seen(large, frozenset({10, 11})))
+    (said,) = proposals(release_idle, large, seen(large, frozenset({10, 11})))
     assert (said.code, said.about) == ("part-of-instance", large.hosts[0])
     assert said.reason == (
         "6 of 8 devices of gpu-1 are idle, but it is released as a whole: move Llama-3.3-70B to other devices first"
@@ -41,17 +41,17 @@ def test_a_host_that_is_idle_in_part_names_what_would_have_to_move() -> None:
 
 def test_it_refuses_a_host_that_is_held_or_was_not_seen_for_long() -> None:
     fleet = replicas(1)
-    assert refusal(release_idle_device, fleet, seen(fleet))[0] == "held"
+    assert refusal(release_idle, fleet, seen(fleet))[0] == "held"
     idle = fleet_of([], [host(1)])
-    assert refusal(release_idle_device, idle, seen(idle, frozenset({10, 11})))[0] == "held"
-    code, reason = refusal(release_idle_device, idle, seen(idle, observed_h=3))
+    assert refusal(release_idle, idle, seen(idle, frozenset({10, 11})))[0] == "held"
+    code, reason = refusal(release_idle, idle, seen(idle, observed_h=3))
     assert code == "observed-briefly" and "only 3.0 of 20 h" in reason
 
 
 def test_it_refuses_a_device_of_which_nobody_knows_who_holds_it() -> None:
     idle = fleet_of([], [host(1)])
     unknown = FleetEvidence({("device", each.device_id): Evidence({}) for each in idle.devices})
-    found = proposals(release_idle_device, idle, unknown)
+    found = proposals(release_idle, idle, unknown)
     assert {each.code for each in found} == {"holders-unknown"}
     assert "held was not measured" in found[0].reason
 
@@ -59,13 +59,13 @@ def test_it_refuses_a_device_of_which_nobody_knows_who_holds_it() -> None:
 def test_it_refuses_a_host_of_cpus_and_an_empty_fleet() -> None:
     idle = fleet_of([], [host(1)])
     cpus = replace(idle, devices=tuple(replace(each, accelerator=None, kind="cpu") for each in idle.devices))
-    assert {each.code for each in proposals(release_idle_device, cpus, seen(cpus))} == {"no-accelerator"}
-    assert refusal(release_idle_device, Fleet(), seen(Fleet()))[0] == "no-devices"
+    assert {each.code for each in proposals(release_idle, cpus, seen(cpus))} == {"no-accelerator"}
+    assert refusal(release_idle, Fleet(), seen(Fleet()))[0] == "no-devices"
 
 
 def test_a_cpu_beside_idle_accelerators_does_not_keep_the_host() -> None:
     idle = fleet_of([], [host(1, 3)])
     *gpus, last = idle.devices
     mixed = replace(idle, devices=(*gpus, replace(last, accelerator=None, kind="cpu")))
-    (after,) = proposals(release_idle_device, mixed, seen(mixed))
+    (after,) = proposals(release_idle, mixed, seen(mixed))
     assert after.hosts == ()

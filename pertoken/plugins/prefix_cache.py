@@ -1,0 +1,84 @@
+"""Rule: turn the prefix cache on, or arrange prompts so that it is used."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, to
+
+ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "llama.cpp", "trtllm")
+"""Engines with a switch for their prefix cache."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the defaults are judgement (Sources, 5)."""
+
+    min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
+    min_prompt_tokens: float = option(
+        2.0, "computed prompt tokens per generated token below which answers take the time, not prompts", low=0
+    )
+    low_hits: float = option(
+        0.2, "share of prompt tokens found in the cache from which it is in good use", low=0, high=1
+    )
+    shared_share: float = option(
+        0.3, "share of prompt tokens that could be found: replace it by a sample of your prompts", low=0, high=1
+    )
+
+
+@rule("prefix-cache")
+def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
+    """Turn the prefix cache on, or arrange prompts so that it finds their beginnings.
+
+    ## Why it saves
+    Prompts that begin alike (system prompt, tools, examples, history) are computed once: what the cache finds costs no
+    prefill, and the first token comes sooner.
+    ## When it is wrong
+    Where answers take the time, or prompts begin with a date, an id or a user's name: move these to the end first.
+    Tenants that must not learn of each other's prompts by timing share no cache (vLLM: `cache_salt`). How many prompts
+    begin alike is not measured while the cache is off, so no money is promised: only what would pay.
+    ## How to apply
+    vLLM: drop `--no-enable-prefix-caching` (on by default). SGLang: drop `--disable-radix-cache`; `--schedule-policy
+    lpm` serves the longest match first. llama.cpp: `--cache-prompt` (default), with `--cache-reuse 256`. TensorRT-LLM:
+    `enable_block_reuse`. Over several replicas a router has to send prompts that begin alike to the same one.
+    ## Sources
+    1. vLLM 0.32 `config/cache.py`: on by default; `--no-enable-prefix-caching`. Read in the code.
+    2. SGLang 0.5.23 `srt/server_args`: RadixAttention, on by default. Read in the code.
+    3. llama.cpp server, `common/arg.cpp`: `--cache-prompt`, `--cache-reuse`. Read in the code.
+    4. TensorRT-LLM documents of KV cache reuse: not verified against its code.
+    5. The limits and the shared share are judgement; prices of APIs for cached input, 50 to 90 % lower, are recalled.
+    """
+    busy = seen.busy.mean
+    if busy < options.min_busy:
+        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
+        return
+    if service.isolation == "tenant":
+        yield skip("isolated", 'its tenants may share no cache: isolation = "tenant"')
+        return
+    cached = {each.enable_prefix_caching for each in service.deployments}
+    if None in cached:
+        yield skip("caching-unknown", "whether it has a prefix cache is not known")
+        return
+    if len(cached) > 1:
+        some = sum(each.enable_prefix_caching is True for each in service.deployments)
+        yield skip("replicas-differ", f"{some} of its {len(service.deployments)} replicas have a prefix cache")
+        return
+    computed, generated = seen.computed_tok_s.mean, seen.generated_tok_s.mean
+    if computed < options.min_prompt_tokens * generated:
+        yield skip(
+            "answers-dominate",
+            f"it computes {computed:.0f} prompt tokens/s and generates {generated:.0f}: below "
+            f"{options.min_prompt_tokens:g} to one, answers take the time",
+        )
+    elif cached == {False}:
+        unable = dict.fromkeys(each.engine for each in service.deployments if each.engine not in ENGINES)
+        if unable:
+            yield skip("no-flag", f"{', '.join(unable)} has no known switch for a prefix cache")
+        else:
+            yield propose(service.but(enable_prefix_caching=True), risk="none", effort="medium")
+    else:
+        hits = seen.prefix_hit_rate.mean if seen.has("prefix_hit_rate") else seen.cached_share.mean
+        if hits >= min(options.low_hits, options.shared_share):
+            yield skip("found-already", f"{hits:.0%} of its prompt tokens are found in the cache already")
+        else:
+            source = "a guess: compare the beginnings of a sample of prompts"
+            yield propose(service.serving(cached_share=to(options.shared_share, source)), risk="none", effort="medium")

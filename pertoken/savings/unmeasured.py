@@ -1,0 +1,73 @@
+"""From which share on a change pays, where that share is measured only after the change is made."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pertoken.evidence import NotMeasured
+from pertoken.forecast.served import Abstained, accepted_len
+from pertoken.forecast.serving import forecast
+from pertoken.savings.context import Context
+from pertoken.savings.speed import calibrated
+from pertoken.state.deployment import Deployment
+
+BISECTIONS = 10
+"""Halvings of the share: to a tenth of a percent."""
+SHOWN_SHARE = 0.5
+"""Share at which the gain is shown: an example, not an expectation."""
+_SPECULATION = {"num_speculative_tokens", "speculative_method", "draft_model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A share that decides what a change is worth, and what people call it."""
+
+    field: str
+    """Of the load."""
+    of: str
+    drafted: int = 0
+
+    def shown(self, share: float) -> str:
+        """Return a share in words, for drafts with the tokens that a step then yields."""
+        steps = f", {accepted_len(share, self.drafted):.2f} tokens per step" if self.drafted else ""
+        return f"{share:.0%} of {self.of}{steps}"
+
+
+def break_even(old: Deployment, new: Deployment, context: Context) -> str | None:
+    """Return from which share on a change pays, as the model has it; None where it depends on no such share, or the
+    deployment cannot be forecast."""
+    share = _unmeasured(old, new)
+    if share is None:
+        return None
+    try:
+        load = context.forecasts.load(context.evidence(old.deployment_id))
+        calibration = calibrated(old, load, context)
+
+        def speed(of: Deployment, value: float) -> float | None:
+            known: Any = {share.field: value}
+            running = forecast(of, replace(load.load, **known), context.market, calibration).running
+            return running.tok_s[1] if running is not None else None
+
+        now, none, half, whole = speed(old, 0.0), speed(new, 0.0), speed(new, SHOWN_SHARE), speed(new, 1.0)
+        if now is None or none is None or half is None or whole is None:
+            return None
+        gain = f"{half / now:.2f} times the tokens/s at {share.shown(SHOWN_SHARE)}"
+        if none >= now * (1 - 1e-9):
+            return f"pays from any share of {share.of} on: {gain}"
+        if whole <= now:
+            return f"does not pay here, not even at {share.shown(1.0)}"
+        low, high = 0.0, 1.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if (speed(new, middle) or 0.0) > now else (middle, high)
+    except (NotMeasured, Abstained, ValueError):
+        return None
+    return f"pays above {share.shown(high)}: {gain}"
+
+
+def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:
+    changes = set(old.knob_changes(new))
+    if changes and changes <= _SPECULATION and new.num_speculative_tokens and not old.num_speculative_tokens:
+        return Unmeasured("acceptance", "drafted tokens accepted", new.num_speculative_tokens)
+    if changes == {"enable_prefix_caching"} and new.enable_prefix_caching:
+        return Unmeasured("cached_share", "prompt tokens found in the cache")
+    return None

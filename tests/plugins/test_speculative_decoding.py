@@ -1,0 +1,74 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pertoken.catalog.knobs import commands
+from pertoken.plugins.speculative_decoding import METHODS, speculative_decoding
+from pertoken.testing import assert_conforms, regimes, run
+from tests.plugins.proposals import chat, proposals, refusal
+from tests.savings.fleets import low_batch
+
+
+def test_tokens_are_drafted_where_few_requests_leave_flops_idle() -> None:
+    (after,) = proposals(speculative_decoding, chat(2), low_batch(tensor_active=0.05))
+    assert {(each.speculative_method, each.num_speculative_tokens) for each in after.deployments} == {("ngram", 3)}
+
+
+def test_tgi_is_told_the_number_of_tokens_alone() -> None:
+    (after,) = proposals(speculative_decoding, chat(engine="tgi"))
+    assert (after.deployments[0].speculative_method, after.deployments[0].num_speculative_tokens) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [{"running": 90, "spec_acceptance_length": 2.9}, {"running": 2, "spec_acceptance_length": 1.2}],
+    ids=["saturated", "refused"],
+)
+def test_drafting_is_turned_off_where_many_requests_run_or_drafts_are_refused(seen: dict[str, float]) -> None:
+    (after,) = proposals(speculative_decoding, chat(num_speculative_tokens=3), low_batch(**seen))
+    assert after.deployments[0].num_speculative_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "seen", "code"),
+    [
+        ({}, {"running": 90}, "saturated"),
+        ({}, {"waiting": 3}, "saturated"),
+        ({}, {"mfu": 0.4}, "no-spare-flops"),
+        ({}, {"mfu": 0.02, "tensor_active": 0.4}, None),
+        ({}, {"busy": 0.01}, "hardly-busy"),
+        ({}, {"spec_acceptance_length": 2.0}, "drafts-already"),
+        ({"num_speculative_tokens": 3}, {"spec_acceptance_length": 2.5}, "drafts-accepted"),
+        ({"engine": "lmdeploy"}, {}, "no-flag"),
+    ],
+)
+def test_it_refuses_where_drafts_cost_more_than_they_save(
+    fields: dict[str, Any], seen: dict[str, float], code: str | None
+) -> None:
+    if code is None:
+        assert len(proposals(speculative_decoding, chat(**fields), low_batch(**seen))) == 1
+    else:
+        assert refusal(speculative_decoding, chat(**fields), low_batch(**seen))[0] == code
+
+
+def test_a_mixture_of_experts_drafts_for_one_or_two_requests_alone() -> None:
+    there = regimes()["moe"]
+    assert run(speculative_decoding, there).codes == ("mixture",)
+    (service,) = there.fleet.services
+    seen = {key: each for key, each in there.measured.items() if key[0] != "service"}
+    seen["service", service.name] = low_batch(running=1.5, tensor_active=0.05)
+    assert run(speculative_decoding, replace(there, measured=seen)).proposals
+
+
+def test_it_conforms() -> None:
+    assert_conforms(speculative_decoding)
+
+
+@pytest.mark.parametrize("engine", METHODS)
+def test_every_engine_it_proposes_for_has_flags_and_their_undo(engine: str) -> None:
+    changes: dict[str, tuple[object, object]] = {"num_speculative_tokens": (None, 3)}
+    if METHODS[engine] is not None:
+        changes["speculative_method"] = None, METHODS[engine]
+    found = commands(engine, changes)
+    assert len(found.apply) == len(found.undo) == len(changes) and not found.manual

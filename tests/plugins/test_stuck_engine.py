@@ -1,0 +1,61 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pertoken.plugins.stuck_engine import stuck_engine
+from pertoken.rule import Fleet, asleep
+from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
+
+SILENT: dict[str, Any] = {"generated_tok_s": 0, "prompt_tok_s": 0, "observed_h": 3, "waiting": 0, "device_util": 0}
+
+
+def one(**fields: Any) -> Fleet:
+    return fleet(service("chat", deployment("Llama-3.3-70B", tp=2, **fields)))
+
+
+def yielded(there: Fleet, **seen: float) -> Any:
+    return run(stuck_engine, regime(there, {"chat": evidence(**SILENT | seen)}))
+
+
+@pytest.mark.parametrize("sign", [{"waiting": 4}, {"running": 2}, {"device_util": 1.0}])
+def test_a_server_that_holds_requests_or_its_devices_but_gives_no_token_is_restarted(sign: dict[str, float]) -> None:
+    (proposed,) = yielded(one(), **sign).proposals
+    assert proposed.diff.of("deployment", 1) == {"restart": (False, True)}
+    assert (proposed.risk, proposed.effort) == ("availability", "medium")
+
+
+@pytest.mark.parametrize(
+    ("seen", "code"),
+    [
+        ({"waiting": 4, "asleep": 0.7}, "asleep"),
+        ({"waiting": 4, "generated_tok_s": 0.1}, "serves"),
+        ({"device_util": 1.0, "prompt_tok_s": 900}, "serves"),
+        ({"waiting": 4, "observed_h": 0.4}, "observed-briefly"),
+        ({}, "nothing-asked"),
+    ],
+)
+def test_it_refuses_a_server_that_sleeps_serves_or_is_not_asked(seen: dict[str, float], code: str) -> None:
+    assert yielded(one(), **seen).codes == (code,)
+
+
+def test_a_planned_sleep_is_not_a_stuck_server() -> None:
+    there = one()
+    planned = replace(there, services=(there.services[0].scheduled(asleep(range(8))),))
+    (refused,) = yielded(planned, waiting=4).refusals
+    assert refused.code == "asleep" and "8 hours of the week" in refused.reason
+
+
+def test_work_of_other_deployments_on_its_devices_is_not_its_own() -> None:
+    shared = fleet(service("chat", deployment(device_ids=(10,))), service("search", deployment(device_ids=(10,))))
+    seen = {"chat": evidence(**SILENT | {"device_util": 1.0}), "search": evidence(**SILENT | {"generated_tok_s": 90})}
+    assert run(stuck_engine, regime(shared, seen)).codes == ("nothing-asked", "serves")
+
+
+def test_without_a_view_of_requests_and_devices_it_is_blocked() -> None:
+    seen = {"chat": evidence(generated_tok_s=0, observed_h=3)}
+    assert run(stuck_engine, regime(one(), seen)).blocked == ("waiting",)
+
+
+def test_it_conforms() -> None:
+    assert_conforms(stuck_engine)

@@ -1,0 +1,43 @@
+"""What depends on a share that nobody measures before the change is made."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.savings.fleets import ONE, chat, low_batch, priced
+
+DRAFTING = {"num_speculative_tokens": 3, "speculative_method": "ngram"}
+
+
+def test_drafting_shows_from_which_accepted_share_it_pays_and_no_money() -> None:
+    found = priced(ONE, chat(ONE).but(**DRAFTING))
+    assert found.bankable is None and found.capacity is None
+    assert found.unpriced is not None and "drafted tokens is accepted is not measured" in found.unpriced
+    assert found.break_even is not None and found.break_even.startswith("pays above ")
+    assert "% of drafted tokens accepted" in found.break_even and "tokens per step" in found.break_even
+    assert found.provenance is not None and found.provenance.label == "assumed"
+
+
+def test_a_large_batch_needs_more_accepted_drafts() -> None:
+    def above(running: int) -> float:
+        seen = low_batch(running=running, busy_generated_tok_s=33 * running, generated_tok_s=20 * running)
+        text = priced(ONE, chat(ONE).but(**DRAFTING), seen=seen).break_even
+        assert text is not None and text.startswith("pays above ")
+        return float(text.removeprefix("pays above ").partition("%")[0])
+
+    assert above(64) > above(2)
+
+
+def test_a_prefix_cache_costs_nothing_and_shows_what_it_would_gain() -> None:
+    off = replace(chat(ONE), deployments=tuple(each.but(enable_prefix_caching=False) for each in chat(ONE).deployments))
+    before = ONE.edit(off)
+    found = priced(before, off.but(enable_prefix_caching=True))
+    assert found.break_even is not None
+    assert found.break_even.startswith("pays from any share of prompt tokens found in the cache on: 1.")
+    assert found.bankable is None
+
+
+@pytest.mark.parametrize("knobs", [{"sleep": True}, DRAFTING | {"sleep": True}, {"engine_version": "0.12"}])
+def test_other_changes_have_no_such_share(knobs: dict[str, object]) -> None:
+    found = priced(ONE, chat(ONE).but(**knobs))
+    assert found.unpriced is not None and found.break_even is None
