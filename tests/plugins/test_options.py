@@ -35,6 +35,7 @@ WITHOUT_FIGURES = {
     "held": "names who is served, or the share",
     "no-accelerator": "names the device",
     "holders-unknown": "names the series",
+    "budget-unknown": "an unknown number of tokens",
 }
 
 
@@ -58,6 +59,11 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("use-spot", "bandwidth-bound", {"min_discount": 0.99}),
         ("use-spot", "bandwidth-bound", {"min_replicas": 5}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),
+        ("scale-replicas", "bandwidth-bound", {"batch_room": 0.001}),
+        ("scale-replicas", "bandwidth-bound", {"kv_room": 0.05}),
+        ("scale-replicas", "prefill-heavy", {"queue": 5.0}),
+        ("scale-replicas", "idle", {"observed_h": 100.0}),
+        ("scale-replicas", "compute-bound", {"idle_busy": 1.0}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:
