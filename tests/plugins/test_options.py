@@ -64,6 +64,7 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("scale-replicas", "prefill-heavy", {"queue": 5.0}),
         ("scale-replicas", "idle", {"observed_h": 100.0}),
         ("scale-replicas", "compute-bound", {"idle_busy": 1.0}),
+        ("quantize-kv", "compute-bound", {"kv_full": 0.5}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:
