@@ -65,6 +65,12 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("scale-replicas", "idle", {"observed_h": 100.0}),
         ("scale-replicas", "compute-bound", {"idle_busy": 1.0}),
         ("quantize-kv", "compute-bound", {"kv_full": 0.5}),
+        ("chunked-prefill", "prefill-heavy", {"spike": 2.0}),
+        ("chunked-prefill", "prefill-heavy", {"spike": 2.0, "small": 1024}),
+        ("chunked-prefill", "prefill-heavy", {"large": 12_000}),
+        ("chunked-prefill", "prefill-heavy", {"queue": 5.0}),
+        ("chunked-prefill", "prefill-heavy", {"at_limit": 0.01}),
+        ("chunked-prefill", "prefill-heavy", {"kv_full": 0.2}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:
