@@ -9,7 +9,13 @@ from pertoken.testing.builders import evidence
 
 SMOOTH = series(0.02, p50=0.02, p95=0.03, max=0.04)
 SPIKY = series(0.03, p50=0.02, p95=0.1, max=0.4)
-BASE = {"waiting": 0.0, "running": 20.0, "kv_use": 0.3, "cached_share": 0.25, "prompt_len": series(6000, p95=16_000)}
+BASE: dict[str, Any] = {
+    "waiting": 0.0,
+    "running": 20.0,
+    "kv_use": 0.3,
+    "cached_share": 0.25,
+    "prompt_len": series(6000, p95=16_000),
+}
 
 
 def ran(tpot: Any = SMOOTH, *, seen: dict[str, Any] | None = None, **fields: Any) -> Any:

@@ -6,7 +6,7 @@ from pertoken.testing import Regime, regimes
 
 NAMES = (
     "idle", "bandwidth-bound", "compute-bound", "kv-bound", "prefill-heavy", "saturated", "moe", "multi-tenant",
-    "cpu", "spot", "committed", "owned",
+    "cpu", "spot", "committed", "owned", "owned-decode", "owned-prefill",
 )  # fmt: skip
 
 
