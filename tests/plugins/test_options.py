@@ -71,6 +71,10 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("chunked-prefill", "prefill-heavy", {"queue": 5.0}),
         ("chunked-prefill", "prefill-heavy", {"at_limit": 0.01}),
         ("chunked-prefill", "prefill-heavy", {"kv_full": 0.2}),
+        ("lock-clocks", "owned-decode", {"clock_share": 0.5}),
+        ("lock-clocks", "owned-decode", {"below_limit": 0.2}),
+        ("lock-clocks", "owned-decode", {"memory_busy": 0.9}),
+        ("lock-clocks", "owned-decode", {"products": 0.01}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:
