@@ -75,6 +75,11 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("lock-clocks", "owned-decode", {"below_limit": 0.2}),
         ("lock-clocks", "owned-decode", {"memory_busy": 0.9}),
         ("lock-clocks", "owned-decode", {"products": 0.01}),
+        ("cap-power", "owned-prefill", {"near_limit": 1.0}),
+        ("cap-power", "owned-prefill", {"cap_share": 0.9}),
+        ("cap-power", "owned-prefill", {"products": 0.9}),
+        ("cap-power", "owned-prefill", {"queue": 0.1}),
+        ("cap-power", "owned-decode", {"site_w": 250.0}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:
