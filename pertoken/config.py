@@ -297,7 +297,9 @@ class Settings:
     advisor_rule_timeout: float = _setting("advisor", lambda v: _seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
     a rule may take six times as long."""
-    advisor_rules: tuple[str, ...] = _setting("advisor", _texts("files and folders"), (), '["/home/me/lock_clocks.py"]')
+    advisor_rules: tuple[str, ...] = _setting(
+        "advisor", _texts("files and folders"), (), '["/home/me/lower_clocks.py"]'
+    )
     """Files with rules, and folders of such files, that every run loads besides installed packages and the folder
     rules.d beside this file. A relative path starts in the folder of this file."""
     advisor_allow: tuple[str, ...] | None = _setting("advisor", _texts("distributions"), None, '["acme-rules"]')

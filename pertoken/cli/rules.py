@@ -20,7 +20,7 @@ def rules() -> None:
 def new(name: str, package: bool) -> None:
     """Write NAME as a rule into this folder: one file, or a package to publish. Nothing is overwritten.
 
-    NAME is the id of the rule: lower-case words joined by hyphens, such as lock-clocks.
+    NAME is the id of the rule: lower-case words joined by hyphens, such as lower-clocks.
     """
     from pertoken.advisor.rules.scaffold import new_rule
 

@@ -39,6 +39,7 @@ class Load:
     power_w: float | None = None
     """Of all its devices together."""
     device_memory: float | None = None
+    sm_clock_mhz: float | None = None
     peak: float = 1.5
     """95th percentile of the minutes over their mean."""
 
@@ -67,7 +68,8 @@ class Load:
             values[name] = series(mean, p50=0.9 * mean, p95=1.6 * mean, max=4 * mean, n=requests)
         values["observed_h"] = series(24.0, n=1)
         shares = ("kv_use", "dram_active", "tensor_active", "device_util")
-        known = {name: getattr(self, name) for name in (*shares, "preemptions", "power_w", "device_memory")}
+        others = ("preemptions", "power_w", "device_memory", "sm_clock_mhz")
+        known = {name: getattr(self, name) for name in (*shares, *others)}
         for name, mean in known.items():
             if mean is not None:
                 high = min(1.0, 1.1 * mean) if name in shares else 1.1 * mean
@@ -137,11 +139,15 @@ def _kv_bound() -> Regime:
     return _of("kv-bound", meaning, load, fleet(_service(load, 2, like)))
 
 
+LONG_PROMPTS = Load(
+    8.0, 7000, 40, 0.9, 0.045, 0.9, waiting=0.6, cached_share=0.35, kv_use=0.3, preemptions=0, dram_active=0.25,
+    tensor_active=0.6, device_util=0.95, power_w=670, device_memory=7.2e10,
+)  # fmt: skip
+"""Long prompts with short answers."""
+
+
 def _prefill_heavy() -> Regime:
-    load = Load(
-        8.0, 7000, 40, 0.9, 0.045, 0.9, waiting=0.6, cached_share=0.35, kv_use=0.3, preemptions=0, dram_active=0.25,
-        tensor_active=0.6, device_util=0.95, power_w=670, device_memory=7.2e10,
-    )  # fmt: skip
+    load = LONG_PROMPTS
     like = deployment("Llama-3.1-8B", max_model_len=32_768, enable_prefix_caching=True)
     meaning = "Long prompts with short answers, a third of them alike: nearly all of the time goes into prefill."
     return _of("prefill-heavy", meaning, load, fleet(_service(load, 2, like)))
@@ -221,6 +227,25 @@ def _owned() -> Regime:
     return _of("owned", "Two replicas on servers of one's own: no provider and no instance type.", load, present)
 
 
+def _owned_decode() -> Regime:
+    load = Load(
+        0.18, 1600, 400, 0.15, 0.02, 0.9, kv_use=0.04, preemptions=0, dram_active=0.66, tensor_active=0.05,
+        device_util=0.97, power_w=560, device_memory=2.7e11, sm_clock_mhz=1980, peak=1.1,
+    )  # fmt: skip
+    like = _large(placement=Placement(accelerator="H200 SXM", purchase="owned"))
+    meaning = "Servers of one's own decode a few long answers at a time: memory is busy, and power far below its limit."
+    return _of("owned-decode", meaning, load, fleet(_service(load, 2, like)))
+
+
+def _owned_prefill() -> Regime:
+    load = replace(LONG_PROMPTS, waiting=0.2, power_w=630, sm_clock_mhz=1850)
+    like = deployment(
+        "Llama-3.1-8B", max_model_len=32_768, placement=Placement(accelerator="H100 SXM5", purchase="owned")
+    )
+    meaning = "Servers of one's own compute long prompts: products keep them near their power limit."
+    return _of("owned-prefill", meaning, load, fleet(_service(load, 2, like)))
+
+
 def _uncached() -> Regime:
     load = Load(
         7.0, 6000, 60, 0.9, 0.045, 0.92, waiting=0.6, kv_use=0.3, preemptions=0, dram_active=0.22, tensor_active=0.68,
@@ -294,7 +319,7 @@ def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
     made = (
         _idle(), _bandwidth_bound(), _compute_bound(), _kv_bound(), _prefill_heavy(), _saturated(), _moe(),
-        _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _uncached(), _drafting(), _drafting_saturated(),
-        _one_at_a_time(), _stuck(), _asleep(),
+        _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _owned_decode(), _owned_prefill(), _uncached(),
+        _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(),
     )  # fmt: skip
     return {each.name: each for each in made}

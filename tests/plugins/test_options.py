@@ -37,6 +37,7 @@ WITHOUT_FIGURES = {
     "held": "names who is served, or the share",
     "no-accelerator": "names the device",
     "holders-unknown": "names the series",
+    "budget-unknown": "an unknown number of tokens",
 }
 
 
@@ -74,6 +75,27 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("use-spot", "bandwidth-bound", {"min_discount": 0.99}),
         ("use-spot", "bandwidth-bound", {"min_replicas": 5}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),
+        ("scale-replicas", "bandwidth-bound", {"batch_room": 0.001}),
+        ("scale-replicas", "bandwidth-bound", {"kv_room": 0.05}),
+        ("scale-replicas", "prefill-heavy", {"queue": 5.0}),
+        ("scale-replicas", "idle", {"observed_h": 100.0}),
+        ("scale-replicas", "compute-bound", {"idle_busy": 1.0}),
+        ("quantize-kv", "compute-bound", {"kv_full": 0.5}),
+        ("chunked-prefill", "prefill-heavy", {"spike": 2.0}),
+        ("chunked-prefill", "prefill-heavy", {"spike": 2.0, "small": 1024}),
+        ("chunked-prefill", "prefill-heavy", {"large": 12_000}),
+        ("chunked-prefill", "prefill-heavy", {"queue": 5.0}),
+        ("chunked-prefill", "prefill-heavy", {"at_limit": 0.01}),
+        ("chunked-prefill", "prefill-heavy", {"kv_full": 0.2}),
+        ("lock-clocks", "owned-decode", {"clock_share": 0.5}),
+        ("lock-clocks", "owned-decode", {"below_limit": 0.2}),
+        ("lock-clocks", "owned-decode", {"memory_busy": 0.9}),
+        ("lock-clocks", "owned-decode", {"products": 0.01}),
+        ("cap-power", "owned-prefill", {"near_limit": 1.0}),
+        ("cap-power", "owned-prefill", {"cap_share": 0.9}),
+        ("cap-power", "owned-prefill", {"products": 0.9}),
+        ("cap-power", "owned-prefill", {"queue": 0.1}),
+        ("cap-power", "owned-decode", {"site_w": 250.0}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:

@@ -18,7 +18,7 @@ def new_rule(name: str, folder: Path, *, package: bool = False) -> tuple[Path, .
     OSError for one that cannot be written.
     """
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
-        raise BadInput(f"{name!r}: use lower-case words joined by hyphens, a letter first, such as lock-clocks")
+        raise BadInput(f"{name!r}: use lower-case words joined by hyphens, a letter first, such as lower-clocks")
     identifier = name.replace("-", "_")
     function = f"{identifier}_" if keyword.iskeyword(identifier) else identifier
     module = f"pertoken_rule_{identifier}" if package else identifier

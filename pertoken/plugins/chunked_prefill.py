@@ -1,0 +1,131 @@
+"""Rule: compute prompts in chunks of a size that suits the load."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
+
+ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
+"""Engines whose budget of tokens per step a person sets, by their flags in the catalog."""
+CONFIGURED = ("trtllm",)
+"""Engines that compute prompts whole unless a configuration file asks for chunks: a small budget refuses long ones."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the defaults are judgement, from Sources 1 and 3."""
+
+    spike: float = option(4.0, "time between tokens, p99 over p50, from which something interrupts decoding", low=1)
+    small: int = option(2048, "tokens per step where decoding is interrupted", low=1)
+    large: int = option(16384, "most tokens per step where prompts wait", low=1)
+    queue: float = option(0.5, "waiting requests (mean) from which prompts wait for a place in a step", low=0)
+    at_limit: float = option(
+        0.9, "running requests (p95) over the batch limit from which that limit makes them wait", low=0, high=1
+    )
+    kv_full: float = option(0.9, "KV cache in use (p95) from which it makes them wait", low=0, high=1)
+    queue_share: float = option(
+        0.2, "queueing over the time to the first token below which prompts do not wait for a step", low=0, high=1
+    )
+
+
+@rule("chunked-prefill")
+def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
+    """Compute prompts in smaller chunks where they interrupt decoding, in larger ones where they wait.
+
+    ## Why it saves
+    A long prompt that is computed whole, or in large chunks, holds up the next token of every running request; smaller
+    chunks keep the token time within its objective at more requests per device. Where instead prompts wait for a place
+    in a step, larger chunks compute them in fewer steps, each of which reads all weights.
+    ## When it is wrong
+    Most engines have it on: without interference there is nothing to gain. Smaller chunks lengthen the time to the
+    first token, larger ones the time between tokens. A full KV cache or a batch limit is another cause of waiting.
+    ## How to apply
+    vLLM: `--enable-chunked-prefill` and `--max-num-batched-tokens`. SGLang: `--chunked-prefill-size`. TensorRT-LLM:
+    `enable_chunked_prefill: true` in its configuration file and `--max_num_tokens`. llama.cpp: `--batch-size`.
+    ## Sources
+    1. [C] vLLM 0.32.0 `config/scheduler.py`: on by default; a small budget favours the time between tokens, a large
+       one the time to the first.
+    2. [K] Agrawal et al., Sarathi-Serve, arXiv 2403.02310: 2.6 to 5.6 times the load within an objective.
+    3. The limits are judgement: a p99 of four times the median is more than the spread of decode steps.
+    """
+    now, *others = service.deployments
+    alike = _settings(now)
+    if any(_settings(each) != alike for each in others):
+        reason = f"its {len(others) + 1} replicas differ in engine, chunked prefill, token budget or batch limit"
+        yield skip("replicas-differ", reason)
+    elif now.engine not in ENGINES:
+        yield skip("engine-decides", f"{now.engine} has no known setting for the tokens of a step")
+    elif now.enable_chunked_prefill is None and now.engine in CONFIGURED:
+        reason = f"its configuration file decides whether {now.engine} computes prompts in chunks, which is not known"
+        yield skip("chunking-unknown", reason)
+    elif now.enable_chunked_prefill is not False and now.max_num_batched_tokens is None:
+        yield skip("budget-unknown", "how many tokens it computes in a step is not known")
+    else:
+        yield _tuned(seen, service, now, options)
+
+
+def _settings(each: Deployment) -> tuple[object, ...]:
+    return each.engine, each.enable_chunked_prefill, each.max_num_batched_tokens, each.max_num_seqs
+
+
+def _tuned(seen: Evidence, service: Service, now: Deployment, options: Options) -> Proposal | Skip:
+    spike = seen.tpot_s.p99 / seen.tpot_s.p50 if seen.tpot_s.p50 > 0 else 0.0
+    if spike >= options.spike:
+        return _smaller(seen, service, now, spike, options)
+    waiting = seen.waiting.mean
+    if now.enable_chunked_prefill is False or waiting < options.queue:
+        return skip(
+            "no-interference",
+            f"its time between tokens has a p99 of {spike:.1f} times its median, below {options.spike:g}, and "
+            f"{waiting:.1f} requests wait: prompts and decoding do not hold each other up",
+        )
+    return _larger(seen, service, now, waiting, options)
+
+
+def _smaller(seen: Evidence, service: Service, now: Deployment, spike: float, options: Options) -> Proposal | Skip:
+    """Decoding is interrupted: by prompts, if these are longer than the chunk that would be proposed."""
+    prompt = _computed_prompt(seen)
+    chunk = max(options.small, now.max_num_seqs or 1)  # a step holds a token of each running request
+    if prompt <= chunk:
+        return skip(
+            "short-prompts",
+            f"its time between tokens has a p99 of {spike:.1f} times its median, but {prompt:.0f} computed tokens of a "
+            f"prompt (p95) fit a chunk of {chunk:,}: something else interrupts decoding",
+        )
+    if now.enable_chunked_prefill is False:
+        changed = service.but(enable_chunked_prefill=True)
+    elif now.max_num_batched_tokens is not None and now.max_num_batched_tokens > chunk:
+        changed = service.but(max_num_batched_tokens=chunk)
+    else:
+        budget = f"{now.max_num_batched_tokens:,}" if now.max_num_batched_tokens else "an unknown number of"
+        return skip("chunks-small", f"its steps compute {budget} tokens already, {chunk:,} or fewer")
+    return propose(changed, risk="latency", effort="medium", excludes=("batch-limit",))
+
+
+def _larger(seen: Evidence, service: Service, now: Deployment, waiting: float, options: Options) -> Proposal | Skip:
+    """Prompts wait: for the tokens of a step, if neither the batch limit nor the KV cache holds them back."""
+    budget = now.max_num_batched_tokens or 0
+    limit = (now.max_num_seqs or 0) * len(service.deployments)
+    running, prompt = seen.running.p95, _computed_prompt(seen)
+    if not limit or running >= options.at_limit * limit:
+        of = f"at or above {options.at_limit:.0%} of its limit of {limit}" if limit else "and its limit is not known"
+        return skip("batch-limit", f"{waiting:.1f} requests wait, but {running:.0f} run (p95), {of}")
+    if seen.kv_use.p95 >= options.kv_full:
+        return skip(
+            "kv-cache-full", f"{waiting:.1f} requests wait, but its KV cache is {seen.kv_use.p95:.0%} full (p95)"
+        )
+    if seen.has("queue_s") and (share := seen.queue_s.mean / max(seen.ttft_s.mean, 1e-9)) < options.queue_share:
+        return skip("short-queue", f"queueing is {share:.0%} of its TTFT, below {options.queue_share:.0%}")
+    if prompt <= budget:
+        reason = f"{prompt:.0f} computed tokens of a prompt (p95) fit a step of {budget:,}: larger chunks gain nothing"
+        return skip("short-prompts", reason)
+    if budget >= options.large:
+        return skip("chunks-large", f"its steps compute {budget:,} tokens already, {options.large:,} or more")
+    changed = service.but(max_num_batched_tokens=min(2 * budget, options.large))
+    return propose(changed, risk="latency", effort="medium", excludes=("batch-limit",))
+
+
+def _computed_prompt(seen: Evidence) -> float:
+    """Return the tokens of a long prompt (p95) that no cache holds."""
+    cached = seen.cached_share.mean if seen.has("cached_share") else 0.0
+    return seen.prompt_len.p95 * (1 - cached)

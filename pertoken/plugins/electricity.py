@@ -1,0 +1,41 @@
+"""What rules about the electricity of devices have in common: whose it is, and whose devices these are."""
+
+from pertoken.rule import Accelerator, Deployment, Fleet, Market, Skip, skip
+
+ADJUSTABLE = ("nvidia", "amd")
+"""Vendors whose tool sets clocks and power limits: nvidia-smi, rocm-smi."""
+
+
+def owned_devices(now: Deployment, fleet: Fleet, market: Market) -> Accelerator | Skip:
+    """Return what a deployment runs on, if it has whole owned devices for itself; else why its power stays as it is."""
+    purchase = now.placement.purchase
+    device = market.accelerator(now.accelerator)
+    if device is None:
+        return skip(
+            "device-unknown", f"{now.accelerator or 'its device'} is not in the catalog: its limits are not known"
+        )
+    if purchase is None:
+        return skip("purchase-unknown", "who pays for the electricity of its devices is not known")
+    if purchase != "owned":
+        paid = purchase.replace("_", "-")
+        return skip("rented", f"its devices are rented ({paid}): the price includes their electricity, so it saves $0")
+    if device.vendor not in ADJUSTABLE:
+        return skip("vendor-cannot", f"no tool that sets clocks and power limits of {device.name} is known")
+    if not now.device_ids or device.tdp_w is None:
+        return skip("limit-unknown", f"its devices were not seen, or the power limit of {device.name} is not known")
+    whole = {
+        each.device_id: {each.device_id, *(part.partition_id for part in each.partitions)} for each in fleet.devices
+    }
+    if not set(now.device_ids) <= set(whole):
+        return skip("part-of-device", "it runs on a part of a device: clocks and power limits act on the whole")
+    touched = {each for device_id in now.device_ids for each in whole[device_id]}
+    sharing = [
+        each.name
+        for each in fleet.deployments
+        if each.deployment_id != now.deployment_id and touched & set(each.device_ids)
+    ]
+    if sharing:
+        return skip(
+            "shared-device", f"its devices also serve {', '.join(sharing)}: clocks and power limits act on both"
+        )
+    return device

@@ -1,0 +1,111 @@
+"""Rule: serve with as many replicas as the load needs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the defaults are judgement, those on batches from Sources, 1."""
+
+    idle_busy: float = option(
+        0.3, "busy share (p95) up to which replicas idle, however full their batches are", low=0, high=1
+    )
+    batch_room: float = option(
+        0.25, "running requests (p95) over the batch limit up to which batches are nearly empty", low=0, high=1
+    )
+    kv_room: float = option(
+        0.4, "KV cache in use (p95) from which the requests of one more replica may not fit", low=0, high=1
+    )
+    queue: float = option(1.0, "waiting requests (p95) from which no replica can be spared", low=0)
+    observed_h: float = option(20.0, "hours that must have been observed, so that the busiest of a day is seen", low=0)
+
+
+@rule("scale-replicas")
+def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
+    """Serve with the fewest replicas that hold the load.
+
+    ## Why it saves
+    A replica that idles costs as much as one that works, and a step over two requests takes about as long as one over
+    twenty. The same requests in fewer, fuller batches leave whole hosts free.
+    ## When it is wrong
+    The window may have missed the busiest hour of the week. Replicas may be there for failures or for other zones: set
+    `min_replicas` and `spare_replicas` in [services."NAME"]. Fuller batches make every token come a little later.
+    ## How to apply
+    Drain one replica at a time, watch the latency, then give its host back. In Kubernetes: `replicas` of the workload,
+    and the bounds of its autoscaler.
+    ## Sources
+    1. [A] Batch model of decode: below a quarter of the possible batch, and without a queue, a step reads the weights
+       for too few requests. The limits are judgement.
+    2. [V] caleta.io, one H100: $9.71 per million output tokens at batch 1, $0.34 at 32, $0.095 at 128.
+    3. [M] arXiv 2605.23918: an idle device draws little, so only a released instance lowers the bill.
+    4. The number of replicas is not the rule's: the forecast finds the fewest within the objectives at p95 demand.
+    """
+    replicas = len(service.deployments)
+    fewest = max(1, service.min_replicas) + service.spare_replicas
+    if replicas <= fewest:
+        spare = f", {service.spare_replicas} of them spare" if service.spare_replicas else ""
+        yield skip("at-minimum", f"it has {replicas} replica(s) and keeps at least {fewest}{spare}")
+        return
+    if len({_shape(each) for each in service.deployments}) > 1:
+        yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device or role")
+        return
+    if refusal := _why_keep(seen, service, options):
+        yield refusal
+        return
+    yield propose(service.resized(), risk="latency", effort="low", excludes=("route-requests",))
+
+
+def _shape(each: Deployment) -> tuple[object, ...]:
+    return each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp, each.dp, each.role
+
+
+def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None:
+    observed_h, busy = seen.observed_h.mean, seen.busy.p95
+    if observed_h < options.observed_h:
+        return skip("observed-briefly", f"only {observed_h:.1f} of {options.observed_h:g} h were observed")
+    if busy <= 0:
+        return skip("no-load", "it was busy 0 % of the time (p95): a schedule or a release saves more")
+    if refusal := _missed_objective(seen, service):
+        return refusal
+    if seen.waiting.p95 >= options.queue:
+        reason = f"{seen.waiting.p95:.1f} requests wait (p95), {options.queue:g} or more: none can be spared"
+        return skip("requests-wait", reason)
+    if busy <= options.idle_busy:
+        return None
+    limits = [each.max_num_seqs for each in service.deployments if each.max_num_seqs is not None]
+    if len(limits) < len(service.deployments):
+        return skip(
+            "busy",
+            f"its replicas are busy {busy:.0%} of the time (p95), more than {options.idle_busy:.0%}, and how many "
+            "requests they may batch is not known",
+        )
+    filled = seen.running.p95 / sum(limits)
+    if filled > options.batch_room:
+        return skip(
+            "busy",
+            f"its replicas are busy {busy:.0%} of the time (p95) and batch {filled:.0%} of what they may: above "
+            f"{options.idle_busy:.0%} and {options.batch_room:.0%} none idles",
+        )
+    if seen.kv_use.p95 >= options.kv_room:
+        return skip(
+            "kv-cache-full",
+            f"its KV caches are {seen.kv_use.p95:.0%} full (p95), at or above {options.kv_room:.0%}: the requests of "
+            "one more replica may not fit",
+        )
+    return None
+
+
+def _missed_objective(seen: Evidence, service: Service) -> Skip | None:
+    for name, series, limit_ms in (
+        ("TTFT", "ttft_s", service.slo.ttft_p95_ms),
+        ("TPOT", "tpot_s", service.slo.tpot_p95_ms),
+    ):
+        if limit_ms is not None and seen.has(series):
+            measured_ms = 1000 * getattr(seen, series).p95
+            if measured_ms > limit_ms:
+                reason = f"its {name} is {measured_ms:.0f} ms (p95) already, above its objective of {limit_ms:.0f} ms"
+                return skip("slo-missed", reason)
+    return None
