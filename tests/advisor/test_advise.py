@@ -14,11 +14,16 @@ from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {
+    "cap-power",
+    "chunked-prefill",
+    "lock-clocks",
     "move-accelerator",
+    "quantize-kv",
     "quantize-weights",
     "raise-batch-limit",
     "release-idle-device",
     "route-to-smaller-model",
+    "scale-replicas",
     "use-spot",
 }
 
