@@ -40,7 +40,7 @@ def cap_power(
     3 % of the cost.
     ## How to apply
     As root, while the engine serves: `nvidia-smi -i UUID -pl WATTS`; undone with the default limit that
-    `nvidia-smi -q -d POWER` shows. A reboot undoes it too. AMD: `rocm-smi --setpoweroverdrive WATTS`.
+    `nvidia-smi -q -d POWER` shows. A reboot undoes it too. Other vendors: their own tool.
     ## Sources
     1. [M] "The Illusion of Power Capping in LLM Decode", arXiv 2605.11999 (H200): caps never bind in decode.
     2. [M] noonghunna/club-3090, RTX 3090 under 42 caps: the forecast's relation of power, clock and speed.

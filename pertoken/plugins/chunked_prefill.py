@@ -13,7 +13,7 @@ CONFIGURED = ("trtllm",)
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement, from Sources 1 and 3."""
+    """What a person may set; the defaults are judgement (Sources, 4)."""
 
     spike: float = option(4.0, "time between tokens, p99 over p50, from which something interrupts decoding", low=1)
     small: int = option(2048, "tokens per step where decoding is interrupted", low=1)
@@ -46,7 +46,8 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
     1. [C] vLLM 0.32.0 `config/scheduler.py`: on by default; a small budget favours the time between tokens, a large
        one the time to the first.
     2. [K] Agrawal et al., Sarathi-Serve, arXiv 2403.02310: 2.6 to 5.6 times the load within an objective.
-    3. The limits are judgement: a p99 of four times the median is more than the spread of decode steps.
+    3. [K] TensorRT-LLM computes prompts whole unless it is configured otherwise: recalled, verify it in your version.
+    4. The limits are judgement: a p99 of four times the median is more than the spread of decode steps.
     """
     now, *others = service.deployments
     alike = _settings(now)

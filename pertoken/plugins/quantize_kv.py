@@ -54,7 +54,8 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
     1. [C] vLLM 0.32.0 `config/cache.py`, SGLang 0.5.23 `srt/server_args`: dtypes of the cache.
     2. [V] Baseten: about twice the tokens in the same memory, quality as before.
     3. [A] A 70B at 8k tokens whose batch is bound by the cache: 20 to 35 % less per token.
-    4. [C] SGLang documents, "Quantized KV Cache": backends that do not fuse the unpacking are slow.
+    4. [V] SGLang documents, "Quantized KV Cache": backends that do not fuse the unpacking are slow.
+    5. [K] The settings of TensorRT-LLM and LMDeploy are recalled: verify them in your version.
     """
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.kv_dtype)

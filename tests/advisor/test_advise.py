@@ -14,13 +14,18 @@ from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {
+    "batch-limit",
+    "cap-power",
+    "chunked-prefill",
     "continuous-batching",
+    "lock-clocks",
     "move-accelerator",
     "prefix-cache",
+    "quantize-kv",
     "quantize-weights",
-    "batch-limit",
     "release-idle",
     "route-requests",
+    "scale-replicas",
     "speculative-decoding",
     "stuck-engine",
     "use-spot",
