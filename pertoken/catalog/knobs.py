@@ -37,6 +37,7 @@ class Knob:
     per: str | None = None
     member: str | None = None
     manual: str | None = None
+    stop: str | None = None
     note: str | None = None
 
 
@@ -251,6 +252,8 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
         values = {"old": _shown(old), "new": _shown(new)}
         if knob in table().manual:
             manual.append(table().manual[knob].format(**values))
+        elif new == 0 and (stop := next((row.stop for row in rows if row.stop), None)):
+            manual.append(stop)
         elif any(not _writable(rows, value) for value in (old, new)) or _may_be_a_member(rows, old):
             text = next((row.manual for row in rows if row.manual), None)
             without = f"change {knob} from {{old}} to {{new}}: no flag of {engine} is known for it"

@@ -68,8 +68,20 @@ def test_drafted_tokens_are_read_out_of_a_json_argument(flag: str, drafted: int 
 def test_a_member_of_a_json_argument_is_changed_by_hand() -> None:
     change = commands("vllm", {"num_speculative_tokens": (3, 0)})
     assert change == Commands(
-        manual=("set num_speculative_tokens of --speculative-config from 3 to 0; for 0 remove the flag",)
+        manual=("set num_speculative_tokens of --speculative-config (or --spec-tokens) from 3 to 0; for 0 remove it",)
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "change"),
+    [
+        ("sglang", Commands(manual=("remove every --speculative flag",))),
+        ("llama.cpp", Commands(manual=("remove --spec-type and every --spec-draft flag",))),
+        ("tgi", Commands(("set --speculate 0",), ("set --speculate 3",))),
+    ],
+)
+def test_drafting_ends_by_removing_its_flags_where_0_is_no_value_of_them(engine: str, change: Commands) -> None:
+    assert commands(engine, {"num_speculative_tokens": (3, 0)}) == change
 
 
 def test_a_flag_beside_a_json_argument_is_written_only_where_nothing_was_set() -> None:
