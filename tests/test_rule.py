@@ -140,7 +140,7 @@ def test_the_worst_provenance_wins() -> None:
 
 def test_a_plugin_needs_no_other_module_of_pertoken() -> None:
     assert all(hasattr(surface, name) for name in surface.__all__)
-    for file in (ROOT / "pertoken/plugins").glob("*.py"):
+    for file in (ROOT / "pertoken/plugins").rglob("*.py"):
         imports = [line for line in file.read_text().splitlines() if "pertoken" in line and "import" in line]
         assert all(line.startswith("from pertoken.rule import") for line in imports), file.name
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.batch_limit import batch_limit
-from pertoken.plugins.release_idle import release_idle
+from pertoken.plugins.engine.batch_limit import batch_limit
+from pertoken.plugins.fleet.release_idle import release_idle
 from pertoken.rule import Deployment, Evidence, FleetEvidence, InvalidEdit, Skip, propose, skip
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
 from tests.advisor.gathered import own

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.scale_replicas import scale_replicas
+from pertoken.plugins.fleet.scale_replicas import scale_replicas
 from pertoken.rule import FEWEST, Service
 from pertoken.state.service import Slo
 from pertoken.testing import assert_conforms, deployment, fleet, regime, run, service

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from pertoken.evidence import Evidence
-from pertoken.plugins.release_idle import release_idle
+from pertoken.plugins.fleet.release_idle import release_idle
 from pertoken.rule import Fleet, FleetEvidence
 from tests.plugins.proposals import proposals, refusal
 from tests.savings.fleets import evidence, fleet_of, host, replicas

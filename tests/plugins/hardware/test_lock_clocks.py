@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.advisor.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.groups import Chosen
-from pertoken.plugins.lock_clocks import lock_clocks
+from pertoken.plugins.hardware.lock_clocks import lock_clocks
 from pertoken.rule import Placement
 from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pertoken.catalog.knobs import Commands, commands
-from pertoken.plugins.prefix_cache import ENGINES, Options, prefix_cache
+from pertoken.plugins.engine.prefix_cache import ENGINES, Options, prefix_cache
 from pertoken.rule import Proposal
 from pertoken.testing import assert_conforms, run
 from tests.plugins.proposals import chat, proposals, refusal, yielded

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.quantize_weights import quantize_weights
+from pertoken.plugins.engine.quantize_weights import quantize_weights
 from pertoken.rule import FEWEST, Placement
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch

@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.plugins.batch_limit import batch_limit
+from pertoken.plugins.engine.batch_limit import batch_limit
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 

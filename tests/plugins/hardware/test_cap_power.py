@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.advisor.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.groups import Chosen
-from pertoken.plugins.cap_power import cap_power
+from pertoken.plugins.hardware.cap_power import cap_power
 from pertoken.rule import Placement
 from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
 

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from pertoken.catalog.knobs import commands
-from pertoken.plugins.batch_limit import batch_limit
-from pertoken.plugins.continuous_batching import ENGINES, continuous_batching
+from pertoken.plugins.engine.batch_limit import batch_limit
+from pertoken.plugins.engine.continuous_batching import ENGINES, continuous_batching
 from pertoken.testing import assert_conforms, run
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch

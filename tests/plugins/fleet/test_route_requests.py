@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.route_requests import Options, route_requests
+from pertoken.plugins.fleet.route_requests import Options, route_requests
 from pertoken.rule import Model
 from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, refusal

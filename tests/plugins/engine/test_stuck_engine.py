@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.stuck_engine import stuck_engine
+from pertoken.plugins.engine.stuck_engine import stuck_engine
 from pertoken.rule import Fleet, asleep
 from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
 

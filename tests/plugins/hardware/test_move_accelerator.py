@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.plugins.move_accelerator import move_accelerator
+from pertoken.plugins.hardware.move_accelerator import move_accelerator
 from pertoken.rule import FEWEST, Placement
 from tests.deployments import MARKET
 from tests.plugins.proposals import chat, proposals, refusal

@@ -1,0 +1,1 @@
+"""Rules about how an engine serves: its knobs, formats and health."""

@@ -1,0 +1,1 @@
+"""Rules about the devices themselves: which ones, at which clocks and power."""
