@@ -51,7 +51,7 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("raise-batch-limit", "saturated", {"queue": 1000.0}),
         ("raise-batch-limit", "saturated", {"kv_full": 0.1}),
         ("raise-batch-limit", "kv-bound", {"at_limit": 0.0}),
-        ("release-idle-device", "idle", {"observed_h": 100.0}),
+        ("release-idle-device", "idle", {"observed_h": 200.0}),
         ("route-to-smaller-model", "bandwidth-bound", {"min_busy": 0.99}),
         ("route-to-smaller-model", "bandwidth-bound", {"largest": 0.01}),
         ("route-to-smaller-model", "bandwidth-bound", {"easy_share": 0.1}),
