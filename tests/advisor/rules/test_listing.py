@@ -36,7 +36,7 @@ def test_an_id_that_is_taken_is_broken_beside_the_one_that_has_it(tmp_path: Path
     written(tmp_path / "rules.d/mine.py", "use-spot")
     entry = of_files(tmp_path)["use-spot"]
     assert (entry.state, "is already provided by pertoken" in (entry.reason or "")) == ("broken", True)
-    assert "loaded" in page("use-spot", listed(settings(tmp_path), LIMITS)).splitlines()[1]
+    assert "runs once per service · loaded" in page("use-spot", listed(settings(tmp_path), LIMITS))
 
 
 def test_an_error_without_a_text_is_listed_all_the_same(tmp_path: Path) -> None:
