@@ -9,6 +9,7 @@ from typing import Any
 
 from pertoken.rule import Rule, rule
 from pertoken.state.knobs import knobs
+from pertoken.testing.elsewhere import results_elsewhere
 from pertoken.testing.regime import Regime
 from pertoken.testing.regimes import regimes
 from pertoken.testing.running import Result, run
@@ -28,21 +29,23 @@ def faults(candidate: Rule) -> tuple[str, ...]:
     """Return what is wrong with a rule, a line for each fault with the regimes that show it; nothing if it conforms.
 
     On every regime a rule runs without an exception, yields a proposal or a refusal for each target, proposes nothing
-    that equals the present, leaves its inputs as they were, and yields the same when it is run again. It does so too
-    where any knob is unknown (None), and where any series it reads is missing: there it may let `NotMeasured` pass.
+    that equals the present, leaves its inputs as they were, and yields the same when it is run again, here and in a
+    process with another order of sets. It does so too where any knob is unknown (None), and where any series it reads
+    is missing: there it may let `NotMeasured` pass.
     """
     try:
         rule(candidate.rule_id)(candidate.function)
     except (ValueError, TypeError) as error:
         return (str(error),)
     shown: dict[str, list[str]] = {}
+    elsewhere = results_elsewhere(candidate) or {}
     for each in regimes().values():
-        for fault in dict.fromkeys(_faults_in(candidate, each)):
+        for fault in dict.fromkeys(_faults_in(candidate, each, elsewhere.get(each.name))):
             shown.setdefault(fault, []).append(each.name)
     return tuple(f"{fault} (regimes: {', '.join(names)})" for fault, names in shown.items())
 
 
-def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
+def _faults_in(candidate: Rule, regime: Regime, elsewhere: Result | None) -> Iterator[str]:
     known = pickle.dumps(regime)
     first = _tried(candidate, regime, known)
     if isinstance(first, str):
@@ -54,6 +57,8 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
         yield "it proposes what runs already: refuse instead"
     if _tried(candidate, regime, known) != first:
         yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
+    if elsewhere not in (None, first):
+        yield "it yields something else in another process: sort sets of texts, whose order differs between processes"
     for name in first.read:
         missing = _tried(candidate, regime.without(name), known=None)
         if isinstance(missing, str):
