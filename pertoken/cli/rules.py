@@ -93,7 +93,7 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     if as_json:
         echo(json.dumps([asdict(each) for each in known], indent=2))
         return
-    rows = [(each.id, each.state, _origin(each), _short(each.confinement)) for each in known]
+    rows = [(each.id, each.state, _origin(each, settings.folder), _short(each.confinement)) for each in known]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
     for row, each in zip(rows, known, strict=True):
         cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -103,8 +103,9 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
 
 
-def _origin(entry: Entry) -> str:
-    return f"{entry.origin} {entry.version or ''}".rstrip()
+def _origin(entry: Entry, folder: Path) -> str:
+    """Return where a rule is from; a file beside the configuration without the folder of both."""
+    return f"{entry.origin.removeprefix(f'{folder}/')} {entry.version or ''}".rstrip()
 
 
 def _short(confinement: str | None) -> str:
