@@ -10,7 +10,8 @@ import pytest
 
 from pertoken.advisor.recommendation import State
 from pertoken.advisor.rules.check import check
-from pertoken.advisor.rules.load import load_rules, rules_in
+from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.load import load, rules_in
 from pertoken.rule import Rule
 from pertoken.testing import deployment, evidence, fleet, regime, regimes, run, service
 from tests.advisor.gathered import advised, gathered
@@ -53,7 +54,7 @@ def test_it_shows_a_rule_for_every_kind_of_change() -> None:
 @pytest.mark.parametrize("rule_id", RULES)
 def test_every_rule_it_shows_conforms(tmp_path: Path, rule_id: str) -> None:
     shown(tmp_path, rule_id)
-    (checked,) = check(tmp_path)
+    ((checked,),) = (each.rules for each in check(tmp_path))
     assert checked.faults == ()
 
 
@@ -86,7 +87,8 @@ def test_the_option_it_shows_is_read_from_the_configuration_file(tmp_path: Path)
     (text,) = blocks("toml")
     (tmp_path / "rules.d").mkdir(mode=0o755)
     shown(tmp_path / "rules.d", "shorter-context")
-    (rule,) = load_rules(settings(tmp_path, text))[-1].rules
+    known = settings(tmp_path, text)
+    ((rule,),) = (each.rules for each in load(find_rules(known)[-1], known))
     assert rule.options.headroom == 4
 
 
@@ -120,7 +122,8 @@ def test_its_commands_work_in_the_order_they_stand_there(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert f"conforms: 0 faults in {len(regimes())} situations" in done.stdout
-    assert re.search(rf"^first-rule +loaded +{tmp_path}/\.config/pertoken/rules\.d/first_rule\.py", done.stdout, re.M)
+    assert re.search(r"^first-rule +loaded +rules\.d/first_rule\.py", done.stdout, re.M)
+    assert f"Files with rules of your own go into {tmp_path}/.config/pertoken/rules.d." in done.stdout
     assert (tmp_path / "pertoken-rule-night-shift/pyproject.toml").is_file()
 
 

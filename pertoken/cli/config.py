@@ -37,8 +37,23 @@ def init(config_file: str | None, force: bool) -> None:
 @config.command("check", short_help="Check the settings file and the environment.")
 @config_option
 def check(config_file: str | None) -> None:
-    """Check the settings file and the environment; one line per mistake, exit 2."""
+    """Check the settings file and the environment; one line per mistake, exit 2.
+
+    Options of rules are checked when the rules are loaded, by `pertoken rules list`; a [rules.ID] that no built-in rule
+    has is a mistake here where there are no other rules.
+    """
+    from pertoken.advisor.rules.found import find_rules
+    from pertoken.advisor.rules.load import unknown_options
+    from pertoken.config import APP
+    from pertoken.errors import BadInput
+
     settings = settings_of(config_file)
+    places = find_rules(settings) if settings.rules else ()
+    # A built-in rule is the one of its entry point; a file or another package may hold rules of any id.
+    if all(each.distribution == APP for each in places):
+        wrong = unknown_options((each.name for each in places), settings)
+        if wrong:
+            raise BadInput("\n".join(wrong))
     echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.options import config_option, echo, json_option, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.advisor.rules.listing import Entry
 
 
 @click.group(short_help="Start, check, list, explain and switch rules.")
@@ -38,21 +42,29 @@ def new(name: str, package: bool) -> None:
 def check(path: Path) -> None:
     """Run the rules of a file, or of the files of a folder, over typical situations and through the conformity suite.
 
-    Prints what each situation gets. Exit 1 if a rule does not conform. PATH is run with your rights.
+    Prints what each situation gets. Exit 1 if a rule does not conform, 2 if a file could not be checked. The rules run
+    in a process of their own with limits, as in an advice run.
     """
     from pertoken.advisor.rules.check import check as check_rules
     from pertoken.testing import regimes
 
-    checked = check_rules(path)
-    for each in checked:
-        echo(f"{each.rule.rule_id}: {each.rule.title}")
-        for regime, lines in each.got:
-            echo("\n".join(f"  {regime if not number else '':18} {line}" for number, line in enumerate(lines)))
-        for fault in each.faults:
-            echo(f"  fault: {fault}")
-        verdict = "does not conform" if each.faults else "conforms"
-        echo(f"  {verdict}: {len(each.faults)} faults in {len(regimes())} situations\n")
-    if any(each.faults for each in checked):
+    files = check_rules(path)
+    for file in files:
+        for each in file.rules:
+            echo(f"{each.rule_id}: {each.title}")
+            for regime, lines in each.got:
+                echo("\n".join(f"  {regime if not number else '':18} {line}" for number, line in enumerate(lines)))
+            for fault in each.faults:
+                echo(f"  fault: {fault}")
+            verdict = "does not conform" if each.faults else "conforms"
+            echo(f"  {verdict}: {len(each.faults)} faults in {len(regimes())} situations\n")
+        if file.output:
+            echo(f"{file.file} printed:\n{file.output}", err=True)
+        if file.failed is not None:
+            echo(f"pertoken: {file.file}: {file.failed}", err=True)
+    if any(file.failed is not None for file in files):
+        raise click.exceptions.Exit(2)
+    if any(each.faults for file in files for each in file.rules):
         raise click.exceptions.Exit(1)
 
 
@@ -63,29 +75,41 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     """List every rule that was found: its id, where it is from, and whether it is loaded.
 
     A rule is loaded, disabled (`pertoken rules disable`), denied (`advisor.allow`, `advisor.deny`, or a file that
-    others could have written) or broken.
+    others could have written) or broken. It is confined where the kernel keeps it from the network and from files
+    outside a temporary folder.
     """
     import json
     from dataclasses import asdict
 
     from pertoken.advisor.rules.found import DROP_IN
-    from pertoken.advisor.rules.listing import entries
-    from pertoken.advisor.rules.load import load_rules, names_of, unknown_options
+    from pertoken.advisor.rules.listing import entries, listed
+    from pertoken.advisor.rules.load import unknown_options
 
     settings = settings_of(config_file)
-    loaded = load_rules(settings)
-    known = entries(loaded)
-    for line in unknown_options(names_of(loaded), settings):
+    places = listed(settings)
+    known = entries(places)
+    for line in unknown_options((*(each.found.name for each in places), *(each.id for each in known)), settings):
         echo(f"pertoken rules: {line}", err=True)
     if as_json:
         echo(json.dumps([asdict(each) for each in known], indent=2))
         return
-    rows = [(each.id, each.state, f"{each.origin} {each.version or ''}".rstrip()) for each in known]
+    rows = [(each.id, each.state, _origin(each, settings.folder), _short(each.confinement)) for each in known]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
     for row, each in zip(rows, known, strict=True):
         cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         echo(f"{cells}  {each.reason or each.title or ''}".rstrip())
+    for label in dict.fromkeys(each.confinement for each in known if each.confinement not in (None, "confined")):
+        echo(f"{label}: {', '.join(dict.fromkeys(each.id for each in known if each.confinement == label))}")
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
+
+
+def _origin(entry: Entry, folder: Path) -> str:
+    """Return where a rule is from; a file beside the configuration without the folder of both."""
+    return f"{entry.origin.removeprefix(f'{folder}/')} {entry.version or ''}".rstrip()
+
+
+def _short(confinement: str | None) -> str:
+    return (confinement or "").partition(" (")[0]
 
 
 @rules.command("explain", short_help="Show all of one rule: why, when it is wrong, its options.")
@@ -93,10 +117,9 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
 @config_option
 def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
-    from pertoken.advisor.rules.listing import page
-    from pertoken.advisor.rules.load import load_rules
+    from pertoken.advisor.rules.listing import listed, page
 
-    echo(page(name, load_rules(settings_of(config_file))), nl=False)
+    echo(page(name, listed(settings_of(config_file))), nl=False)
 
 
 @rules.command("disable", short_help="Switch a rule off.")
@@ -109,12 +132,11 @@ def disable(config_file: str | None, rule_id: str) -> None:
     """
     from pertoken.advisor.rules import switches
     from pertoken.advisor.rules.found import find_rules
-    from pertoken.advisor.rules.listing import entries, unknown
-    from pertoken.advisor.rules.load import load_rules
+    from pertoken.advisor.rules.listing import entries, listed, unknown
 
     settings = settings_of(config_file)
     if rule_id not in {each.name for each in find_rules(settings)}:
-        known = {each.id for each in entries(load_rules(settings))}
+        known = {each.id for each in entries(listed(settings))}
         if rule_id not in known:
             raise unknown(rule_id, known)
     switches.disable(settings.folder, rule_id)

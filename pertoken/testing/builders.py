@@ -1,12 +1,12 @@
 """Builders of fleets and evidence. What is left out is plausible; what is None is unknown, as on a real host."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.evidence import Evidence, Series
+from pertoken.evidence import Evidence, HoursOfWeek, Series
 from pertoken.provenance import Provenance
 from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
 from pertoken.state.deployment import Deployment
@@ -20,6 +20,29 @@ MINUTES = 1440
 ON_DEMAND_H100 = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
 
 
+@dataclass(frozen=True, slots=True)
+class Week:
+    """Observations of a series that was made by hand: its quantiles and its means by hour of the week."""
+
+    summary: Series
+    means: HoursOfWeek
+
+    def quantile(self, q: float) -> float:
+        """Return a quantile: linear between the lowest hour, the median, `p95` and the maximum."""
+        if q >= 0.5:
+            return self.summary.quantile(q)
+        low = min((each for each in self.means if each is not None), default=self.summary.p50)
+        return self.summary.p50 - max(0.0, self.summary.p50 - low) * (0.5 - q) / 0.5
+
+    def hours(self) -> HoursOfWeek:
+        """Return the mean of each hour of the week."""
+        return self.means
+
+    def times(self, factor: float) -> HoursOfWeek:
+        """Return these means times a factor."""
+        return tuple(None if each is None else each * factor for each in self.means)
+
+
 def series(
     mean: float,
     *,
@@ -27,10 +50,15 @@ def series(
     p95: float | None = None,
     max: float | None = None,
     n: int = MINUTES,
+    hours: HoursOfWeek | None = None,
 ) -> Series:
-    """Return a measured series of `n` observations; quantiles that are left out equal the mean."""
+    """Return a measured series of `n` observations; quantiles that are left out equal the mean.
+
+    `hours` are its means in the 168 hours of the week, Monday 00:00 UTC first; a regime assumes a day that repeats.
+    """
     middle, high = mean if p50 is None else p50, mean if p95 is None else p95
-    return Series(mean=mean, p50=middle, p95=high, max=high if max is None else max, n=n, provenance=Provenance.COUNTER)
+    made = Series(mean=mean, p50=middle, p95=high, max=high if max is None else max, n=n, provenance=Provenance.COUNTER)
+    return made if hours is None else replace(made, distribution=Week(made, hours))
 
 
 def evidence(**values: float | Series) -> Evidence:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pertoken.rule import Rule, rule
 from pertoken.state.knobs import knobs
+from pertoken.testing.elsewhere import results_elsewhere
 from pertoken.testing.regime import Regime
 from pertoken.testing.regimes import regimes
 from pertoken.testing.running import Result, run
@@ -24,12 +25,18 @@ def assert_conforms(rule: Rule) -> None:
         raise AssertionError(f"rule {rule.rule_id} does not conform:\n" + "\n".join(f"- {each}" for each in found))
 
 
+_DIFFERS_ELSEWHERE = (
+    "it yields something else in another process: sort sets of texts, whose order differs between processes"
+)
+
+
 def faults(candidate: Rule) -> tuple[str, ...]:
     """Return what is wrong with a rule, a line for each fault with the regimes that show it; nothing if it conforms.
 
     On every regime a rule runs without an exception, yields a proposal or a refusal for each target, proposes nothing
-    that equals the present, leaves its inputs as they were, and yields the same when it is run again. It does so too
-    where any knob is unknown (None), and where any series it reads is missing: there it may let `NotMeasured` pass.
+    that equals the present, leaves its inputs as they were, and yields the same when it is run again, here and in a
+    process with another order of sets. It does so too where any knob is unknown (None), and where any series it reads
+    is missing: there it may let `NotMeasured` pass.
     """
     try:
         rule(candidate.rule_id)(candidate.function)
@@ -39,6 +46,10 @@ def faults(candidate: Rule) -> tuple[str, ...]:
     for each in regimes().values():
         for fault in dict.fromkeys(_faults_in(candidate, each)):
             shown.setdefault(fault, []).append(each.name)
+    for name, elsewhere in (results_elsewhere(candidate) or {}).items():
+        here = _tried(candidate, regimes()[name], known=None)
+        if elsewhere is not None and isinstance(here, Result) and here != elsewhere:
+            shown.setdefault(_DIFFERS_ELSEWHERE, []).append(name)
     return tuple(f"{fault} (regimes: {', '.join(names)})" for fault, names in shown.items())
 
 

@@ -1,26 +1,37 @@
 """A regime: a fleet, what was measured on each part of it, and the market. No rule's threshold is in it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import pi, sin
 
 from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import Evidence, Series
+from pertoken.metrics import HISTOGRAMS
 from pertoken.rule import FleetEvidence
 from pertoken.state.fleet import Device, Fleet
-from pertoken.testing.builders import evidence
+from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]
 """Kind and id of what evidence is of: `("service", "chat")`, `("device", 10)`."""
 
 SUMMED = (
     "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "requests_s", "running", "waiting",
-    "preemptions", "power_w", "device_memory",
+    "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free",
 )  # fmt: skip
 """Series of a service that are the sum over its replicas; the others are as of each of them."""
-_OF_DEVICES = ("device_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active")
-_SHARED_BY_DEVICES = ("power_w", "device_memory")
-OBSERVED_H = 24.0
-IDLE_DEVICE = {"device_util": 0.0, "power_w": 70.0, "device_memory": 6e8}
+_OF_DEVICES = (
+    "device_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "nvlink_bytes_s", "sm_clock_mhz",
+    "temperature_c", "throttled", "host_memory_free",
+)  # fmt: skip
+_SHARED_BY_DEVICES = ("power_w", "energy_w", "device_memory")
+OBSERVED_H = 168.0
+HOST_MEMORY_FREE = 5e11
+IDLE_DEVICE = {
+    "device_util": 0.0, "power_w": 70.0, "energy_w": 70.0, "device_memory": 6e8, "sm_clock_mhz": 345.0,
+    "temperature_c": 32.0, "throttled": 0.0, "host_memory_free": HOST_MEMORY_FREE,
+}  # fmt: skip
+_WITHOUT_HOURS = {*HISTOGRAMS, "observed_h"}
+"""Series of requests, which are summed over the window, and the length of the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +73,13 @@ def regime(
     """Return a regime of a fleet and the evidence of each replica, by service name.
 
     The evidence of services, devices and hosts follows from it: a service is the sum of its replicas, a device that a
-    deployment runs on was held all of the time and every other one never.
+    deployment runs on was held all of the time and every other one never. A series without hours of its own follows
+    the hours of a day, each day of the week alike, within its quantiles.
     """
     subjects: dict[SubjectKey, Evidence] = {}
     holders: dict[int, Evidence] = {}
     for each in fleet.services:
-        alone = measured.get(each.name, Evidence({}))
+        alone = _by_hour(measured.get(each.name, Evidence({})))
         subjects["service", each.name] = _together(alone, len(each.deployments))
         for one in each.deployments:
             subjects["deployment", one.deployment_id] = alone.fresh()
@@ -75,22 +87,34 @@ def regime(
     for device in fleet.devices:
         subjects["device", device.device_id] = _of_device(device, holders)
     for host in fleet.hosts:
-        held = [float(_of_device(fleet.device(each), holders).held.mean) for each in host.device_ids]
-        subjects["host", host.host_id] = evidence(held=sum(held) / len(held), observed_h=OBSERVED_H)
+        subjects["host", host.host_id] = _of_host([_of_device(fleet.device(each), holders) for each in host.device_ids])
     return Regime(name, meaning, fleet, subjects, market or load_market())
 
 
 def _of_device(device: Device, holders: Mapping[int, Evidence]) -> Evidence:
     ids = [device.device_id, *(part.partition_id for part in device.partitions)]
     held = next((holders[each] for each in ids if each in holders), None)
-    return (held or evidence(held=0, observed_h=OBSERVED_H, **IDLE_DEVICE)).fresh()
+    return (held or _by_hour(evidence(held=0, observed_h=OBSERVED_H, **IDLE_DEVICE))).fresh()
 
 
 def _device(alone: Evidence, devices: int) -> Evidence:
     known = dict(alone.items())
     own = {name: known[name] for name in _OF_DEVICES if name in known}
     own |= {name: _times(known[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in known}
-    return evidence(held=1, observed_h=OBSERVED_H, **own)
+    return _by_hour(evidence(held=1, observed_h=OBSERVED_H, **own))
+
+
+def _of_host(devices: Sequence[Evidence]) -> Evidence:
+    """Return what was measured on the devices of a host: power, energy and memory are sums, all else are means."""
+    known = [dict(each.items()) for each in devices]
+    found = {}
+    for name in [each for each in known[0] if all(each in one for one in known)]:
+        share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(known)
+        mean, p50, p95, largest = (
+            share * sum(getattr(one[name], each) for one in known) for each in ("mean", "p50", "p95", "max")
+        )
+        found[name] = series(mean, p50=p50, p95=p95, max=largest)
+    return _by_hour(evidence(**found))
 
 
 def _together(alone: Evidence, replicas: int) -> Evidence:
@@ -98,6 +122,21 @@ def _together(alone: Evidence, replicas: int) -> Evidence:
 
 
 def _times(known: Series, factor: float) -> Series:
-    return replace(
-        known, mean=known.mean * factor, p50=known.p50 * factor, p95=known.p95 * factor, max=known.max * factor
+    scaled = series(
+        known.mean * factor, p50=known.p50 * factor, p95=known.p95 * factor, max=known.max * factor, n=known.n
     )
+    hours = known.distribution.times(factor) if isinstance(known.distribution, Week) else None
+    return replace(scaled, provenance=known.provenance, distribution=None if hours is None else Week(scaled, hours))
+
+
+def _by_hour(known: Evidence) -> Evidence:
+    return Evidence({name: each if name in _WITHOUT_HOURS else _with_hours(each) for name, each in known.items()})
+
+
+def _with_hours(known: Series) -> Series:
+    """Return a series whose hours swing about the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
+    if known.distribution is not None:
+        return known
+    swing = 0.8 * max(0.0, min(known.p95, 2 * known.mean) - known.mean)
+    day = [known.mean + swing * sin(2 * pi * (hour - 9) / 24) for hour in range(24)]
+    return replace(known, distribution=Week(known, tuple(7 * day)))

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from pertoken.evidence import Evidence
+from pertoken.evidence import Evidence, Series
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
 from pertoken.testing.builders import deployment, evidence, fleet, series, service
-from pertoken.testing.regime import Regime, regime
+from pertoken.testing.regime import HOST_MEMORY_FREE, OBSERVED_H, Regime, regime
 
 CHAT = "chat"
 PAID_UNTIL = 1_900_000_000
@@ -39,13 +39,17 @@ class Load:
     power_w: float | None = None
     """Of all its devices together."""
     device_memory: float | None = None
-    sm_clock_mhz: float | None = None
+    sm_clock_mhz: float = 1755.0
+    throttled: float = 0.0
+    """Time in which power, heat or a limit slowed the clocks."""
+    aborted: float = 0.02
+    """Requests that were aborted, of all that ended."""
     peak: float = 1.5
     """95th percentile of the minutes over their mean."""
 
     @property
     def evidence(self) -> Evidence:
-        """What was measured of it in a day."""
+        """What was measured of it in a week."""
         prompts, tokens = self.requests_s * self.prompt_len, self.requests_s * self.generated_len
         e2e_s = self.ttft_s + self.tpot_s * self.generated_len
         rates = {
@@ -61,20 +65,55 @@ class Load:
         values["waiting"] = series(self.waiting, p95=self.waiting * self.peak, max=2 * self.waiting * self.peak)
         values["busy_generated_tok_s"] = series(tokens / self.busy)
         values["cached_share"] = series(self.cached_share)
-        requests = max(1, round(self.requests_s * 86_400))
+        requests = max(1, round(self.requests_s * 7 * 86_400))
         for name, mean in (("prompt_len", self.prompt_len), ("generated_len", self.generated_len)):
             values[name] = series(mean, p50=0.7 * mean, p95=2.5 * mean, max=4 * mean, n=requests)
         for name, mean in (("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s), ("e2e_s", e2e_s)):
             values[name] = series(mean, p50=0.9 * mean, p95=1.6 * mean, max=4 * mean, n=requests)
-        values["observed_h"] = series(24.0, n=1)
+        values["observed_h"] = series(OBSERVED_H, n=1)
         shares = ("kv_use", "dram_active", "tensor_active", "device_util")
-        others = ("preemptions", "power_w", "device_memory", "sm_clock_mhz")
-        known = {name: getattr(self, name) for name in (*shares, *others)}
+        known = {name: getattr(self, name) for name in (*shares, "preemptions", "power_w", "device_memory")}
         for name, mean in known.items():
             if mean is not None:
                 high = min(1.0, 1.1 * mean) if name in shares else 1.1 * mean
                 values[name] = series(mean, p95=high, max=high)
-        return evidence(**values)
+        return evidence(**values, **self._requests(requests), **self._devices())
+
+    def _requests(self, n: int) -> dict[str, Series]:
+        """Return how requests came, waited and ended, and how many tokens a step has."""
+        # Waiting follows from arrivals (Little's law); a preempted request waits after its first token, too.
+        queue_s = min(self.waiting / self.requests_s, 0.9 * self.ttft_s)
+        tokens_s = self.requests_s * (self.prompt_len * (1 - self.cached_share) + self.generated_len)
+        step = tokens_s * self.tpot_s / self.busy
+        known = {
+            "queue_s": series(queue_s, p50=0.9 * queue_s, p95=1.6 * queue_s, max=4 * queue_s, n=n),
+            "max_tokens": series(4 * self.generated_len, n=n),
+            "step_tokens": series(step, p50=0.8 * step, p95=2.5 * step, max=4 * step, n=n),
+            "ended_by_stop": series(0.92 - self.aborted),
+            "ended_by_length": series(0.08),
+            "ended_by_abort": series(self.aborted),
+            "arrival_dispersion": series(1 + 2 * (self.peak - 1)),
+        }
+        if self.cached_share:
+            known |= {"prefix_hit_rate": series(self.cached_share), "kv_reuse_gap_s": series(60, p95=600, max=3600)}
+        return known
+
+    def _devices(self) -> dict[str, Series]:
+        """Return energy, clocks and memory as far as the devices are measured at all."""
+        known = {"host_memory_free": series(HOST_MEMORY_FREE)}
+        if self.power_w is not None:
+            power_w, tokens_s = self.power_w, self.requests_s * (self.prompt_len + self.generated_len)
+            known |= {
+                "energy_w": series(power_w, p95=1.1 * power_w, max=1.1 * power_w),
+                "j_per_token": series(power_w / tokens_s, p95=1.2 * power_w / tokens_s, max=2 * power_w / tokens_s),
+                "sm_clock_mhz": series(self.sm_clock_mhz),
+                "temperature_c": series(61, p95=66, max=70),
+                "throttled": series(self.throttled),
+            }
+        if self.tensor_active is not None and self.device_util is not None:
+            active = max(self.tensor_active, 0.9 * self.device_util)
+            known |= {"sm_active": series(active), "sm_occupancy": series(0.3 * active)}
+        return known
 
 
 FEW_LONG = Load(
@@ -122,7 +161,7 @@ def _bandwidth_bound() -> Regime:
 def _compute_bound() -> Regime:
     load = Load(
         16.0, 700, 350, 0.25, 0.032, 0.98, kv_use=0.55, preemptions=0, dram_active=0.42, tensor_active=0.66,
-        device_util=1, power_w=680, device_memory=7.3e10, peak=1.2,
+        device_util=1, power_w=680, device_memory=7.3e10, throttled=0.3, peak=1.2,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", weight_dtype="fp8")
     meaning = "An 8B in FP8 decodes some two hundred requests at a time: products bound it, memory bandwidth does not."
@@ -140,7 +179,7 @@ def _kv_bound() -> Regime:
 
 
 LONG_PROMPTS = Load(
-    8.0, 7000, 40, 0.9, 0.045, 0.9, waiting=0.6, cached_share=0.35, kv_use=0.3, preemptions=0, dram_active=0.25,
+    8.0, 7000, 40, 0.9, 0.045, 0.9, waiting=2.0, cached_share=0.35, kv_use=0.3, preemptions=0, dram_active=0.25,
     tensor_active=0.6, device_util=0.95, power_w=670, device_memory=7.2e10,
 )  # fmt: skip
 """Long prompts with short answers."""
@@ -156,7 +195,7 @@ def _prefill_heavy() -> Regime:
 def _saturated() -> Regime:
     load = Load(
         2.6, 800, 500, 12.0, 0.05, 1.0, waiting=30, kv_use=0.45, preemptions=0, dram_active=0.5, tensor_active=0.3,
-        device_util=1, power_w=640, device_memory=7.3e10, peak=1.05,
+        device_util=1, power_w=640, device_memory=7.3e10, aborted=0.12, peak=1.05,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_num_seqs=64)
     meaning = "More arrives than is served: the batch limit is reached in every minute and a queue stands before it."
@@ -190,6 +229,13 @@ def _multi_tenant() -> Regime:
     return regime(present, {"acme": busy.evidence, "globex": quiet.evidence}, name="multi-tenant", meaning=meaning)
 
 
+ENGINE_COUNTS = (
+    "ttft_s", "tpot_s", "e2e_s", "queue_s", "max_tokens", "step_tokens", "ended_by_stop", "ended_by_length",
+    "ended_by_abort",
+)  # fmt: skip
+"""Series that llama.cpp does not expose."""
+
+
 def _cpu() -> Regime:
     load = Load(0.02, 300, 200, 2.0, 0.09, 0.35, device_util=0.6, peak=2)
     unknown = dict.fromkeys(("dp", "pp", "tp", "max_num_batched_tokens", "enable_chunked_prefill", "enforce_eager"))
@@ -197,15 +243,27 @@ def _cpu() -> Regime:
         "Llama-3.1-8B", engine="llama.cpp", weight_dtype="int4", max_num_seqs=4, gpu_memory_utilization=None,
         enable_prefix_caching=None, placement=Placement(), **unknown,
     )  # fmt: skip
-    seen = {name: each for name, each in load.evidence.items() if name not in ("ttft_s", "tpot_s", "e2e_s")}
+    seen = {name: each for name, each in load.evidence.items() if name not in ENGINE_COUNTS}
     meaning = "llama.cpp on the CPUs of a host: four slots, no KV gauge, no latency histograms, no accelerator."
+    seen["memory_traffic_bytes_s"] = series(9e10, p95=1.2e11, max=1.3e11)
     return regime(fleet(_service(load, 1, like)), {CHAT: evidence(**seen)}, name="cpu", meaning=meaning)
 
 
 def _spot() -> Regime:
     like = deployment(placement=Placement("aws", "us-east-1", accelerator="L4", purchase="spot"), weight_dtype="fp8")
     load = Load(
-        0.5, 800, 300, 0.3, 0.045, 0.85, kv_use=0.3, preemptions=0, device_util=0.9, power_w=70, device_memory=2.1e10
+        0.5,
+        800,
+        300,
+        0.3,
+        0.045,
+        0.85,
+        kv_use=0.3,
+        preemptions=0,
+        device_util=0.9,
+        power_w=70,
+        device_memory=2.1e10,
+        sm_clock_mhz=1500,
     )
     meaning = "Three replicas on spot devices, without activity counters."
     return _of("spot", meaning, load, fleet(_service(load, 3, like)))
@@ -213,7 +271,7 @@ def _spot() -> Regime:
 
 def _committed() -> Regime:
     placement = Placement("aws", "us-east-1", "p4de.24xlarge", "A100 80GB SXM4", 8, "reserved")
-    load = replace(FEW_LONG, dram_active=None, tensor_active=None)
+    load = replace(FEW_LONG, dram_active=None, tensor_active=None, sm_clock_mhz=1290)
     paid = Commitment("aws", "us-east-1", "p4de.24xlarge", 2, 20_000_000_000, PAID_UNTIL)
     present = fleet(_service(load, 2, _large(placement=placement)), commitments=(paid,))
     present = replace(present, hosts=tuple(replace(each, paid_until=PAID_UNTIL) for each in present.hosts))
@@ -222,7 +280,7 @@ def _committed() -> Regime:
 
 def _owned() -> Regime:
     placement = Placement(accelerator="A100 80GB SXM4", purchase="owned")
-    load = replace(FEW_LONG, dram_active=None, tensor_active=None, power_w=600)
+    load = replace(FEW_LONG, dram_active=None, tensor_active=None, power_w=600, sm_clock_mhz=1290)
     present = fleet(_service(load, 2, _large(placement=placement)))
     return _of("owned", "Two replicas on servers of one's own: no provider and no instance type.", load, present)
 
@@ -248,7 +306,7 @@ def _owned_prefill() -> Regime:
 
 def _uncached() -> Regime:
     load = Load(
-        7.0, 6000, 60, 0.9, 0.045, 0.92, waiting=0.6, kv_use=0.3, preemptions=0, dram_active=0.22, tensor_active=0.68,
+        6.8, 6000, 60, 0.9, 0.045, 0.92, waiting=0.6, kv_use=0.3, preemptions=0, dram_active=0.22, tensor_active=0.68,
         device_util=0.96, power_w=680, device_memory=7.2e10, peak=1.05,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_model_len=32_768)
@@ -283,7 +341,7 @@ def _one_at_a_time() -> Regime:
         "Llama-3.1-8B", engine="llama.cpp", max_num_seqs=1, gpu_memory_utilization=None, enable_prefix_caching=True,
         **unknown,
     )  # fmt: skip
-    known = {name: each for name, each in load.evidence.items() if name not in ("ttft_s", "tpot_s", "e2e_s")}
+    known = {name: each for name, each in load.evidence.items() if name not in ENGINE_COUNTS}
     seen = evidence(**known | {"running": series(1.0), "waiting": series(2.4, p95=6, max=9)})
     meaning = "llama.cpp with one slot on a GPU: requests are served one after another while others wait."
     return regime(fleet(_service(load, 1, like)), {CHAT: seen}, name="one-at-a-time", meaning=meaning)

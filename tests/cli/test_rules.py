@@ -1,11 +1,13 @@
 """`pertoken rules`: starting, checking, listing, explaining and switching rules."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pertoken.advisor.worker import confine
 from pertoken.testing import regimes
 from tests.advisor.rules.builders import written
 from tests.cli.builders import run
@@ -87,7 +89,15 @@ def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("import no_such_module", "No module named"), ("x = 1", "defines no rule"), ("exit(3)", "3")]
+    ("text", "says"),
+    [
+        ("import no_such_module", "No module named"),
+        ("x = 1", "defines no rule"),
+        ("exit(3)", "3"),
+        ("import os; os._exit(0)", "it ended its process"),
+        ("import os; os.kill(os.getpid(), 9)", "it was ended by SIGKILL"),
+        ("import os; os.write(3, b'[')", "it returned what is no message"),
+    ],
 )
 def test_a_file_that_does_not_load_ends_the_check_with_exit_2(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "mine.py").write_text(text)
@@ -101,7 +111,7 @@ def test_every_rule_is_listed_with_its_origin_version_and_state(config: Path) ->
     written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
     known = listed(config)
     assert known["use-spot"]["origin"] == "pertoken" and known["use-spot"]["version"]
-    assert set(known["use-spot"]) == {"id", "title", "origin", "version", "state", "reason"}
+    assert set(known["use-spot"]) == {"id", "title", "origin", "version", "state", "reason", "confinement"}
     states = {name: known[name]["state"] for name in ("use-spot", "own-rule", "open", "bad")}
     assert states == {"use-spot": "loaded", "own-rule": "loaded", "open": "denied", "bad": "broken"}
     assert known["own-rule"]["origin"] == str(config.parent / "rules.d/mine.py")
@@ -110,6 +120,42 @@ def test_every_rule_is_listed_with_its_origin_version_and_state(config: Path) ->
     text = run("rules", "list", "--config", str(config)).stdout
     assert f"Files with rules of your own go into {config.parent}/rules.d." in text
     assert all(name in text for name in known)
+
+
+HOSTILE = {
+    "import-error": ("import no_such_module", "No module named 'no_such_module'"),
+    "leaves": ("raise SystemExit(3)", "SystemExit: 3"),
+    "ends-its-process": ("import os\nos._exit(0)", "the plugin ended its process before it was loaded"),
+    "markup": (r"raise ValueError('[/b][red]\x1b[31m\u202e')", r"ValueError: [/b][red]\x1b[31m\u202e"),
+    "loops": ("while True: pass", "the plugin took longer than 2 s before it was loaded"),
+}
+
+
+def test_hostile_plugins_are_one_row_each_and_run_in_no_process_of_ours(config: Path) -> None:
+    folder = config.parent / "rules.d"
+    config.write_text('[advisor]\nrule_timeout = "2s"')
+    written(folder / "mine.py", before=f"import os\nassert os.getpid() != {os.getpid()}")
+    for name, (text, _) in HOSTILE.items():
+        written(folder / f"{name}.py").write_text(text)
+    done = run("rules", "list", "--config", str(config))
+    assert done.exit_code == 0, done.output
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert all("  broken  " in lines[name] and reason in lines[name] for name, (_, reason) in HOSTILE.items())
+    assert "  loaded  " in lines["own-rule"] and "  loaded  " in lines["use-spot"]
+    explained = run("rules", "explain", "loops", "--config", str(config)).stdout
+    assert explained.startswith("loops: broken") and f'{folder}/loops.py", line 1 in <module>' in explained
+
+
+def test_each_rule_is_listed_with_what_it_is_kept_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = confine.Confinement("no filter of system calls", None, None)
+    monkeypatch.setattr(confine, "confine", lambda folder: refused)
+    label = "not confined (network: no filter of system calls)"
+    assert listed(config)["use-spot"]["confinement"] == label
+    text = run("rules", "list", "--config", str(config)).stdout
+    assert "use-spot" in next(line for line in text.splitlines() if line.startswith(f"{label}: "))
+    monkeypatch.setattr(confine, "confine", lambda folder: confine.Confinement())
+    assert listed(config)["use-spot"]["confinement"] == "confined"
+    assert "\nconfined\n" in run("rules", "explain", "use-spot", "--config", str(config)).stdout
 
 
 def test_denied_rules_and_wrong_options_are_listed_with_the_setting_at_fault(config: Path) -> None:
@@ -121,6 +167,7 @@ def test_denied_rules_and_wrong_options_are_listed_with_the_setting_at_fault(con
         "version": listed(config)["use-spot"]["version"],
         "state": "denied",
         "reason": "advisor.deny names pertoken",
+        "confinement": None,
     }
     done = run("rules", "list", "--config", str(config))
     assert f"{config}: rules.use-spott: no rule has this id (did you mean use-spot?)" in done.stderr

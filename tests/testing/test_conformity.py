@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.rules.found import installed
-from pertoken.advisor.rules.load import load_found
+from pertoken.advisor.rules.load import load
 from pertoken.config import Settings
 from pertoken.rule import SECTIONS, Deployment, Evidence, Rule, Service, skip
 from pertoken.testing import assert_conforms, faults
 from tests.advisor.gathered import own
 
 BUILT_IN = [
-    each
-    for loaded in load_found([each for each in installed() if each.distribution == "pertoken"], Settings())
-    for each in (*loaded.rules, *loaded.disabled)
+    rule
+    for each in installed()
+    if each.distribution == "pertoken"
+    for loaded in load(each, Settings())
+    for rule in (*loaded.rules, *loaded.disabled)
 ]
 
 

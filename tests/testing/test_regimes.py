@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from pertoken.metrics import SERIES
 from pertoken.testing import Regime, regimes
 
 NAMES = (
@@ -54,3 +55,28 @@ def test_regimes_differ_in_how_devices_are_paid_for_and_in_what_is_measured() ->
     cpu = dict(regimes()["cpu"].of("deployment", 1).items())
     assert not {"kv_use", "tpot_s", "dram_active"} & set(cpu)
     assert [len(each.demand.tenants) for each in regimes()["multi-tenant"].fleet.services] == [1, 1]
+
+
+def test_every_series_of_an_ordinary_host_is_measured_in_some_regime() -> None:
+    rare = {"mfu", "mbu", "spec_acceptance_rate", "spec_acceptance_length", "asleep", "nvlink_bytes_s"}
+    known = {name for each in regimes().values() for one in each.measured.values() for name, _ in one.items()}
+    assert set(SERIES) - known <= rare
+
+
+@pytest.mark.parametrize("there", regimes().values(), ids=regimes())
+def test_waiting_energy_and_ends_of_requests_hang_together(there: Regime) -> None:
+    for each in there.fleet.services:
+        seen = there.of("deployment", each.deployments[0].deployment_id)
+        if not seen.has("requests_s") or not seen.requests_s.mean:
+            continue
+        if seen.has("queue_s"):
+            assert seen.queue_s.mean <= seen.ttft_s.mean
+            assert seen.queue_s.mean * seen.requests_s.mean <= seen.waiting.mean * 1.001
+            ends = (seen.ended_by_stop.mean, seen.ended_by_length.mean, seen.ended_by_abort.mean)
+            assert math.isclose(sum(ends), 1)
+            assert seen.max_tokens.mean >= seen.generated_len.max
+            limit = each.deployments[0].max_num_batched_tokens
+            assert limit is None or seen.step_tokens.max <= limit
+        if seen.has("energy_w"):
+            tokens_s = seen.prompt_tok_s.mean + seen.generated_tok_s.mean
+            assert math.isclose(seen.j_per_token.mean * tokens_s, seen.energy_w.mean, rel_tol=0.01)

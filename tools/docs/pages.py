@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from pertoken.advisor.rules.found import installed
-from pertoken.advisor.rules.listing import Description, describe
-from pertoken.advisor.rules.load import load_found
+from pertoken.advisor.rules.load import source_of
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.run import RuleInfo, run_plugins
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
 from pertoken.agent.engines.reader import MODEL_S
@@ -74,9 +75,8 @@ What no engine or driver exposes raises `NotMeasured`, with how to have it measu
 
 def _rules() -> str:
     lines = [f"# Built-in rules\n\n{_NOTE}"]
-    own = [each for each in installed() if each.distribution == "pertoken"]
-    loaded = load_found(own, Settings())
-    rules = [describe(rule) for each in loaded for rule in (*each.rules, *each.disabled)]
+    own = [source_of(each, Settings()) for each in installed() if each.distribution == "pertoken"]
+    rules = [rule for run in run_plugins(own, None, Limits()) for rule in run.known]
     for rule in sorted(rules, key=lambda each: each.rule_id):
         lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{rule.body}".rstrip() + "\n"]
         lines += [f"### {name}\n\n{text}\n" for name, text in rule.sections.items()]
@@ -92,7 +92,7 @@ def _rules() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _options(rule: Description) -> list[str]:
+def _options(rule: RuleInfo) -> list[str]:
     if not rule.options:
         return []
     lines = [f"### Options\n\nIn `[rules.{rule.rule_id}]` of the configuration file.\n"]

@@ -1,13 +1,17 @@
 """Checking the rules of a file before it is run on a fleet: what each typical situation gets, and every fault."""
 
-import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.rules.load import rules_in
 from pertoken.advisor.title import title
+from pertoken.advisor.worker.job import run_job
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.wire import storable
 from pertoken.errors import BadInput
 from pertoken.rule import InvalidEdit, Rule
 from pertoken.testing import Proposed, Regime, Result, faults, regimes, run
@@ -16,33 +20,63 @@ MAX_LINES = 4
 """Different lines of one rule that are shown for a regime."""
 
 
+LIMITS = Limits(call_s=60.0, plugin_s=90.0)
+"""Of loading one file and running its rules over every situation: a second for a rule that works."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What came of one rule."""
 
-    rule: Rule
+    rule_id: str
+    title: str
     got: tuple[tuple[str, tuple[str, ...]], ...]
     """Name of each regime, and what the rule yields in it, a line each."""
     faults: tuple[str, ...]
     """Nothing for a rule that conforms."""
 
 
-def check(path: Path) -> tuple[Checked, ...]:
-    """Check every rule of a file, or of the files of a folder.
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """What came of the rules of one file."""
 
-    Raises BadInput for a path without rules, with the error of a file that could not be loaded.
+    file: Path
+    rules: tuple[Checked, ...] = ()
+    failed: str | None = None
+    """Why its rules were not checked: a traceback, or how its process ended."""
+    output: str = ""
+    """What it printed, its end where that is long."""
+
+
+def check(path: Path, limits: Limits = LIMITS) -> tuple[CheckedFile, ...]:
+    """Check every rule of a file, or of the files of a folder, each file in a worker with limits.
+
+    Raises BadInput for a path without Python files.
     """
     files = sorted(each for each in path.glob("*.py") if not each.name.startswith("_")) if path.is_dir() else [path]
     if not files or not all(each.is_file() and each.suffix == ".py" for each in files):
         raise BadInput(f"{path}: no Python file, and no folder with one")
-    checked = []
-    for file in files:
-        try:
-            rules = rules_in(file)
-        except (Exception, SystemExit):
-            raise BadInput(f"{file}: {traceback.format_exc()}") from None
-        checked += [_check(each) for each in rules]
-    return tuple(checked)
+    return tuple(_checked(each, limits) for each in files)
+
+
+def _checked(file: Path, limits: Limits) -> CheckedFile:
+    run = run_job(partial(_check_file, file), limits)
+    if run.failed is not None:
+        return CheckedFile(file, failed=run.failed, output=run.output)
+    try:
+        return CheckedFile(file, tuple(map(_received, run.returned)), output=run.output)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return CheckedFile(file, failed="it returned what is no message", output=run.output)
+
+
+def _check_file(file: Path) -> list[dict[str, Any]]:
+    return [asdict(_check(each)) for each in rules_in(file)]
+
+
+def _received(sent: Any) -> Checked:
+    """Return what a worker reported of one rule; the rule could have changed it."""
+    got = tuple((storable(name), tuple(map(storable, lines))) for name, lines in sent["got"])
+    return Checked(storable(sent["rule_id"]), storable(sent["title"]), got, tuple(map(storable, sent["faults"])))
 
 
 def _check(rule: Rule) -> Checked:
@@ -57,7 +91,7 @@ def _check(rule: Rule) -> Checked:
         got.append((regime.name, _lines(result, regime)))
         reasons = [reason for each in result.proposals if (reason := _refusal(each, regime)) is not None]
         found += [f"it proposes what cannot be: {reason} (regime: {regime.name})" for reason in reasons]
-    return Checked(rule, tuple(got), tuple(dict.fromkeys(found)))
+    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(found)))
 
 
 def _lines(result: Result, regime: Regime) -> tuple[str, ...]:

@@ -1,16 +1,16 @@
 """What rules there are and what became of each, and the page of one rule as text."""
 
-import inspect
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pertoken.advisor.rules.found import Permission
-from pertoken.advisor.rules.load import Loaded
+from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.load import source_of
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.run import OptionValue, PluginRun, RuleInfo, run_plugins
+from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.rule import SECTIONS, Rule
-from pertoken.rule_options import options_of
 
 WIDTH = 100
 _STATES = {
@@ -19,46 +19,7 @@ _STATES = {
     Permission.DENIED: "denied",
     Permission.MISSING: "broken",
 }
-
-
 _SCOPES = {"deployment": "once per deployment", "service": "once per service", "fleet": "once over the fleet"}
-
-
-@dataclass(frozen=True, slots=True)
-class OptionValue:
-    """One option of a rule as text: as it is set, its default, its allowed values and its meaning."""
-
-    name: str
-    value: str
-    default: str
-    domain: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a rule states of itself, as plain values that can leave the process it was loaded in."""
-
-    rule_id: str
-    title: str
-    scope: str
-    """What it runs once for: each `deployment`, each `service`, or the `fleet`."""
-    body: str
-    """Of its docstring, between the title and the sections."""
-    sections: dict[str, str]
-    options: tuple[OptionValue, ...]
-
-
-def describe(rule: Rule) -> Description:
-    """Return what a loaded rule states of itself."""
-    body = (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip()
-    declared = () if rule.options is None else options_of(type(rule.options))
-    options = tuple(
-        OptionValue(each.name, str(getattr(rule.options, each.name)), str(each.default), each.domain, each.meaning)
-        for each in declared
-    )
-    sections = {name: rule.sections[name] for name in SECTIONS}
-    return Description(rule.rule_id, rule.title, rule.scope, body, sections, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,42 +37,77 @@ class Entry:
     """`loaded`, `disabled`, `denied` or `broken`."""
     reason: str | None
     """Why it does not run, in one line."""
+    confinement: str | None
+    """`confined`, or `not confined` with the reasons; None if it may not be loaded."""
 
 
-def entries(loaded: Iterable[Loaded]) -> tuple[Entry, ...]:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A place of rules, and what came of loading it in a worker."""
+
+    found: Found
+    run: PluginRun | None
+    """None if it may not be loaded."""
+
+
+def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ...]:
+    """Find every place of rules, and load those that may be loaded, in workers. A plugin changes nothing here.
+
+    Raises BadInput for a list of disabled rules that cannot be read.
+    """
+    places = find_rules(settings)
+    allowed = [each for each in places if each.permission is Permission.ALLOWED]
+    sources = [source_of(each, settings) for each in allowed]
+    runs = iter(run_plugins(sources, None, limits or Limits.of_call(settings.advisor_rule_timeout)))
+    return tuple(Listed(each, next(runs) if each.permission is Permission.ALLOWED else None) for each in places)
+
+
+def entries(known: Iterable[Listed]) -> tuple[Entry, ...]:
     """Return one entry a rule, in the order in which they were found."""
-    return tuple(entry for each in loaded for entry in _entries(each))
+    return tuple(entry for each in known for entry in _entries(each))
 
 
-def _entries(each: Loaded) -> Iterator[Entry]:
-    origin = each.found.distribution if each.found and each.found.distribution else each.origin
-    version = each.found.version if each.found else None
-    for rule in each.rules:
-        yield Entry(rule.rule_id, rule.title, origin, version, "loaded", None)
-    for rule in each.disabled:
+def _entries(each: Listed) -> Iterator[Entry]:
+    found, run = each.found, each.run
+    origin, version = found.distribution or found.origin, found.version
+    if run is None:
+        yield Entry(found.name, None, origin, version, _STATES[found.permission], found.reason, None)
+        return
+    confinement = run.confinement.label
+    for one in run.rules:
+        yield Entry(one.rule.rule_id, one.rule.title, origin, version, "loaded", None, confinement)
+    for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
-        yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason)
-    if each.found is not None and each.found.permission is not Permission.ALLOWED:
-        yield Entry(each.name, None, origin, version, _STATES[each.found.permission], each.found.reason)
-    elif each.error is not None:
-        yield Entry(each.name, None, origin, version, "broken", each.error.strip().splitlines()[-1])
+        yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement)
+    for name, error in run.errors:
+        reason = (error.strip().splitlines() or ["an error without a text"])[-1]
+        yield Entry(name, None, origin, version, "broken", reason, confinement)
 
 
-def page(name: str, loaded: Iterable[Loaded]) -> str:
+def page(name: str, known: Iterable[Listed]) -> str:
     """Return all that is known of a rule as text: what it does, why, when it is wrong, its options.
 
     Of a rule that was not loaded: why. Raises BadInput for a name that no rule has.
     """
-    known = tuple(loaded)
+    names: list[str] = []
     for each in known:
-        for rule in (*each.rules, *each.disabled):
-            if rule.rule_id == name:
-                return _page(describe(rule), next(entry for entry in _entries(each) if entry.id == name))
-    for entry in entries(known):
-        if entry.id == name:
-            error = next((each.error for each in known if each.name == name and each.error), entry.reason)
-            return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n"
-    raise unknown(name, (entry.id for entry in entries(known)))
+        for entry in _entries(each):
+            if entry.id == name:
+                return _page(each, entry)
+            names.append(entry.id)
+    raise unknown(name, names)
+
+
+def _page(each: Listed, entry: Entry) -> str:
+    rules = () if each.run is None else each.run.known
+    rule = next((one for one in rules if one.rule_id == entry.id and entry.state != "broken"), None)
+    if rule is not None:
+        return _page_of(rule, entry)
+    errors = () if each.run is None else each.run.errors
+    error = next((text for name, text in errors if name == entry.id), entry.reason)
+    output = "" if each.run is None else each.run.output.strip()
+    printed = f"\nIt printed\n{textwrap.indent(output, '  ')}\n" if output else ""
+    return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n{printed}"
 
 
 def unknown(name: str, known: Iterable[str]) -> BadInput:
@@ -125,9 +121,10 @@ def _origin(entry: Entry) -> str:
     return f"from {entry.origin} {entry.version or ''}".rstrip()
 
 
-def _page(rule: Description, entry: Entry) -> str:
+def _page_of(rule: RuleInfo, entry: Entry) -> str:
     state = entry.state if entry.reason is None else f"{entry.state}: {entry.reason}"
     parts = [f"{rule.rule_id}: {rule.title}", f"{_origin(entry)} · runs {_SCOPES[rule.scope]} · {state}"]
+    parts += [entry.confinement] if entry.confinement else []
     parts += [rule.body] if rule.body else []
     parts += [f"{name}\n{textwrap.indent(text, '  ')}" for name, text in rule.sections.items()]
     if rule.options:

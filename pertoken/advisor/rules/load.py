@@ -1,17 +1,16 @@
-"""Loading rules from the places they were found in. One bad plugin stops nothing else."""
+"""Loading the rules of a place. It runs code of a plugin: `source_of` has that done in a worker."""
 
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.found import Found, Permission
 from pertoken.advisor.rules.switches import disabled
-from pertoken.advisor.worker.messages import trace
 from pertoken.advisor.worker.source import Source
 from pertoken.config import Settings
 from pertoken.errors import BadInput
@@ -34,28 +33,6 @@ class Loaded:
     found: Found | None = None
     disabled: tuple[Rule, ...] = ()
     """Those that a person switched off by their ids, loaded because the place holds others."""
-
-
-def load_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Loaded, ...]:
-    """Find and load every rule, those of the files `tried` last; a later rule of the same id is refused, not mixed.
-
-    Raises BadInput for a file that is not there; whatever a plugin itself raises is kept in its `Loaded`.
-    """
-    return load_found(find_rules(settings, tried), settings)
-
-
-def load_found(places: Iterable[Found], settings: Settings) -> tuple[Loaded, ...]:
-    """Load every place that may be loaded, in this order; a later rule of the same id is refused, not mixed."""
-    loaded: list[Loaded] = []
-    taken: dict[str, str] = {}
-    for found in places:
-        try:
-            results = _free(found, settings, taken)
-        except (Exception, SystemExit) as error:
-            results = (Loaded(found.name, found.origin, error=trace(error), found=found),)
-        taken |= {known.rule_id: each.origin for each in results for known in (*each.rules, *each.disabled)}
-        loaded += results
-    return tuple(loaded)
 
 
 def load(found: Found, settings: Settings) -> tuple[Loaded, ...]:
@@ -85,13 +62,6 @@ def source_of(found: Found, settings: Settings) -> Source:
     return Source(found.name, found.origin, found.distribution or found.origin, partial(load, found, settings))
 
 
-def names_of(loaded: Iterable[Loaded]) -> tuple[str, ...]:
-    """Return the ids of all rules that were found; of a place that was not loaded its name."""
-    return tuple(
-        name for each in loaded for name in (each.name, *(one.rule_id for one in (*each.rules, *each.disabled)))
-    )
-
-
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
     """Return one line for each table `[rules.ID]` that no rule of these names has."""
     known = set(names)
@@ -117,15 +87,6 @@ def rules_of(module: object) -> tuple[Rule, ...]:
 def rules_in(file: Path) -> tuple[Rule, ...]:
     """Run a file and return its rules. Raises ValueError for none, and whatever the file raises."""
     return rules_of(_module(file))
-
-
-def _free(found: Found, settings: Settings, taken: Mapping[str, str]) -> tuple[Loaded, ...]:
-    """Load a place. Raises ValueError if one of its ids is taken already."""
-    loaded = load(found, settings)
-    for each in (known for one in loaded for known in (*one.rules, *one.disabled)):
-        if each.rule_id in taken:
-            raise ValueError(f"rule {each.rule_id!r} is already provided by {taken[each.rule_id]}")
-    return loaded
 
 
 def _configured(loaded: Rule, settings: Settings) -> Rule | str:

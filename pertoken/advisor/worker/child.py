@@ -1,4 +1,4 @@
-"""What runs in a worker: a process that supervises, one for each plugin, and one for each of its rules.
+"""What runs in a worker: a process that supervises, one for each task, and one for each rule of a plugin.
 
     advisor ─ supervisor ─ keeper ─ plugin ─ rule, rule, ...
                                   └ plugin ─ ...
@@ -12,11 +12,13 @@ that it changes is seen by another. When the keeper ends, whatever was started e
 import contextlib
 import faulthandler
 import gc
+import inspect
 import io
 import json
 import logging
 import os
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -34,9 +36,12 @@ from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import encoded
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.rule import FleetEvidence, Rule
+from pertoken.rule_options import options_of
 
 PIPE = 3
 """File descriptor on which a worker reports."""
+Task = Callable[[Limits], None]
+"""What one restricted process does: it reports on the pipe."""
 MAX_PROCESSES = 1024
 """Processes and threads of a worker, where it has a namespace of its own to count them in."""
 
@@ -44,36 +49,36 @@ MAX_PROCESSES = 1024
 # -- the supervisor and the keeper ---------------------------------------------------------------------------------
 
 
-def supervise(
-    parent: int, sources: Sequence[Source], inputs: Inputs | None, limits: Limits, folder: str, pipe: int, output: int
-) -> NoReturn:
-    """Run the plugins in a fork of the advisor, and end with nothing left of them."""
+def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, pipe: int, output: int) -> NoReturn:
+    """Run the tasks in a fork of the advisor, and end with nothing left of them, however the advisor ends."""
     try:
         os.setsid()
-        confine.end_with_parent(parent)
+        signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM, signal.SIGCHLD})
+        confine.end_with_parent(parent, signal.SIGTERM)
         _default_signals()
         gc.freeze()  # nothing of the advisor's memory is collected here: its finalizers are not for this process
         _keep_files(pipe, output)
-        signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM, signal.SIGCHLD})
         confine.adopt_orphans()
         shared = confine.separate_processes()
-        keeper = _fork(lambda: _keep(sources, inputs, limits, folder, shared))
+        keeper = _fork(lambda: _keep(tasks, limits, folder, shared))
         while signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGCHLD:
             if os.waitpid(keeper, os.WNOHANG)[0]:
                 break
         _end_descendants()
     finally:
+        with contextlib.suppress(OSError, RecursionError):
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
 
 
-def _keep(sources: Sequence[Source], inputs: Inputs | None, limits: Limits, folder: str, shared: str | None) -> None:
+def _keep(tasks: Sequence[Task], limits: Limits, folder: str, shared: str | None) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # ahead of anything else of this machine
     if shared is None:
         resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
-    for source in sources:
-        ended = _wait(_fork(partial(_plugin, source, inputs, limits, folder, shared)), limits.plugin_s, limits)
+    for task in tasks:
+        ended = _wait(_fork(partial(_restricted, task, limits, folder, shared)), limits.plugin_s, limits)
         send(PIPE, left=ended, output=_printed(limits))
 
 
@@ -156,10 +161,10 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-# -- a plugin ------------------------------------------------------------------------------------------------------
+# -- a task --------------------------------------------------------------------------------------------------------
 
 
-def _plugin(source: Source, inputs: Inputs | None, limits: Limits, folder: str, shared: str | None) -> None:
+def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> None:
     os.setpgid(0, 0)
     confined = confine.confine(folder)
     if confined.processes is not None and shared is not None:
@@ -176,16 +181,35 @@ def _plugin(source: Source, inputs: Inputs | None, limits: Limits, folder: str, 
     logging.root.handlers = [logging.StreamHandler()]  # those of the advisor write to files that are closed here
     # The kernel ends a call that takes too long, whatever Python code catches; its traceback is printed before.
     faulthandler.register(signal.SIGALRM, file=2, all_threads=False, chain=True)
+    task(limits)
+
+
+def do_job(job: Callable[[], Any], limits: Limits) -> None:
+    """Report what a job returns, as JSON, or its traceback."""
+    try:
+        with _timed(limits):
+            message = {"done": job()}
+    except BaseException as error:
+        message = {"failed": trace(error)}
+    send(PIPE, **message, output=_printed(limits))
+
+
+# -- a plugin ------------------------------------------------------------------------------------------------------
+
+
+def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
+    """Load a plugin, report its rules, and run each of them in a process of its own if there are inputs."""
     try:
         with _timed(limits):
             loaded = tuple(source.load())
             rules = [rule for each in loaded for rule in each.rules]
             errors = [[each.name, each.error] for each in loaded if each.error is not None]
             described = [_described(each) for each in rules]
+            disabled = [_described(rule) for each in loaded for rule in each.disabled]
     except BaseException as error:
-        send(PIPE, rules=[], errors=[[source.name, trace(error)]], output=_printed(limits))
+        send(PIPE, rules=[], disabled=[], errors=[[source.name, trace(error)]], output=_printed(limits))
         return
-    send(PIPE, rules=described, errors=errors, output=_printed(limits))
+    send(PIPE, rules=described, disabled=disabled, errors=errors, output=_printed(limits))
     if inputs is None:
         return
     for number, rule in enumerate(rules):
@@ -218,7 +242,18 @@ def _timed(limits: Limits) -> Iterator[None]:
 
 
 def _described(rule: Rule) -> dict[str, Any]:
-    return {"rule_id": rule.rule_id, "title": rule.title, "sections": rule.sections, "needs": list(rule.needs)}
+    declared = () if rule.options is None else options_of(type(rule.options))
+    return {
+        "rule_id": rule.rule_id,
+        "title": rule.title,
+        "sections": rule.sections,
+        "needs": list(rule.needs),
+        "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
+        "options": [
+            [each.name, str(getattr(rule.options, each.name)), str(each.default), each.domain, each.meaning]
+            for each in declared
+        ],
+    }
 
 
 def _printed(limits: Limits) -> str:

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +61,9 @@ class Confinement:
         return Confinement(self.network or other.network, self.files or other.files, self.processes or other.processes)
 
 
-def end_with_parent(parent: int) -> None:
-    """End this process when the process that forked it ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
+    """Have this process end by a signal when the process that forked it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
     if os.getppid() not in (parent, 0):  # it has ended already; 0 is a parent outside of our namespace
         os._exit(1)
 

@@ -1,25 +1,19 @@
 """Run plugins in workers and collect what they return: one worker for each distribution, one file, or one folder."""
 
-import contextlib
 import json
-import os
 import re
-import select
-import shutil
-import signal
-import tempfile
-import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from pertoken.advisor.worker.child import supervise
+from pertoken.advisor.worker.child import load_and_run
 from pertoken.advisor.worker.confine import Confinement
 from pertoken.advisor.worker.inputs import Inputs, SubjectKey, Target
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.messages import MAX_TRACE
+from pertoken.advisor.worker.process import HEARTBEAT_S, TooMuch, lines, started
 from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import MAX_TEXT, storable
 from pertoken.metrics import SERIES
@@ -32,20 +26,29 @@ SeriesRead = tuple[SubjectKey | None, tuple[str, ...]]
 _RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_STARTED = Confinement(*["its worker did not start"] * 3)
 
-HEARTBEAT_S = 1.0
-"""How often progress is reported while a rule runs."""
-GRACE_S = 5.0
-"""How long a supervisor may take to end what it started."""
+
+@dataclass(frozen=True, slots=True)
+class OptionValue:
+    """One option of a rule as text: as it is set, its default, its allowed values and its meaning."""
+
+    name: str
+    value: str
+    default: str
+    domain: str
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-    """What a rule says of itself."""
+    """What a rule states of itself, as plain values."""
 
     rule_id: str
     title: str
     sections: Mapping[str, str]
     needs: tuple[str, ...]
+    body: str = ""
+    """Of its docstring, between the title and the sections."""
+    options: tuple[OptionValue, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -87,12 +90,19 @@ class PluginRun:
 
     source: Source
     rules: list[RuleRun] = field(default_factory=list)
+    disabled: list[RuleInfo] = field(default_factory=list)
+    """Rules that a person switched off."""
     errors: list[tuple[str, str]] = field(default_factory=list)
     """What of it does not run: its name, and its traceback or how its process ended."""
     output: str = ""
     """What it printed and logged while it was loaded."""
     confinement: Confinement = _NOT_STARTED
     loaded: bool = False
+
+    @property
+    def known(self) -> tuple[RuleInfo, ...]:
+        """Its rules, those that a person switched off included."""
+        return *(run.rule for run in self.rules), *self.disabled
 
 
 def run_plugins(
@@ -109,10 +119,11 @@ def run_plugins(
     taken: dict[str, str] = {}
     for _, group in groupby(sources, key=lambda each: each.group):
         for each in _Worker(tuple(group), inputs, limits, progress).run():
-            for twice in [run.rule.rule_id for run in each.rules if run.rule.rule_id in taken]:
+            for twice in [rule.rule_id for rule in each.known if rule.rule_id in taken]:
                 each.rules = [run for run in each.rules if run.rule.rule_id != twice]
+                each.disabled = [rule for rule in each.disabled if rule.rule_id != twice]
                 each.errors.append((twice, f"rule {twice!r} is already provided by {taken[twice]}"))
-            taken |= {run.rule.rule_id: each.source.origin for run in each.rules}
+            taken |= {rule.rule_id: each.source.origin for rule in each.known}
             found.append(each)
     return tuple(found)
 
@@ -134,11 +145,12 @@ class _Worker:
     def run(self) -> tuple[PluginRun, ...]:
         """Start the worker, read to its end, and return what came of each plugin."""
         reason = "ended its worker"
+        tasks = [partial(load_and_run, each.source, self._inputs) for each in self._runs]
         try:
-            with _started([each.source for each in self._runs], self._inputs, self._limits) as pipe:
-                for line in self._lines(pipe):
+            with started(tasks, self._limits) as pipe:
+                for line in lines(pipe, self._limits, len(tasks), self._beat):
                     self._take(json.loads(line))
-        except _TooMuch as error:
+        except TooMuch as error:
             reason = str(error)
         except OSError as error:
             reason = f"had no worker ({error})"
@@ -148,29 +160,9 @@ class _Worker:
             self._leave(each, reason)
         return self._runs
 
-    def _lines(self, pipe: int) -> Iterator[bytes]:
-        limits = self._limits
-        began = time.monotonic()
-        deadline = began + limits.plugin_s * len(self._runs) + GRACE_S
-        poll = select.poll()
-        poll.register(pipe, select.POLLIN)
-        rest, returned = b"", 0
-        while True:
-            now = time.monotonic()
-            step = f"{self._step}: {now - began:.0f} s" if now - began >= HEARTBEAT_S else self._step
-            self._progress(step, self._share())
-            if now > deadline:
-                raise _TooMuch(f"took longer than {limits.plugin_s:g} s")
-            if not poll.poll(HEARTBEAT_S * 1000):
-                continue
-            part = os.read(pipe, 2**20)
-            if not part:
-                return
-            returned += len(part)
-            *lines, rest = (rest + part).split(b"\n")
-            if returned > limits.returned_bytes or len(rest) > 4 * limits.call_bytes:
-                raise _TooMuch(f"returned more than {limits.returned_bytes:,} bytes")
-            yield from filter(None, lines)
+    def _beat(self, seconds: float) -> None:
+        step = f"{self._step}: {seconds:.0f} s" if seconds >= HEARTBEAT_S else self._step
+        self._progress(step, self._share())
 
     def _share(self) -> float:
         """Return for how much of its targets the rule that runs has returned."""
@@ -183,8 +175,9 @@ class _Worker:
             case {"confined": [network, files, processes]}:
                 plugin.confinement = Confinement(*(each and _text(each) for each in (network, files, processes)))
                 self._step = f"loading {plugin.source.name}"
-            case {"rules": rules, "errors": errors, "output": output}:
+            case {"rules": rules, "disabled": disabled, "errors": errors, "output": output}:
                 plugin.rules = [RuleRun(_rule_info(each)) for each in rules]
+                plugin.disabled = [_rule_info(each) for each in disabled]
                 plugin.errors = [(_text(name), _text(why, MAX_TRACE)) for name, why in errors]
                 plugin.output, plugin.loaded = _text(output), True
             case {"rule": int(number)}:
@@ -225,56 +218,6 @@ class _Worker:
             )
 
 
-class _TooMuch(Exception):
-    """A worker took or returned more than it may."""
-
-
-@contextlib.contextmanager
-def _started(sources: Sequence[Source], inputs: Inputs | None, limits: Limits) -> Iterator[int]:
-    """Yield the pipe on which a new worker reports; at the end nothing of the worker is left."""
-    with contextlib.ExitStack() as stack:
-        folder = tempfile.mkdtemp(prefix="pertoken-rules-")
-        stack.callback(_remove, folder)
-        reader, writer = os.pipe()
-        stack.callback(os.close, reader)
-        with contextlib.ExitStack() as given:
-            given.callback(os.close, writer)
-            output = os.memfd_create("output")
-            given.callback(os.close, output)
-            parent = os.getpid()
-            with warnings.catch_warnings():
-                # In a process with threads a child must not wait for a lock that another thread had. This one opens no
-                # file or database of its parent, Python makes the locks of its own runtime anew, and a child that
-                # hangs all the same is ended.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-            if pid == 0:
-                supervise(parent, sources, inputs, limits, folder, writer, output)
-        stack.callback(_end, pid, reader)
-        yield reader
-
-
-def _remove(folder: str) -> None:
-    with contextlib.suppress(OSError, RecursionError):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end(pid: int, reader: int) -> None:
-    """End a worker; it closes its pipe when nothing of it is left."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    while (left_s := deadline - time.monotonic()) > 0:
-        if poll.poll(left_s * 1000) and not os.read(reader, 2**20):
-            break
-    else:
-        os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # whoever started us may have children reaped at once
-        os.waitpid(pid, 0)
-
-
 def _text(value: Any, limit: int = MAX_TEXT) -> str:
     if type(value) is not str:
         raise ValueError("a text is none")
@@ -286,7 +229,8 @@ def _rule_info(sent: Any) -> RuleInfo:
     sections = {name: _text(sent["sections"][name]) for name in SECTIONS}
     if not _RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS):
         raise ValueError("a rule that no decorator made")
-    return RuleInfo(rule_id, title, sections, tuple(needs))
+    options = tuple(OptionValue(*map(_text, each)) for each in sent["options"])
+    return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options)
 
 
 def _call(target: Target, sent: Mapping[str, Any]) -> Call:

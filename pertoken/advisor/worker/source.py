@@ -19,6 +19,10 @@ class LoadedRules(Protocol):
         """The rules that run."""
 
     @property
+    def disabled(self) -> tuple[Rule, ...]:
+        """The rules that a person switched off."""
+
+    @property
     def error(self) -> str | None:
         """Why rules of it do not run."""
 

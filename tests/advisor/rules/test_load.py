@@ -3,8 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pertoken.advisor.rules.load import Loaded, load_rules, names_of, rules_of, unknown_options
+from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.load import Loaded, load, rules_of, unknown_options
 from pertoken.advisor.rules.switches import disable
+from pertoken.config import Settings
 from pertoken.rule import Rule
 from tests.advisor.rules.builders import settings, written
 from tests.advisor.sources import source
@@ -21,8 +23,8 @@ class Options:
 """
 
 
-def of_files(loaded: tuple[Loaded, ...]) -> list[Loaded]:
-    return [each for each in loaded if each.found is not None and each.found.file is not None]
+def of_files(known: Settings) -> list[Loaded]:
+    return [one for each in find_rules(known) if each.file is not None for one in load(each, known)]
 
 
 def test_a_rule_made_without_its_decorator_is_checked_when_it_is_loaded() -> None:
@@ -36,7 +38,7 @@ def test_a_loaded_rule_has_its_options_as_the_configuration_file_sets_them(tmp_p
     text = source("return []", "seen, now, options: Options", before=OPTIONS)
     (tmp_path / "rules.d").mkdir()
     (tmp_path / "rules.d/mine.py").write_text(before + text)
-    (loaded,) = of_files(load_rules(settings(tmp_path, "[rules.own-rule]\nshare = 0.25")))
+    (loaded,) = of_files(settings(tmp_path, "[rules.own-rule]\nshare = 0.25"))
     assert loaded.error is None
     ((share, method),) = [(each.options.share, each.options.method) for each in loaded.rules]
     assert (share, method) == (0.25, "ngram")
@@ -55,7 +57,7 @@ def test_a_wrong_option_is_one_line_naming_file_key_and_what_is_allowed_and_stop
 ) -> None:
     before = OPTIONS + source("return []", rule_id="second").replace("def propose", "def second")
     written(tmp_path / "rules.d/mine.py", parameters="seen, now, options: Options", before=before, body="return []")
-    loaded = of_files(load_rules(settings(tmp_path, f"[rules.own-rule]\n{line}")))
+    loaded = of_files(settings(tmp_path, f"[rules.own-rule]\n{line}"))
     assert [rule.rule_id for each in loaded for rule in each.rules] == ["second"]
     assert [(each.name, each.error) for each in loaded if each.error] == [
         ("own-rule", f"{tmp_path}/pertoken.toml: rules.own-rule.{reason}")
@@ -64,7 +66,7 @@ def test_a_wrong_option_is_one_line_naming_file_key_and_what_is_allowed_and_stop
 
 def test_options_of_a_rule_that_is_not_there_are_reported(tmp_path: Path) -> None:
     known = settings(tmp_path, "[rules.quantise-weights]\nfew_running = 3")
-    assert unknown_options(names_of(load_rules(known)), known) == (
+    assert unknown_options(["use-spot", "quantize-weights"], known) == (
         f"{tmp_path}/pertoken.toml: rules.quantise-weights: no rule has this id (did you mean quantize-weights?)",
     )
 
@@ -73,7 +75,7 @@ def test_one_rule_of_a_module_is_switched_off_by_its_id_alone(tmp_path: Path) ->
     second = source("return []", rule_id="second").replace("def propose", "def second")
     written(tmp_path / "rules.d/mine.py", before=second)
     disable(tmp_path, "second")
-    (loaded,) = of_files(load_rules(settings(tmp_path)))
+    (loaded,) = of_files(settings(tmp_path))
     assert [each.rule_id for each in loaded.rules] == ["own-rule"]
     assert [each.rule_id for each in loaded.disabled] == ["second"]
 
@@ -81,7 +83,7 @@ def test_one_rule_of_a_module_is_switched_off_by_its_id_alone(tmp_path: Path) ->
 def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> None:
     written(tmp_path / "rules.d/mine.py", "first")
     written(tmp_path / "other/mine.py", "second")
-    loaded = of_files(load_rules(settings(tmp_path, '[advisor]\nrules = ["other"]')))
+    loaded = of_files(settings(tmp_path, '[advisor]\nrules = ["other"]'))
     assert [rule.rule_id for each in loaded for rule in each.rules] == ["first", "second"]
 
 
@@ -89,12 +91,6 @@ def test_a_file_that_may_not_be_loaded_is_an_error_and_a_switched_off_one_is_non
     written(tmp_path / "rules.d/open.py", mode=0o666)
     written(tmp_path / "rules.d/off.py", "second")
     disable(tmp_path, "off")
-    loaded = {each.name: each for each in of_files(load_rules(settings(tmp_path)))}
+    loaded = {each.name: each for each in of_files(settings(tmp_path))}
     assert loaded["off"].error is None and not loaded["off"].rules
     assert loaded["open"].error is not None and "every user may write it" in loaded["open"].error
-
-
-def test_an_id_that_is_taken_is_refused(tmp_path: Path) -> None:
-    written(tmp_path / "rules.d/mine.py", "use-spot")
-    (loaded,) = of_files(load_rules(settings(tmp_path)))
-    assert loaded.error is not None and "rule 'use-spot' is already provided by pertoken" in loaded.error

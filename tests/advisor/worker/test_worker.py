@@ -18,6 +18,7 @@ import pytest
 from pertoken.advisor.advise import advice_of
 from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.rules.load import source_of as source_of_place
 from pertoken.advisor.worker import confine
 from pertoken.advisor.worker.limits import Limits
@@ -336,10 +337,10 @@ def test_a_person_who_presses_ctrl_c_stops_the_run_and_leaves_nothing(hostile: C
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_no_process_survives_an_advisor_that_is_killed(
+def test_no_process_and_no_folder_survive_an_advisor_that_is_killed(
     hostile: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # its folder stays
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     file = hostile(plugin(f"named()\n{NO_ALARM}{STUBBORN}\nyield", NAME_PROCESS))
     advisor = os.fork()
     if advisor == 0:
@@ -353,9 +354,10 @@ def test_no_process_survives_an_advisor_that_is_killed(
     assert running()
     os.kill(advisor, signal.SIGKILL)
     os.waitpid(advisor, 0)
-    while running() and time.monotonic() < deadline:
+    while (running() or any(tmp_path.glob("pertoken-rules-*"))) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not running()
+    assert not any(tmp_path.glob("pertoken-rules-*"))
 
 
 def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path]) -> None:
@@ -395,3 +397,10 @@ def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str],
         (HOSTILE, "Does a thing.", ("seen", "fleet", "market"))
     ]
     assert set(run.rules[0].rule.sections) == {"Why it saves", "When it is wrong", "How to apply", "Sources"}
+
+
+def test_an_id_of_a_rule_that_is_switched_off_is_taken_all_the_same(hostile: Callable[[str], Path]) -> None:
+    off = Source("off", "there", "there", lambda: (Loaded("off", "there", disabled=(NEIGHBOURS[0],)),))
+    first, second = run_plugins((off, source_of(NEIGHBOURS[0])), None, LIMITS)
+    assert [each.rule_id for each in first.disabled] == [NEIGHBOURS[0].rule_id]
+    assert second.errors == [(NEIGHBOURS[0].rule_id, f"rule {NEIGHBOURS[0].rule_id!r} is already provided by there")]
