@@ -12,7 +12,7 @@ from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
-from pertoken.savings.slo import near_miss_limits
+from pertoken.savings.slo import fewest, near_miss_limits
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -52,6 +52,8 @@ class Forecasts:
     _changes: Known[Change | Forecast | Abstained] = field(default_factory=dict)
     """Of the proposals of the last `prepare`, and later ones; so are the overruns."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
+    """Of all proposals: what runs now is an end of many of them. So are the counts of replicas."""
+    _fewest: dict[tuple[Slo, int], Known[int | None]] = field(default_factory=dict)
     _overruns: dict[Slo, Known[bool | Abstained]] = field(default_factory=dict)
 
     def load(self, seen: Evidence) -> MeasuredLoad:
@@ -104,10 +106,15 @@ class Forecasts:
             raise found
         return found
 
+    def fewest(self, asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
+        """Return the fewest replicas that hold `count` times the arrivals of one, as `slo.fewest`. Raises Abstained."""
+        known = self._fewest.setdefault((slo, count), {})
+        return _once(known, _of(asked), lambda: fewest(asked, slo, count, market))
+
     def prepare(self, proposed: Sequence[Questions], market: Market, opinion: Opinion | None) -> None:
         """Forecast many changes side by side. What cannot be forecast is raised when it is asked for."""
-        for stale in (self._changes, self._overruns, self._latencies):
-            stale.clear()
+        self._changes.clear()
+        self._overruns.clear()
         known = [
             (each, load) for one in proposed for each in one.of if (load := self._measured_load(each.seen)) is not None
         ]
@@ -120,7 +127,12 @@ class Forecasts:
             results = overruns(some, near_miss_limits(slo), market)
             pairs = zip(some, results, strict=True)
             self._overruns[slo] = {_key(*_of(asked)): (_of(asked), result) for asked, result in pairs}
-        shown = [judged[id(each)][1] for one in proposed for each in self._shown(one, judged)]
+        shown = [
+            asked
+            for one in proposed
+            for each in self._shown(one, judged)
+            if _key(*_of(asked := judged[id(each)][1])) not in self._latencies
+        ]
         for asked, latency in zip(shown, latencies(shown, market), strict=True):
             self._latencies[_key(*_of(asked))] = _of(asked), latency
 

@@ -69,15 +69,20 @@ class Fleet:
     commitments: tuple[Commitment, ...] = ()
 
     def __post_init__(self) -> None:
-        _refuse_duplicates("service", (each.name for each in self.services))
-        _refuse_duplicates("host", (each.host_id for each in self.hosts))
-        _refuse_duplicates("device", (each.device_id for each in self.devices))
+        _refuse_duplicates("service", [each.name for each in self.services])
+        _refuse_duplicates("host", [each.host_id for each in self.hosts])
+        _refuse_duplicates("device", [each.device_id for each in self.devices])
+        listed = [each for service in self.services for each in service.deployments]
+        if len({each.deployment_id for each in listed}) < len(listed):
+            self._refuse_different(listed)
+
+    def _refuse_different(self, listed: Iterable[Deployment]) -> None:
+        """Raise InvalidEdit where a deployment is listed twice, with different values."""
         seen: dict[int, Deployment] = {}
-        for service in self.services:
-            for each in service.deployments:
-                other = seen.setdefault(each.deployment_id, each)
-                if other is not each and other != each:
-                    raise InvalidEdit(f"{each.name} differs between the services it serves")
+        for each in listed:
+            other = seen.setdefault(each.deployment_id, each)
+            if other is not each and other != each:
+                raise InvalidEdit(f"{each.name} differs between the services it serves")
 
     # -- looking up ------------------------------------------------------------------------------------------------
 
@@ -103,6 +108,44 @@ class Fleet:
     @cached_property
     def _host_of(self) -> Mapping[int, Host]:
         return {each.host_id: each for each in self.hosts}
+
+    @cached_property
+    def device_ids(self) -> frozenset[int]:
+        """Ids of all devices, without their partitions."""
+        return frozenset(each.device_id for each in self.devices)
+
+    @cached_property
+    def partition_of(self) -> Mapping[int, tuple[Device, Partition]]:
+        """Partitions by id, each with the device it is part of."""
+        return {part.partition_id: (each, part) for each in self.devices for part in each.partitions}
+
+    @cached_property
+    def holders_of(self) -> Mapping[int, Sequence[Deployment]]:
+        """Deployments by the id of the device or partition they run on."""
+        found: dict[int, list[Deployment]] = defaultdict(list)
+        for each in self.deployments:
+            for device_id in each.device_ids:
+                found[device_id].append(each)
+        return dict(found)
+
+    @cached_property
+    def used_devices(self) -> frozenset[int]:
+        """Ids of the devices on which, or on partitions of which, something runs."""
+        parts = self.partition_of
+        return frozenset(parts[held][0].device_id if held in parts else held for held in self.holders_of)
+
+    @cached_property
+    def listed_by(self) -> Mapping[int, Sequence[str]]:
+        """Names of the services that list a deployment, by its id, in the order of the services."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for service in self.services:
+            for each in service.deployments:
+                found[each.deployment_id].append(service.name)
+        return dict(found)
+
+    @cached_property
+    def _accelerators_on(self) -> Mapping[int, frozenset[int]]:
+        return {host_id: _accelerators(devices) for host_id, devices in self._devices_on.items()}
 
     @cached_property
     def _devices_on(self) -> Mapping[int, Sequence[Device]]:
@@ -156,6 +199,24 @@ class Fleet:
         """Return the devices of a host that are part of this fleet."""
         return self._devices_on.get(host.host_id, ())
 
+    def accelerators_on(self, host: Host) -> frozenset[int]:
+        """Return the ids of the devices that decide whether a host is used: its CPUs where it has nothing else."""
+        return self._accelerators_on.get(host.host_id, frozenset())
+
+    def services_unlike(self, other: "Fleet") -> tuple[Service, ...]:
+        """Return the services that `other` does not share. An edit shares with its original what it does not change."""
+        return tuple(each for each in self.services if other._service_of.get(each.name) is not each)
+
+    def deployments_unlike(self, other: "Fleet") -> tuple[Deployment, ...]:
+        """Return the deployments that `other` does not share, each once, in the order of the services."""
+        found = {
+            each.deployment_id: each
+            for service in self.services_unlike(other)
+            for each in service.deployments
+            if other._deployment_of.get(each.deployment_id) is not each
+        }
+        return tuple(found.values())
+
     def holders(self, host: Host) -> tuple[Deployment, ...]:
         """Return the deployments that run on devices of a host, or on partitions of them."""
         ids = set(host.device_ids)
@@ -187,9 +248,13 @@ class Fleet:
                 f"{edited.name} has other deployments than in the fleet: use scaled_to(n) or resized() for another "
                 "number of replicas, fleet.replace or fleet.merge for other deployments"
             )
-        services = tuple(edited if each.name == edited.name else each for each in self.services)
         changed = {each.deployment_id: each for each in edited.deployments}
-        return replace(self, services=tuple(_with(each, changed) for each in services))
+        names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
+        services = (
+            edited if each.name == edited.name else _with(each, changed) if each.name in names else each
+            for each in self.services
+        )
+        return replace(self, services=tuple(services))
 
     def replace(self, now: Deployment, *to: Deployment) -> "Fleet":
         """Return this fleet with `now` replaced by `to`: the first keeps its id, further ones are new deployments.
@@ -275,7 +340,10 @@ class Fleet:
             raise InvalidEdit(f"{now.name} was edited before it was named: name the deployment as the fleet has it")
 
     def _with(self, changed: dict[int, Deployment]) -> "Fleet":
-        return replace(self, services=tuple(_with(each, changed) for each in self.services))
+        names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
+        return replace(
+            self, services=tuple(_with(each, changed) if each.name in names else each for each in self.services)
+        )
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
         """Give new deployments the smallest ids from 1 that the fleet does not use."""
@@ -284,7 +352,14 @@ class Fleet:
         return [replace(each, deployment_id=next(free)) for each in deployments]
 
 
-def _refuse_duplicates(what: str, ids: Iterable[int | str]) -> None:
+def _accelerators(devices: Sequence[Device]) -> frozenset[int]:
+    chosen = [each for each in devices if each.kind != "cpu"] or devices
+    return frozenset(each.device_id for each in chosen)
+
+
+def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
+    if len(set(ids)) == len(ids):
+        return
     seen: set[int | str] = set()
     for each in ids:
         if each in seen:
