@@ -10,7 +10,7 @@ from pertoken.state.demand import EDITABLE, Demand, Quantity, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, services_unlike
 from pertoken.state.service import Service
 
 
@@ -40,7 +40,7 @@ def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, m
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
     present = {each.name: each for each in before.services}
-    unlike = {each.name: _service(present.get(each.name), each) for each in after.services_unlike(before)}
+    unlike = {each.name: _service(present.get(each.name), each) for each in services_unlike(after, before)}
     if any(each is not unlike.get(each.name, each) for each in after.services):
         after = replace(after, services=tuple(unlike.get(each.name, each) for each in after.services))
     difference = diff(before, after)

@@ -8,7 +8,7 @@ from pertoken.catalog.market import Market
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.knobs import is_name, knobs
 from pertoken.state.model import Model
 from pertoken.state.service import FEWEST, Service
@@ -36,7 +36,7 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
     edits = (*knobs(), *_DEPLOYMENT_EDITS)
-    for deployment in after.deployments_unlike(before):
+    for deployment in deployments_unlike(after, before):
         now = _present(before, deployment)
         if now is not None and replace(deployment, **_fields(now, edits)) != now:
             raise InvalidEdit(f"name and identity of {now.name} cannot change")
@@ -87,10 +87,10 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
             if getattr(added, name) is not None:
                 _refuse_impossible_knob(name, getattr(added, name), before, market)
     same_devices = after.devices is before.devices
-    for deployment in after.deployments_unlike(before) if same_devices else after.deployments:
+    for deployment in deployments_unlike(after, before) if same_devices else after.deployments:
         if not all(_has_device(before if same_devices else after, each) for each in deployment.device_ids):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
-    services = after.services_unlike(before)
+    services = services_unlike(after, before)
     names = _listed_by(before, services)
     for service in services:
         for deployment in service.deployments:

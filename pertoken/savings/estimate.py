@@ -20,7 +20,7 @@ from pertoken.savings.slo import VERDICTS, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, services_unlike
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
@@ -95,7 +95,7 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     asked = [
         questions(services[each.name], each, context)
         for after in proposed
-        for each in after.services_unlike(before)
+        for each in services_unlike(after, before)
         if each.name in services
     ]
     context.forecasts.prepare(asked, context.market, context.opinion)

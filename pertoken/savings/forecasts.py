@@ -1,7 +1,7 @@
 """Forecasts of one advice run: those of many proposals are computed side by side, and each only once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pertoken.catalog.market import Market
@@ -127,12 +127,8 @@ class Forecasts:
             results = overruns(some, near_miss_limits(slo), market)
             pairs = zip(some, results, strict=True)
             self._overruns[slo] = {_key(*_of(asked)): (_of(asked), result) for asked, result in pairs}
-        shown = [
-            asked
-            for one in proposed
-            for each in self._shown(one, judged)
-            if _key(*_of(asked := judged[id(each)][1])) not in self._latencies
-        ]
+        ends = {_key(*_of(asked)): asked for one in proposed for asked in self._ends(one, judged)}
+        shown = [asked for key, asked in ends.items() if key not in self._latencies]
         for asked, latency in zip(shown, latencies(shown, market), strict=True):
             self._latencies[_key(*_of(asked))] = _of(asked), latency
 
@@ -160,6 +156,15 @@ class Forecasts:
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
                 judged[id(each)] = each, Asked(each.to, load.load, requests.arrivals, calibration)
         return judged
+
+    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Iterator[Asked]:
+        """Yield what the latencies of a proposal are forecast from: after it and, of the first, before it."""
+        shown = self._shown(one, judged)
+        yield from (judged[id(each)][1] for each in shown)
+        for each in shown[:1]:
+            asked = judged[id(each)][1]
+            if not self._overruns[each.slo][_key(*_of(asked))][1]:
+                yield replace(asked, deployment=each.now)
 
     def _shown(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Sequence[Question]:
         """Return the deployments whose latency is shown: the first that refuses the proposal, else those kept."""

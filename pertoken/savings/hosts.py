@@ -82,7 +82,7 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
     leaving: list[Host] = []
     capacity, against = 0, []
     for host in before.hosts:
-        accelerators = before.accelerators_on(host)
+        accelerators = before.accelerators_on.get(host.host_id, frozenset())
         if host.host_id in named or (accelerators & used_before and not accelerators & still_used):
             leaving.append(host)
             continue

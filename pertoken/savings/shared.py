@@ -8,7 +8,7 @@ from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, deployments_unlike
 
 Holders = Mapping[int, Sequence[Deployment]]
 """Deployments by device id, as `Fleet.holders_of`."""
@@ -25,7 +25,7 @@ class BusyCost:
 
 def newly_shared(before: Fleet, after: Fleet) -> str | None:
     """Return why deployments that come to share a device are not priced; None if none do."""
-    if all(_stays(each, before) for each in after.deployments_unlike(before)):
+    if all(_stays(each, before) for each in deployments_unlike(after, before)):
         return None
     together = {frozenset(each.deployment_id for each in there) for there in before.holders_of.values()}
     for there in after.holders_of.values():

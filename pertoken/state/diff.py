@@ -11,7 +11,7 @@ from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -82,7 +82,7 @@ def diff(before: Fleet, after: Fleet) -> Diff:
     hosts = {each.host_id for each in after.hosts}
     return Diff(
         changes=tuple(_changes(before, after)),
-        added=tuple(each for each in after.deployments_unlike(before) if each.deployment_id not in before.listed_by),
+        added=tuple(each for each in deployments_unlike(after, before) if each.deployment_id not in before.listed_by),
         removed=_removed(before, after),
         released=() if after.hosts is before.hosts else tuple(e for e in before.hosts if e.host_id not in hosts),
     )
@@ -90,8 +90,8 @@ def diff(before: Fleet, after: Fleet) -> Diff:
 
 def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
     """Return the deployments of `before` that no service of `after` lists."""
-    there = {each.deployment_id for service in after.services_unlike(before) for each in service.deployments}
-    changed = (each for service in before.services_unlike(after) for each in service.deployments)
+    there = {each.deployment_id for service in services_unlike(after, before) for each in service.deployments}
+    changed = (each for service in services_unlike(before, after) for each in service.deployments)
     missing = {each.deployment_id: each for each in changed if each.deployment_id not in there}
     return tuple(each for key, each in missing.items() if key not in after.listed_by)
 
@@ -117,11 +117,11 @@ def _devices(fleet: Fleet, after: Fleet) -> set[str]:
 
 
 def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
-    services = {each.name: each for each in after.services_unlike(before)}
+    services = {each.name: each for each in services_unlike(after, before)}
     changed = [each for each in before.services if each.name in services]
     for service in changed:
         yield from _of_service(service, services[service.name])
-    deployments = {each.deployment_id: each for each in after.deployments_unlike(before)}
+    deployments = {each.deployment_id: each for each in deployments_unlike(after, before)}
     present = {each.deployment_id: each for service in changed for each in service.deployments}
     for deployment in present.values():
         if (other := deployments.get(deployment.deployment_id)) is not None:

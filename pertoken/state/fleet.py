@@ -92,11 +92,13 @@ class Fleet:
         return tuple({each.deployment_id: each for service in self.services for each in service.deployments}.values())
 
     @cached_property
-    def _deployment_of(self) -> Mapping[int, Deployment]:
+    def deployment_of(self) -> Mapping[int, Deployment]:
+        """Deployments by id."""
         return {each.deployment_id: each for each in self.deployments}
 
     @cached_property
-    def _service_of(self) -> Mapping[str, Service]:
+    def service_of(self) -> Mapping[str, Service]:
+        """Services by name."""
         return {each.name: each for each in self.services}
 
     @cached_property
@@ -144,7 +146,8 @@ class Fleet:
         return dict(found)
 
     @cached_property
-    def _accelerators_on(self) -> Mapping[int, frozenset[int]]:
+    def accelerators_on(self) -> Mapping[int, frozenset[int]]:
+        """Ids of the devices that decide whether a host is used, by its id: its CPUs where it has nothing else."""
         return {host_id: _accelerators(devices) for host_id, devices in self._devices_on.items()}
 
     @cached_property
@@ -169,14 +172,14 @@ class Fleet:
 
     def deployment(self, deployment_id: int) -> Deployment:
         """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
-        found = self._deployment_of.get(deployment_id)
+        found = self.deployment_of.get(deployment_id)
         if found is None:
             raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
         return found
 
     def service(self, name: str) -> Service:
         """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
-        found = self._service_of.get(name)
+        found = self.service_of.get(name)
         if found is None:
             raise InvalidEdit(f"service {name!r} is not part of this fleet")
         return found
@@ -198,24 +201,6 @@ class Fleet:
     def devices_on(self, host: Host) -> Sequence[Device]:
         """Return the devices of a host that are part of this fleet."""
         return self._devices_on.get(host.host_id, ())
-
-    def accelerators_on(self, host: Host) -> frozenset[int]:
-        """Return the ids of the devices that decide whether a host is used: its CPUs where it has nothing else."""
-        return self._accelerators_on.get(host.host_id, frozenset())
-
-    def services_unlike(self, other: "Fleet") -> tuple[Service, ...]:
-        """Return the services that `other` does not share. An edit shares with its original what it does not change."""
-        return tuple(each for each in self.services if other._service_of.get(each.name) is not each)
-
-    def deployments_unlike(self, other: "Fleet") -> tuple[Deployment, ...]:
-        """Return the deployments that `other` does not share, each once, in the order of the services."""
-        found = {
-            each.deployment_id: each
-            for service in self.services_unlike(other)
-            for each in service.deployments
-            if other._deployment_of.get(each.deployment_id) is not each
-        }
-        return tuple(found.values())
 
     def holders(self, host: Host) -> tuple[Deployment, ...]:
         """Return the deployments that run on devices of a host, or on partitions of them."""
@@ -350,6 +335,19 @@ class Fleet:
         used = {each.deployment_id for each in self.deployments}
         free = (number for number in count(1) if number not in used)
         return [replace(each, deployment_id=next(free)) for each in deployments]
+
+
+def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
+    """Return the services that `other` does not share. An edit shares with its original what it does not change."""
+    present = other.service_of
+    return tuple(each for each in fleet.services if present.get(each.name) is not each)
+
+
+def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:
+    """Return the deployments that `other` does not share, each once, in the order of the services."""
+    present = other.deployment_of
+    listed = (each for service in services_unlike(fleet, other) for each in service.deployments)
+    return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
 
 
 def _accelerators(devices: Sequence[Device]) -> frozenset[int]:
