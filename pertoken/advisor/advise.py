@@ -179,8 +179,8 @@ def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recom
     )
 
 
-MAX_TOGETHER = 64
-"""Proposals from which no more are forecast together, so that progress is seen."""
+MAX_TOGETHER = 256
+"""Changed deployments and services, of all proposals, from which no more are forecast together: progress is seen."""
 
 
 class _Pricer:
@@ -218,7 +218,7 @@ class _Pricer:
             self._within_target(0.0)
             proposed = self._proposed(call)
             batch.append((call, proposed))
-            count += len(proposed.candidates) if isinstance(proposed, Proposed) else 0
+            count += proposed.size if isinstance(proposed, Proposed) else 0
             if count >= MAX_TOGETHER:
                 yield batch
                 batch, count = [], 0

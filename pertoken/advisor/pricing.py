@@ -48,6 +48,11 @@ class Proposed:
     found: Mapping[Target, Found]
     """Refusals and what changes nothing; variants are added by `Pricing.priced`."""
 
+    @property
+    def size(self) -> int:
+        """Deployments and services that the candidates change, those of each added up."""
+        return sum(len(possible.diff.targets) for possible, _ in self.candidates)
+
 
 @dataclass(frozen=True)
 class Pricing:
