@@ -2,19 +2,19 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present, present
-from pertoken.advisor.pricing import Found, Pricing
+from pertoken.advisor.pricing import Found, Pricing, Proposed
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
 from pertoken.advisor.worker.inputs import Inputs, SubjectKey
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.messages import trace
-from pertoken.advisor.worker.run import Call, PluginRun, RuleInfo, run_plugins
+from pertoken.advisor.worker.run import Call, PluginRun, RuleInfo, RuleRun, run_plugins
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
@@ -117,7 +117,7 @@ def advice_of(
             records.append(_record(plugin, name, failed=error))
         for run in plugin.rules:
             started = time.monotonic()
-            priced = [row for call in run.calls for row in pricer.rows(run.rule, call)]
+            priced = list(pricer.rows(run))
             failed = next((each.reason for each in priced if each.state is State.FAILED), None)
             rows += priced
             pricing_s = time.monotonic() - started
@@ -179,6 +179,10 @@ def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recom
     )
 
 
+MAX_TOGETHER = 256
+"""Changed deployments and services, of all proposals, from which no more are forecast together: progress is seen."""
+
+
 class _Pricer:
     """Makes rows of what rules returned, and reports how many are done."""
 
@@ -197,32 +201,66 @@ class _Pricer:
         self._done = 0
         self._reported = 0.0
 
-    def rows(self, rule: RuleInfo, call: Call) -> list[Recommendation]:
-        """Return the rows of one rule and target. What cannot be priced is a row too, whatever it raises."""
-        rows = self._rows(rule, call)
-        self._done += 1
-        self._within_target(0.0)
-        return rows
+    def rows(self, run: RuleRun) -> Iterator[Recommendation]:
+        """Yield the rows of one rule, target by target. What cannot be priced is a row too, whatever it raises."""
+        for together in self._batches(run.calls):
+            self._prepare([each for _, each in together if isinstance(each, Proposed)])
+            for call, proposed in together:
+                yield from self._rows(run.rule, call, proposed)
+                self._done += 1
+                self._within_target(0.0)
+
+    def _batches(self, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
+        """Yield calls with what they propose, or why that is nothing that can be priced, some at a time."""
+        batch: list[tuple[Call, Proposed | str | None]] = []
+        count = 0
+        for call in calls:
+            self._within_target(0.0)
+            proposed = self._proposed(call)
+            batch.append((call, proposed))
+            count += proposed.size if isinstance(proposed, Proposed) else 0
+            if count >= MAX_TOGETHER:
+                yield batch
+                batch, count = [], 0
+        yield batch
+
+    def _proposed(self, call: Call) -> Proposed | str | None:
+        """Return what a call proposes, or what failed; None for a rule that was blocked."""
+        if call.blocked is not None or call.failed is not None:
+            return call.failed
+        try:
+            return self._pricing.proposed(call.target, json.loads(call.yielded))
+        except Exception as error:  # of this target: the others are priced all the same
+            return trace(error)
+
+    def _prepare(self, together: Sequence[Proposed]) -> None:
+        """Forecast several targets side by side; one that cannot be forecast must not cost the others their row."""
+        try:
+            self._pricing.prepare(together)
+        except Exception:
+            for each in together if len(together) > 1 else ():
+                self._prepare([each])
 
     def _within_target(self, share: float) -> None:
         if (now := time.monotonic()) - self._reported >= TICK_S:
             self._reported = now
             self._progress("pricing", min(1.0, (self._done + share) / max(1, self._total)))
 
-    def _rows(self, rule: RuleInfo, call: Call) -> list[Recommendation]:
+    def _rows(self, rule: RuleInfo, call: Call, proposed: Proposed | str | None) -> list[Recommendation]:
         own = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
             row = self._base(rule, call, own)
             return [replace(row, state=State.BLOCKED, reason=f"{series} was not measured", remedy=remedy)]
-        failed = call.failed
-        if failed is None:
+        failed = proposed if isinstance(proposed, str) else None
+        if isinstance(proposed, Proposed):
             try:
-                results = self._pricing.results(call.target, json.loads(call.yielded))
+                results = self._pricing.priced(proposed)
             except Exception as error:  # of this proposal: the others are priced all the same
                 failed = trace(error)
             else:
                 return [self._row(rule, call, target, found) for target, found in results.items()]
+        assert failed is not None
         remedy = "The rule itself is broken: report it to its author."
         return [replace(self._base(rule, call, own), state=State.FAILED, reason=failed, remedy=remedy)]
 

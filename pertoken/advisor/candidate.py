@@ -10,7 +10,7 @@ from pertoken.state.demand import EDITABLE, Demand, Quantity, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, services_unlike
 from pertoken.state.service import Service
 
 
@@ -40,13 +40,9 @@ def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, m
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
     present = {each.name: each for each in before.services}
-    after = replace(
-        after,
-        services=tuple(
-            each if each is present.get(each.name) else _service(present.get(each.name), each)
-            for each in after.services
-        ),
-    )
+    unlike = {each.name: _service(present.get(each.name), each) for each in services_unlike(after, before)}
+    if any(each is not unlike.get(each.name, each) for each in after.services):
+        after = replace(after, services=tuple(unlike.get(each.name, each) for each in after.services))
     difference = diff(before, after)
     if not difference:
         return None
@@ -60,9 +56,9 @@ def _service(now: Service | None, after: Service) -> Service:
     if now is None:
         return after
     present = {each.deployment_id: each for each in now.deployments}
-    after = replace(
-        after, deployments=tuple(_deployment(present.get(each.deployment_id), each) for each in after.deployments)
-    )
+    deployments = tuple(_deployment(present.get(each.deployment_id), each) for each in after.deployments)
+    if any(one is not other for one, other in zip(after.deployments, deployments, strict=True)):
+        after = replace(after, deployments=deployments)
     if now.demand == after.demand:
         return after
     # What a rule changes of a demand is assumed.
@@ -80,4 +76,4 @@ def _service(now: Service | None, after: Service) -> Service:
 def _deployment(now: Deployment | None, to: Deployment) -> Deployment:
     """Return a deployment that leaves its devices when it moves to another placement."""
     moved = now is not None and to.placement != now.placement and to.device_ids == now.device_ids
-    return replace(to, device_ids=()) if moved else to
+    return replace(to, device_ids=()) if moved and to.device_ids else to

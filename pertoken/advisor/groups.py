@@ -52,7 +52,9 @@ def groups(difference: Diff, before: Fleet) -> tuple[Group, ...]:
     """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
     found: dict[tuple[Any, ...], list[Deployment]] = {}
     seen: set[int] = set()
-    for service in before.services:
+    ids = [int(each.target) for each in difference.changes if each.kind == "deployment"]
+    names = {name for deployment_id in ids for name in before.listed_by.get(deployment_id, ())}
+    for service in (each for each in before.services if each.name in names):
         for deployment in service.deployments:
             changes = _alike(difference.of("deployment", deployment.deployment_id))
             if changes and deployment.deployment_id not in seen:

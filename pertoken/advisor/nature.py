@@ -96,12 +96,9 @@ def _risks(difference: Diff) -> Iterator[str]:
 
 def _services(difference: Diff, before: Fleet) -> list[str]:
     """Return the services whose deployments or demand change, in the order of the fleet."""
-    changed = {change.target for change in difference.changes if change.kind == "deployment"}
+    changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
     changed |= {each.deployment_id for each in difference.removed}
     named = {change.target for change in difference.changes if change.kind == "service"}
     named |= {name for each in difference.added for name, _ in each.serves}
-    return [
-        service.name
-        for service in before.services
-        if service.name in named or changed & {each.deployment_id for each in service.deployments}
-    ]
+    named |= {name for deployment_id in changed for name in before.listed_by.get(deployment_id, ())}
+    return [service.name for service in before.services if service.name in named]

@@ -8,7 +8,7 @@ from pertoken.catalog.market import Market
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.knobs import is_name, knobs
 from pertoken.state.model import Model
 from pertoken.state.service import FEWEST, Service
@@ -35,14 +35,12 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
-    present = {each.deployment_id: each for each in before.deployments}
     edits = (*knobs(), *_DEPLOYMENT_EDITS)
-    for deployment in _differing(before.deployments, after.deployments):
-        now = present.get(deployment.deployment_id)
+    for deployment in deployments_unlike(after, before):
+        now = _present(before, deployment)
         if now is not None and replace(deployment, **_fields(now, edits)) != now:
             raise InvalidEdit(f"name and identity of {now.name} cannot change")
-    hosts = {each.host_id: each for each in before.hosts}
-    if any(each != hosts[each.host_id] for each in _differing(before.hosts, after.hosts)):
+    if any(each != before.host(each.host_id) for each in _differing(before.hosts, after.hosts)):
         raise InvalidEdit("how a host is placed and paid for is not for a rule to change: move deployments, or commit")
     devices = {each.device_id: each for each in before.devices}
     for device in _differing(before.devices, after.devices):
@@ -60,8 +58,15 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
         raise InvalidEdit("a commitment cannot be taken back")
 
 
+def _present(before: Fleet, deployment: Deployment) -> Deployment | None:
+    known = deployment.deployment_id in before.listed_by
+    return before.deployment(deployment.deployment_id) if known else None
+
+
 def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
     """Return what may differ: a proposal shares with the present whatever it leaves as it is."""
+    if after is before:
+        return ()
     present = set(map(id, before))
     return tuple(each for each in after if id(each) not in present)
 
@@ -81,24 +86,15 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
         for name in knobs():
             if getattr(added, name) is not None:
                 _refuse_impossible_knob(name, getattr(added, name), before, market)
-    there = {each.device_id for each in after.devices}
-    there |= {part.partition_id for each in after.devices for part in each.partitions if part.partition_id != 0}
-    present = {each.deployment_id: each for each in before.deployments}
-    listed: dict[int, list[str]] = {}
-    for service in after.services:
-        for deployment_id in {each.deployment_id for each in service.deployments}:
-            listed.setdefault(deployment_id, []).append(service.name)
-    for deployment in after.deployments:
-        if not there.issuperset(deployment.device_ids):
+    same_devices = after.devices is before.devices
+    for deployment in deployments_unlike(after, before) if same_devices else after.deployments:
+        if not all(_has_device(before if same_devices else after, each) for each in deployment.device_ids):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
-    services = _differing(before.services, after.services)
-    names: dict[int, list[str]] = {}
-    for service in after.services:
-        for deployment in service.deployments:
-            names.setdefault(deployment.deployment_id, []).append(service.name)
+    services = services_unlike(after, before)
+    names = _listed_by(before, services)
     for service in services:
         for deployment in service.deployments:
-            now = present.get(deployment.deployment_id)
+            now = _present(before, deployment)
             if now is not deployment:
                 _refuse_impossible_devices(now, deployment)
             # It serves each service that lists it, once, and no others.
@@ -107,6 +103,25 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
                     f"{deployment.name} serves other services than those that list it: use serving_share(...)"
                 )
         _refuse_impossible_service(service)
+
+
+def _has_device(fleet: Fleet, device_id: int) -> bool:
+    """Return whether the fleet has this device or partition; 0 is the id of partitions that do not exist yet."""
+    return device_id in fleet.device_ids or (device_id != 0 and device_id in fleet.partition_of)
+
+
+def _listed_by(before: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
+    """Return the names of the services that list each deployment of the changed services, as they are after it."""
+    services = {each.name: each for each in changed}
+    ids = {each.deployment_id for service in services.values() for each in service.deployments}
+    names = {
+        deployment_id: [name for name in before.listed_by.get(deployment_id, ()) if name not in services]
+        for deployment_id in ids
+    }
+    for service in services.values():
+        for each in service.deployments:
+            names[each.deployment_id].append(service.name)
+    return names
 
 
 def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market) -> None:

@@ -38,17 +38,34 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Proposed:
+    """What a rule yielded for one target, validated and not yet priced."""
+
+    target: Target
+    """Of the rule's run."""
+    candidates: Sequence[tuple[Candidate, Found]]
+    """Different ones, each with where it is counted."""
+    found: Mapping[Target, Found]
+    """Refusals and what changes nothing; variants are added by `Pricing.priced`."""
+
+    @property
+    def size(self) -> int:
+        """Deployments and services that the candidates change, those of each added up."""
+        return sum(len(possible.diff.targets) for possible, _ in self.candidates)
+
+
+@dataclass(frozen=True)
 class Pricing:
     """Everything that prices what rules yield."""
 
     gathered: Present
     context: Context
     """That of the gathered, with a second opinion where there is one."""
-    priced: Callable[[float], None] = lambda share: None
+    progress: Callable[[float], None] = lambda share: None
     """Called with the share of a target's proposals that is priced."""
 
-    def results(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Mapping[Target, Found]:
-        """Return by target what a rule yielded, as a worker sends it; variants best first.
+    def proposed(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
+        """Validate what a rule yielded, as a worker sends it.
 
         Raises whatever is wrong with any of it: the caller makes that the rule's row.
         """
@@ -73,18 +90,29 @@ class Pricing:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
             proposals.append((possible, found[target]))
-        prepare(before, [possible.after for possible, _ in proposals], self.context)
-        for done, (possible, of_target) in enumerate(proposals):
-            self.priced(done / len(proposals))
-            self._price(possible, of_target)
         if not found:
             found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
-        for each_found in found.values():
+        return Proposed(own, proposals, found)
+
+    def prepare(self, together: Iterable[Proposed]) -> None:
+        """Forecast what several targets' proposals change side by side: it takes a part of the time.
+
+        Raises whatever is wrong with any of them.
+        """
+        fleets = [possible.after for each in together for possible, _ in each.candidates]
+        prepare(self.gathered.fleet, fleets, self.context)
+
+    def priced(self, proposed: Proposed) -> Mapping[Target, Found]:
+        """Return by target what a rule proposed, variants best first. Raises whatever is wrong with any of it."""
+        for done, (possible, of_target) in enumerate(proposed.candidates):
+            self.progress(done / len(proposed.candidates))
+            self._price(possible, of_target)
+        for each_found in proposed.found.values():
             each_found.variants = sorted(each_found.variants, key=_rank)[:MAX_VARIANTS]
             each_found.refusals = folded(each_found.refusals)
             if not each_found.variants and not each_found.refusals:
                 each_found.refusals.append(Refusal("equals-present", "what it proposes runs already"))
-        return found
+        return proposed.found
 
     def target(self, asked: Deployment | Service | None) -> Target:
         """Return the target of a rule that was run for a deployment, a service or the fleet."""

@@ -1,7 +1,6 @@
 """The command line. Commands load what they need when they run, so that `pertoken --help` stays light."""
 
 import os
-import resource
 from typing import Any
 
 import click
@@ -38,9 +37,9 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
-            # Of numpy's linear algebra, which reserves memory for each of its threads and ends the process without.
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # numpy's linear algebra reserves memory for each of its threads, and ends the process where it gets none. The
+        # arrays here are small: handing a part of them to a thread costs more CPU than it saves.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
             return super().invoke(ctx)
         except (PertokenError, OSError, MemoryError, RuntimeError, ImportError) as error:

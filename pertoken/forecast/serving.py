@@ -7,7 +7,7 @@ public data; a calibrated one rests on what the host itself measured.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from pertoken.forecast.host import Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, known_kinds
 from pertoken.forecast.second_opinion.opinion import Opinion, Ratio, Said, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
-from pertoken.forecast.steady import Steady, first_token_s, steady
+from pertoken.forecast.steady import Steady, first_token_s, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.units import format_bytes
@@ -247,7 +247,7 @@ def _compared(
     return changes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Model:
     candidates: Candidates
     shift: Array
@@ -256,7 +256,11 @@ class _Model:
 
     def steady(self, concurrency: Array) -> Steady:
         """Return the steady state of each candidate; each token pays its share of the prompts' prefill."""
-        return steady(self.candidates, efficiency(), concurrency, self.shift)
+        return steady_scaled(self.candidates, concurrency, self._scale)
+
+    @cached_property
+    def _scale(self) -> Array:
+        return time_scale(self.candidates, efficiency(), self.shift)
 
     def points(self, concurrency: Array) -> list[Point]:
         state = self.steady(concurrency)

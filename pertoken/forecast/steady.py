@@ -37,7 +37,17 @@ def steady(c: Candidates, table: Efficiency, running: Array, shift: Array | floa
 
     `shift` is added to the logarithm of each term's time: what calibration found, shape (n, number of `TERMS`).
     """
-    term_s = seconds(c, running) * np.exp(table.log_scale(c.tags) + shift)
+    return steady_scaled(c, running, time_scale(c, table, shift))
+
+
+def time_scale(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
+    """Return the factor on the listed time of each term, shape (n, number of `TERMS`); `shift` as for `steady`."""
+    return np.asarray(np.exp(table.log_scale(c.tags) + shift))
+
+
+def steady_scaled(c: Candidates, running: Array, scale: Array) -> Steady:
+    """Return `steady` with the factors of `time_scale`, which are the same for any number of sequences."""
+    term_s = seconds(c, running) * scale
     return Steady(running, term_s.sum(axis=1), term_s)
 
 

@@ -20,7 +20,7 @@ from pertoken.savings.slo import VERDICTS, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, services_unlike
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
@@ -66,7 +66,9 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
         raise InvalidEdit("the proposal equals the present")
     services = {each.name: each for each in after.services}
     outcomes = [
-        outcome(before, each, services[each.name], context) for each in before.services if each != services[each.name]
+        outcome(before, each, services[each.name], context)
+        for each in before.services
+        if each is not services[each.name] and each != services[each.name]
     ]
     outcomes += [
         commitments.outcome(before, each, context) for each in after.commitments if each not in before.commitments
@@ -90,12 +92,12 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
 def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     """Forecast what several proposals change side by side, ahead of `estimate` of each: it takes a part of the time."""
     services = {each.name: each for each in before.services}
-    asked = []
-    for after in proposed:
-        for service in after.services:
-            now = services.get(service.name)
-            if now is not None and service is not now:
-                asked.append(questions(now, service, context))
+    asked = [
+        questions(services[each.name], each, context)
+        for after in proposed
+        for each in services_unlike(after, before)
+        if each.name in services
+    ]
     context.forecasts.prepare(asked, context.market, context.opinion)
 
 
@@ -109,12 +111,12 @@ class _Totals:
 
 def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
-    untouched = [each for service in before.services for each in _unchanged(service, after)]
+    untouched = whole_devices(before, [each for service in before.services for each in _unchanged(service, after)])
     bankable, capacity = [0, 0, 0], [0, 0, 0]
     found: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
-        running = [*untouched, *(each for outcome in outcomes for each in _kept(outcome, end))]
-        found = freed(before, whole_devices(before, running), difference.released, context)
+        running = whole_devices(before, [each for outcome in outcomes for each in _kept(outcome, end)])
+        found = freed(before, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
         elsewhere = sum(each.new_nano_usd_per_hour[HIGH - end] for each in outcomes)
         bankable[end] = round((found.bankable - elsewhere) * HOURS_PER_MONTH)
@@ -146,7 +148,8 @@ def _kept(outcome: Outcome, end: int) -> tuple[Deployment, ...]:
 
 
 def _unchanged(service: Service, after: Fleet) -> tuple[Deployment, ...]:
-    return service.deployments if service == after.service(service.name) else ()
+    same = after.service(service.name)
+    return service.deployments if service is same or service == same else ()
 
 
 def _without_money(outcome: Outcome) -> Estimate:

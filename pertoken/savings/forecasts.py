@@ -1,7 +1,7 @@
 """Forecasts of one advice run: those of many proposals are computed side by side, and each only once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pertoken.catalog.market import Market
@@ -12,7 +12,7 @@ from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
-from pertoken.savings.slo import near_miss_limits
+from pertoken.savings.slo import fewest, near_miss_limits
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -52,6 +52,8 @@ class Forecasts:
     _changes: Known[Change | Forecast | Abstained] = field(default_factory=dict)
     """Of the proposals of the last `prepare`, and later ones; so are the overruns."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
+    """Of all proposals: what runs now is an end of many of them. So are the counts of replicas."""
+    _fewest: dict[tuple[Slo, int], Known[int | None]] = field(default_factory=dict)
     _overruns: dict[Slo, Known[bool | Abstained]] = field(default_factory=dict)
 
     def load(self, seen: Evidence) -> MeasuredLoad:
@@ -104,10 +106,15 @@ class Forecasts:
             raise found
         return found
 
+    def fewest(self, asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
+        """Return the fewest replicas that hold `count` times the arrivals of one, as `slo.fewest`. Raises Abstained."""
+        known = self._fewest.setdefault((slo, count), {})
+        return _once(known, _of(asked), lambda: fewest(asked, slo, count, market))
+
     def prepare(self, proposed: Sequence[Questions], market: Market, opinion: Opinion | None) -> None:
         """Forecast many changes side by side. What cannot be forecast is raised when it is asked for."""
-        for stale in (self._changes, self._overruns, self._latencies):
-            stale.clear()
+        self._changes.clear()
+        self._overruns.clear()
         known = [
             (each, load) for one in proposed for each in one.of if (load := self._measured_load(each.seen)) is not None
         ]
@@ -120,7 +127,8 @@ class Forecasts:
             results = overruns(some, near_miss_limits(slo), market)
             pairs = zip(some, results, strict=True)
             self._overruns[slo] = {_key(*_of(asked)): (_of(asked), result) for asked, result in pairs}
-        shown = [judged[id(each)][1] for one in proposed for each in self._shown(one, judged)]
+        ends = {_key(*_of(asked)): asked for one in proposed for asked in self._ends(one, judged)}
+        shown = [asked for key, asked in ends.items() if key not in self._latencies]
         for asked, latency in zip(shown, latencies(shown, market), strict=True):
             self._latencies[_key(*_of(asked))] = _of(asked), latency
 
@@ -148,6 +156,15 @@ class Forecasts:
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
                 judged[id(each)] = each, Asked(each.to, load.load, requests.arrivals, calibration)
         return judged
+
+    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Iterator[Asked]:
+        """Yield what the latencies of a proposal are forecast from: after it and, of the first, before it."""
+        shown = self._shown(one, judged)
+        yield from (judged[id(each)][1] for each in shown)
+        for each in shown[:1]:
+            asked = judged[id(each)][1]
+            if not self._overruns[each.slo][_key(*_of(asked))][1]:
+                yield replace(asked, deployment=each.now)
 
     def _shown(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Sequence[Question]:
         """Return the deployments whose latency is shown: the first that refuses the proposal, else those kept."""

@@ -54,16 +54,17 @@ def device_price(fleet: Fleet, device_id: int, context: Context) -> int:
 
 def whole_devices(fleet: Fleet, deployments: Iterable[Deployment]) -> frozenset[int]:
     """Return the devices that deployments run on; those of partitions are the devices they are parts of."""
-    whole = {part.partition_id: each.device_id for each in fleet.devices for part in each.partitions}
-    return frozenset(whole.get(held, held) for each in deployments for held in each.device_ids)
+    parts = fleet.partition_of
+    return frozenset(
+        parts[held][0].device_id if held in parts else held for each in deployments for held in each.device_ids
+    )
 
 
 def refuse_partitions(before: Fleet, deployment: Deployment) -> None:
     """Raise NoPrice for a deployment on partitions: what is known of an accelerator does not hold for a part of one."""
-    parts = {part.partition_id: (each, part) for each in before.devices for part in each.partitions}
     for held in deployment.device_ids:
-        if held in parts:
-            device, part = parts[held]
+        if held in before.partition_of:
+            device, part = before.partition_of[held]
             raise NoPrice(
                 f"{deployment.name} runs on {part.profile} of {device.name}: only whole devices can be given back, and "
                 "what is known of an accelerator does not hold for a part of one"
@@ -76,12 +77,12 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
     A host leaves the bill when something ran on it before and nothing does after, or when the proposal releases it
     (`explicit`), and no term or commitment keeps it paid for. Raises NoPrice.
     """
-    used_before = whole_devices(before, before.deployments)
+    used_before = before.used_devices
     named = {each.host_id for each in explicit}
     leaving: list[Host] = []
     capacity, against = 0, []
     for host in before.hosts:
-        accelerators = _accelerators(before, host)
+        accelerators = before.accelerators_on.get(host.host_id, frozenset())
         if host.host_id in named or (accelerators & used_before and not accelerators & still_used):
             leaving.append(host)
             continue
@@ -110,13 +111,6 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
         capacity=capacity + sum(price for price, _ in paid),
         against=(*against, *(reason for _, reason in paid)),
     )
-
-
-def _accelerators(fleet: Fleet, host: Host) -> frozenset[int]:
-    """Devices that decide whether a host is used: its accelerators, its CPUs where it has none."""
-    devices = fleet.devices_on(host)
-    chosen = [each for each in devices if each.kind != "cpu"] or devices
-    return frozenset(each.device_id for each in chosen)
 
 
 def _term(host: Host, context: Context) -> str | None:

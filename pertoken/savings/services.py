@@ -13,7 +13,7 @@ from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
-from pertoken.savings.shared import BusyCost, Holders, busy_cost, holders
+from pertoken.savings.shared import BusyCost, Holders, busy_cost
 from pertoken.savings.sizing import objectives
 from pertoken.savings.speed import Speed, speed
 from pertoken.savings.unmeasured import break_even
@@ -149,7 +149,7 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     has_capacity = False
     assumptions: list[str] = []
     against: list[str] = []
-    held = holders(before)
+    held = before.holders_of
     for old, new in pairs:
         found = speeds[old.deployment_id]
         if old == new:

@@ -40,6 +40,8 @@ class Latencies:
     market: Market | None = field(default=None, repr=False)
     forecast: Callable[[Asked], Latency] = field(default=_no_forecast, repr=False)
     """What forecasts one end; a part of it may have been forecast before."""
+    fewest: Callable[[Asked, Slo, int], int | None] | None = field(default=None, repr=False)
+    """What counts replicas, as `fewest` does; a count may be known before."""
     count: int = 1
     """Replicas that serve as many requests each."""
     slo: Slo = field(default_factory=Slo)
@@ -63,14 +65,24 @@ class Latencies:
         return None if self.ends is None else (self._fewest(self.ends[0]), self._fewest(self.ends[1]))
 
     def _fewest(self, end: Asked) -> int | None:
+        if self.fewest is not None:
+            return self.fewest(end, self.slo, self.count)
         assert self.market is not None
-        together = replace(end.arrivals, requests_per_s=end.arrivals.requests_per_s * self.count)
-        limits = (self.slo.ttft_p95_ms, self.slo.tpot_p95_ms)
-        return fewest_replicas(end.deployment, end.load, together, self.market, end.calibration, limits)
+        return fewest(end, self.slo, self.count, self.market)
 
     def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
         """Return `verdict` of the latency after the change."""
         return verdict(self.after, point, slo)
+
+
+def fewest(asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
+    """Return the fewest replicas that hold `count` times the arrivals of one within the SLO; None: no number does.
+
+    Raises Abstained.
+    """
+    together = replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * count)
+    limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
+    return fewest_replicas(asked.deployment, asked.load, together, market, asked.calibration, limits)
 
 
 def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | None]:
@@ -111,10 +123,12 @@ def latencies(
     slo: Slo,
     replicas: int = 1,
     forecast: Callable[[Asked], Latency] | None = None,
+    fewest: Callable[[Asked, Slo, int], int | None] | None = None,
 ) -> Latencies:
     """Forecast the latency of one replica before and after a change, under the arrivals that were measured on it.
 
-    The fewest replicas are for `replicas` times these arrivals. `forecast` is what forecasts one end, by default anew.
+    The fewest replicas are for `replicas` times these arrivals. `forecast` forecasts one end and `fewest` counts its
+    replicas; by default both are computed again.
     """
 
     def anew(end: Asked) -> Latency:
@@ -128,6 +142,7 @@ def latencies(
         (before, after),
         market,
         forecast or anew,
+        fewest,
         replicas,
         slo,
         worst([requests.provenance, Provenance.FORECAST]),

@@ -155,7 +155,8 @@ def _judged(
         )
     requests = context.forecasts.arrivals(seen)
     forecast = partial(context.forecasts.latency, market=context.market)
-    latency = latencies(now, to, load, requests, context.market, known.calibration, slo, replicas, forecast)
+    fewest = partial(context.forecasts.fewest, market=context.market)
+    latency = latencies(now, to, load, requests, context.market, known.calibration, slo, replicas, forecast, fewest)
     judged = replace(known, latency=latency, judged_at=demand, objectives=slo)
     if latency.ends is None:
         fails = judged.slo == "fail"

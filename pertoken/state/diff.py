@@ -1,15 +1,17 @@
 """What differs between two fleets: the one input of price, SLO verdict, commands, undo, title and identity."""
 
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -30,7 +32,7 @@ class Change:
     after: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diff:
     """The difference of two fleets; empty for a proposal that equals the present."""
 
@@ -44,9 +46,14 @@ class Diff:
 
     def of(self, kind: str, target: int | str) -> dict[str, tuple[Any, Any]]:
         """Return the changes of one target, as `{field: (before, after)}`."""
-        return {
-            each.field: (each.before, each.after) for each in self.changes if (each.kind, each.target) == (kind, target)
-        }
+        return dict(self._of.get((kind, target), {}))
+
+    @cached_property
+    def _of(self) -> Mapping[tuple[str, int | str], Mapping[str, tuple[Any, Any]]]:
+        found: dict[tuple[str, int | str], dict[str, tuple[Any, Any]]] = defaultdict(dict)
+        for each in self.changes:
+            found[each.kind, each.target][each.field] = (each.before, each.after)
+        return found
 
     def knobs(self, deployment_id: int) -> dict[str, tuple[Any, Any]]:
         """Return the knobs of a deployment that change, as `{knob: (before, after)}`."""
@@ -57,7 +64,7 @@ class Diff:
         """Services and deployments that change, each once."""
         return tuple(dict.fromkeys(each.target for each in self.changes if each.kind in ("service", "deployment")))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identity of a variant: equal for equal changes, whatever they cost. 16 hexadecimal digits."""
         unpriced = replace(self, changes=tuple(each for each in self.changes if each.field != "placement.offer"))
@@ -72,19 +79,27 @@ def diff(before: Fleet, after: Fleet) -> Diff:
     added, or a device is missing from a host that stays.
     """
     _refuse_impossible(before, after)
-    here = {each.deployment_id: each for each in before.deployments}
-    there = {each.deployment_id: each for each in after.deployments}
     hosts = {each.host_id for each in after.hosts}
     return Diff(
         changes=tuple(_changes(before, after)),
-        added=tuple(each for key, each in there.items() if key not in here),
-        removed=tuple(each for key, each in here.items() if key not in there),
-        released=tuple(each for each in before.hosts if each.host_id not in hosts),
+        added=tuple(each for each in deployments_unlike(after, before) if each.deployment_id not in before.listed_by),
+        removed=_removed(before, after),
+        released=() if after.hosts is before.hosts else tuple(e for e in before.hosts if e.host_id not in hosts),
     )
+
+
+def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
+    """Return the deployments of `before` that no service of `after` lists."""
+    there = {each.deployment_id for service in services_unlike(after, before) for each in service.deployments}
+    changed = (each for service in services_unlike(before, after) for each in service.deployments)
+    missing = {each.deployment_id: each for each in changed if each.deployment_id not in there}
+    return tuple(each for key, each in missing.items() if key not in after.listed_by)
 
 
 def _refuse_impossible(before: Fleet, after: Fleet) -> None:
     _refuse_other("services", {each.name for each in before.services}, {each.name for each in after.services})
+    if before.devices is after.devices and before.hosts is after.hosts:
+        return
     if before.devices != after.devices or before.hosts != after.hosts:
         _refuse_other("devices on hosts that stay", _devices(before, after), _devices(after, after))
     if added := {each.host_id for each in after.hosts} - {each.host_id for each in before.hosts}:
@@ -102,17 +117,18 @@ def _devices(fleet: Fleet, after: Fleet) -> set[str]:
 
 
 def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
-    services = {each.name: each for each in after.services}
-    for service in before.services:
-        if service.name in services and services[service.name] is not service:
-            yield from _of_service(service, services[service.name])
-    deployments = {each.deployment_id: each for each in after.deployments}
-    for deployment in before.deployments:
-        other = deployments.get(deployment.deployment_id)
-        if other is not None and other is not deployment:
+    services = {each.name: each for each in services_unlike(after, before)}
+    changed = [each for each in before.services if each.name in services]
+    for service in changed:
+        yield from _of_service(service, services[service.name])
+    deployments = {each.deployment_id: each for each in deployments_unlike(after, before)}
+    present = {each.deployment_id: each for service in changed for each in service.deployments}
+    for deployment in present.values():
+        if (other := deployments.get(deployment.deployment_id)) is not None:
             yield from _of_deployment(deployment, other)
-    devices = {each.device_id: each for each in after.devices}
-    for device in before.devices:
+    same_devices = before.devices is after.devices
+    devices = {} if same_devices else {each.device_id: each for each in after.devices}
+    for device in () if same_devices else before.devices:
         same = devices.get(device.device_id)
         if same is not None and device.partitions != same.partitions:
             profiles = [tuple(part.profile for part in each.partitions) for each in (device, same)]

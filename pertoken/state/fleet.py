@@ -69,15 +69,20 @@ class Fleet:
     commitments: tuple[Commitment, ...] = ()
 
     def __post_init__(self) -> None:
-        _refuse_duplicates("service", (each.name for each in self.services))
-        _refuse_duplicates("host", (each.host_id for each in self.hosts))
-        _refuse_duplicates("device", (each.device_id for each in self.devices))
+        _refuse_duplicates("service", [each.name for each in self.services])
+        _refuse_duplicates("host", [each.host_id for each in self.hosts])
+        _refuse_duplicates("device", [each.device_id for each in self.devices])
+        listed = [each for service in self.services for each in service.deployments]
+        if len({each.deployment_id for each in listed}) < len(listed):
+            self._refuse_different(listed)
+
+    def _refuse_different(self, listed: Iterable[Deployment]) -> None:
+        """Raise InvalidEdit where a deployment is listed twice, with different values."""
         seen: dict[int, Deployment] = {}
-        for service in self.services:
-            for each in service.deployments:
-                other = seen.setdefault(each.deployment_id, each)
-                if other is not each and other != each:
-                    raise InvalidEdit(f"{each.name} differs between the services it serves")
+        for each in listed:
+            other = seen.setdefault(each.deployment_id, each)
+            if other is not each and other != each:
+                raise InvalidEdit(f"{each.name} differs between the services it serves")
 
     # -- looking up ------------------------------------------------------------------------------------------------
 
@@ -87,11 +92,13 @@ class Fleet:
         return tuple({each.deployment_id: each for service in self.services for each in service.deployments}.values())
 
     @cached_property
-    def _deployment_of(self) -> Mapping[int, Deployment]:
+    def deployment_of(self) -> Mapping[int, Deployment]:
+        """Deployments by id."""
         return {each.deployment_id: each for each in self.deployments}
 
     @cached_property
-    def _service_of(self) -> Mapping[str, Service]:
+    def service_of(self) -> Mapping[str, Service]:
+        """Services by name."""
         return {each.name: each for each in self.services}
 
     @cached_property
@@ -103,6 +110,45 @@ class Fleet:
     @cached_property
     def _host_of(self) -> Mapping[int, Host]:
         return {each.host_id: each for each in self.hosts}
+
+    @cached_property
+    def device_ids(self) -> frozenset[int]:
+        """Ids of all devices, without their partitions."""
+        return frozenset(each.device_id for each in self.devices)
+
+    @cached_property
+    def partition_of(self) -> Mapping[int, tuple[Device, Partition]]:
+        """Partitions by id, each with the device it is part of."""
+        return {part.partition_id: (each, part) for each in self.devices for part in each.partitions}
+
+    @cached_property
+    def holders_of(self) -> Mapping[int, Sequence[Deployment]]:
+        """Deployments by the id of the device or partition they run on."""
+        found: dict[int, list[Deployment]] = defaultdict(list)
+        for each in self.deployments:
+            for device_id in each.device_ids:
+                found[device_id].append(each)
+        return dict(found)
+
+    @cached_property
+    def used_devices(self) -> frozenset[int]:
+        """Ids of the devices on which, or on partitions of which, something runs."""
+        parts = self.partition_of
+        return frozenset(parts[held][0].device_id if held in parts else held for held in self.holders_of)
+
+    @cached_property
+    def listed_by(self) -> Mapping[int, Sequence[str]]:
+        """Names of the services that list a deployment, by its id, in the order of the services."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for service in self.services:
+            for each in service.deployments:
+                found[each.deployment_id].append(service.name)
+        return dict(found)
+
+    @cached_property
+    def accelerators_on(self) -> Mapping[int, frozenset[int]]:
+        """Ids of the devices that decide whether a host is used, by its id: its CPUs where it has nothing else."""
+        return {host_id: _accelerators(devices) for host_id, devices in self._devices_on.items()}
 
     @cached_property
     def _devices_on(self) -> Mapping[int, Sequence[Device]]:
@@ -126,14 +172,14 @@ class Fleet:
 
     def deployment(self, deployment_id: int) -> Deployment:
         """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
-        found = self._deployment_of.get(deployment_id)
+        found = self.deployment_of.get(deployment_id)
         if found is None:
             raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
         return found
 
     def service(self, name: str) -> Service:
         """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
-        found = self._service_of.get(name)
+        found = self.service_of.get(name)
         if found is None:
             raise InvalidEdit(f"service {name!r} is not part of this fleet")
         return found
@@ -187,9 +233,13 @@ class Fleet:
                 f"{edited.name} has other deployments than in the fleet: use scaled_to(n) or resized() for another "
                 "number of replicas, fleet.replace or fleet.merge for other deployments"
             )
-        services = tuple(edited if each.name == edited.name else each for each in self.services)
         changed = {each.deployment_id: each for each in edited.deployments}
-        return replace(self, services=tuple(_with(each, changed) for each in services))
+        names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
+        services = (
+            edited if each.name == edited.name else _with(each, changed) if each.name in names else each
+            for each in self.services
+        )
+        return replace(self, services=tuple(services))
 
     def replace(self, now: Deployment, *to: Deployment) -> "Fleet":
         """Return this fleet with `now` replaced by `to`: the first keeps its id, further ones are new deployments.
@@ -275,7 +325,10 @@ class Fleet:
             raise InvalidEdit(f"{now.name} was edited before it was named: name the deployment as the fleet has it")
 
     def _with(self, changed: dict[int, Deployment]) -> "Fleet":
-        return replace(self, services=tuple(_with(each, changed) for each in self.services))
+        names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
+        return replace(
+            self, services=tuple(_with(each, changed) if each.name in names else each for each in self.services)
+        )
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
         """Give new deployments the smallest ids from 1 that the fleet does not use."""
@@ -284,7 +337,27 @@ class Fleet:
         return [replace(each, deployment_id=next(free)) for each in deployments]
 
 
-def _refuse_duplicates(what: str, ids: Iterable[int | str]) -> None:
+def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
+    """Return the services that `other` does not share. An edit shares with its original what it does not change."""
+    present = other.service_of
+    return tuple(each for each in fleet.services if present.get(each.name) is not each)
+
+
+def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:
+    """Return the deployments that `other` does not share, each once, in the order of the services."""
+    present = other.deployment_of
+    listed = (each for service in services_unlike(fleet, other) for each in service.deployments)
+    return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
+
+
+def _accelerators(devices: Sequence[Device]) -> frozenset[int]:
+    chosen = [each for each in devices if each.kind != "cpu"] or devices
+    return frozenset(each.device_id for each in chosen)
+
+
+def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
+    if len(set(ids)) == len(ids):
+        return
     seen: set[int | str] = set()
     for each in ids:
         if each in seen:

@@ -7,7 +7,7 @@ import pytest
 from pertoken.evidence import Evidence
 from pertoken.savings.context import NOTHING, Context
 from pertoken.savings.estimate import estimate
-from pertoken.savings.shared import busy_cost, holders
+from pertoken.savings.shared import busy_cost
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
@@ -25,7 +25,7 @@ def shared(chat_busy: float, code_busy: float) -> tuple[Fleet, Context]:
 
 def cost(fleet: Fleet, known: Context, number: int) -> float:
     one = fleet.deployment(number)
-    return busy_cost(fleet, holders(fleet), one, one.device_ids, known).nano_usd_per_hour
+    return busy_cost(fleet, fleet.holders_of, one, one.device_ids, known).nano_usd_per_hour
 
 
 def test_engines_that_take_turns_cost_their_own_busy_time() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.state.demand import Demand
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.service import Service
 from tests.state.fleets import FLEET, LARGE, NOW, fleet
 
@@ -43,3 +43,17 @@ def test_a_deployment_that_serves_two_services_changes_in_both() -> None:
 def test_values_can_be_keys() -> None:
     assert hash(FLEET) == hash(fleet()) and fleet() == FLEET
     assert Demand() == Demand() and LARGE.known is False
+
+
+def test_an_edit_shares_what_it_leaves_as_it_is() -> None:
+    edited = FLEET.edit(NOW.but(tp=2))
+    assert [each.name for each in services_unlike(edited, FLEET)] == ["chat"]
+    assert deployments_unlike(edited, FLEET) == (NOW.but(tp=2),)
+    assert services_unlike(FLEET, FLEET) == () == deployments_unlike(FLEET.release(4), FLEET)
+
+
+def test_a_deployment_of_two_services_differs_once() -> None:
+    shared = replace(NOW, serves=(("chat", None), ("code", None)))
+    both = Fleet((Service("chat", (shared,)), Service("code", (shared,))))
+    assert deployments_unlike(both.edit(shared.but(tp=2)), both) == (shared.but(tp=2),)
+    assert both.listed_by[shared.deployment_id] == ["chat", "code"]

@@ -1,8 +1,10 @@
 """The chain of requests at one replica: how many run at an arrival rate, and how fast they finish."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pertoken.forecast.queue.load import Array, Lengths
 
@@ -30,14 +32,41 @@ class Service:
 
     def step_s(self, running: Array) -> Array:
         """Decode step at `running` sequences, shape (n, any): straight lines between the known points."""
+        points = self.running.shape[1]
         below = (self.running[:, None, :] <= running[:, :, None]).sum(axis=2) - 1
-        below = np.clip(below, 0, self.running.shape[1] - 2)
-        row = np.arange(len(below))[:, None]
-        left, right = (self.running[row, below + side] for side in (0, 1))
-        low, high = (self.decode_s[row, below + side] for side in (0, 1))
-        share = np.clip((running - left) / np.maximum(right - left, 1e-12), 0.0, 1.0)
+        below = np.minimum(np.maximum(below, 0), points - 2)
+        place = below + (np.arange(len(below)) * points)[:, None]
+        left, right = self.running.take(place), self.running.take(place + 1)
+        low, high = self.decode_s.take(place), self.decode_s.take(place + 1)
+        share = np.minimum(np.maximum((running - left) / np.maximum(right - left, 1e-12), 0.0), 1.0)
         found: Array = low + share * (high - low)
         return found
+
+
+def bisected(low: Array, high: Array, at_once: int, beyond: Callable[[Array], NDArray[np.bool_]]) -> Array:
+    """Halve the intervals from `low` to `high`, shape (n,), `BISECTIONS` times; return where they end.
+
+    `beyond`: whether what is sought is beyond each of some points, shape (n, points) of both. `at_once` halvings are
+    decided by one call, which costs less than as many calls as long as arrays are small.
+    """
+    row = np.arange(len(low))
+    left = BISECTIONS
+    while left:
+        halvings = min(at_once, left)
+        left -= halvings
+        step = 2**halvings
+        points = np.empty((len(low), step + 1))
+        points[:, 0], points[:, -1] = low, high
+        while step > 1:
+            points[:, step // 2 :: step] = (points[:, :-1:step] + points[:, step::step]) / 2
+            step //= 2
+        is_beyond = beyond(points[:, 1:-1])
+        place = np.zeros(len(low), dtype=np.intp)
+        for halving in range(halvings):
+            half = 2 ** (halvings - halving - 1)
+            place += half * is_beyond[row, place + half - 1]
+        low, high = points[row, place], points[row, place + 1]
+    return high
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +115,7 @@ class Chain:
 
     def states(self, rate: Array, capacity: Array) -> States:
         """The chain at arrival rates below the capacity, on a grid around its most likely number."""
-        low, high = np.zeros(len(rate)), self.limit.copy()
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            fewer = self.finished_per_s(middle[:, None])[:, 0] < rate
-            low, high = np.where(fewer, middle, low), np.where(fewer, high, middle)
-        likely = high
+        likely = bisected(np.zeros(len(rate)), self.limit, 3, lambda there: self.finished_per_s(there) < rate[:, None])
         near = np.stack([0.95 * likely, likely], axis=1)
         rates = self.finished_per_s(near)
         slope = np.maximum((rates[:, 1] - rates[:, 0]) / np.maximum(near[:, 1] - near[:, 0], 1e-12), 1e-12)

@@ -35,8 +35,8 @@ errors beside an engine played step by step, and that engine's beside a real one
 NUDGE = -0.02
 """Change of log times by which a sensitivity is measured: faster, so that what is stable stays so."""
 MOST_REPLICAS = 64
-REPLICAS_AT_ONCE = 8
-"""Numbers of replicas that are forecast together."""
+FIRST_REPLICAS, REPLICAS_AT_ONCE = 2, 8
+"""Numbers of replicas that are forecast together, at first and then: most often one of the first holds."""
 ROWS_AT_ONCE = 48
 """Deployments that are forecast together: more do not fit into a processor's cache."""
 
@@ -253,13 +253,15 @@ def fewest_at(
     rates = {place: arrivals.requests_per_s * factor / n / c.dp[0] for place, factor in enumerate(factors)}
     # Fewer are overloaded. Most often the first that are not hold the objectives too.
     left = {place: n[rate / capacity < MOST_UTILIZED] for place, rate in rates.items()}
+    at_once = FIRST_REPLICAS
     while left := {place: counts for place, counts in left.items() if len(counts)}:
-        tried = [(place, int(count)) for place, counts in left.items() for count in counts[:REPLICAS_AT_ONCE]]
+        tried = [(place, int(count)) for place, counts in left.items() for count in counts[:at_once]]
         holds = _hold(one, arrivals, np.array([rates[place][count - 1] for place, count in tried]), slo_ms)
         for (place, count), held in zip(tried, holds, strict=True):
             if held and found[place] is None:
                 found[place] = count
-        left = {place: counts[REPLICAS_AT_ONCE:] for place, counts in left.items() if found[place] is None}
+        left = {place: counts[at_once:] for place, counts in left.items() if found[place] is None}
+        at_once = REPLICAS_AT_ONCE
     return tuple(found)
 
 

@@ -10,11 +10,12 @@ an array with one row per candidate.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.forecast.queue.chain import BISECTIONS, Chain, Service, States
+from pertoken.forecast.queue.chain import Chain, Service, States, bisected
 from pertoken.forecast.queue.load import Array, Lengths
 
 MOST_UTILIZED = 1 - 1e-9
@@ -99,8 +100,8 @@ def beyond(
     late = np.ones((len(rate), len(ttft_s)))
     if ttft_s:
         wait = _Wait.of(service, at)
-        for column, limit in enumerate(ttft_s):
-            late[:, column] = np.where(at.stable, wait.longer_than(np.full(len(rate), limit)), 1.0)
+        limits = np.broadcast_to(np.array(ttft_s), late.shape)
+        late = np.where(at.stable[:, None], wait.longer_than(limits), 1.0)
     slow = np.ones((len(rate), len(tpot_s)))
     if tpot_s:
         seconds, weight = _between_tokens(service, at, generated)
@@ -213,15 +214,16 @@ class _Wait:
         return cls(own, behind_s, at.wait_s, at.waits, queue.busy)
 
     def longer_than(self, seconds: Array) -> Array:
-        """Return the share of requests that take longer, shape (n,)."""
+        """Return the share of requests that take longer than each of some times, shape (n, times) of both."""
         a, b = 1 / self.wait_s, 1 / self.behind_s
         b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)
-        p, q = self.waits[:, None], self.busy[:, None]
-        late = np.maximum(seconds[:, None] - self.own, 0.0)
-        first, second = np.exp(-a[:, None] * late), np.exp(-b[:, None] * late)
-        both = (b[:, None] * first - a[:, None] * second) / (b - a)[:, None]
+        a, b, p, q = (each[:, None, None] for each in (a, b, self.waits, self.busy))
+        seconds, own = seconds[:, :, None], self.own[:, None, :]
+        late = np.maximum(seconds - own, 0.0)
+        first, second = np.exp(-a * late), np.exp(-b * late)
+        both = (b * first - a * second) / (b - a)
         tail = p * (1 - q) * first + (1 - p) * q * second + p * q * both
-        found: Array = np.where(seconds[:, None] < self.own, 1.0, tail).mean(axis=1)
+        found: Array = np.where(seconds < own, 1.0, tail).mean(axis=2)
         return found
 
 
@@ -229,15 +231,14 @@ def _ttft(service: Service, at: _Steady, shares: tuple[float, ...]) -> Array:
     """Return quantiles of the time to first token."""
     wait = _Wait.of(service, at)
     most = wait.own.max(axis=1) + 60 * (wait.wait_s + wait.behind_s)
-    quantiles = []
-    for share in shares:
-        low, high = np.zeros_like(most), most.copy()
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            more = wait.longer_than(middle) > 1 - share
-            low, high = np.where(more, middle, low), np.where(more, high, middle)
-        quantiles.append(high)
-    return np.stack(quantiles, axis=1)
+    none = np.zeros_like(most)
+    quantiles = (bisected(none, most, 2, partial(_longer, wait, share)) for share in shares)
+    return np.stack(list(quantiles), axis=1)
+
+
+def _longer(wait: _Wait, share: float, seconds: Array) -> NDArray[np.bool_]:
+    """Return whether more than the rest of a share of requests take longer, shape (n, times) as `seconds`."""
+    return wait.longer_than(seconds) > 1 - share
 
 
 def _tpot(service: Service, at: _Steady, generated: Lengths, shares: tuple[float, ...]) -> Array:
