@@ -59,11 +59,14 @@ def columns(names: Sequence[str], chunks: Iterable[Sequence[str]]) -> Columns:
     """
     parts = [np.array([_whole_numbers(text) for text in texts]) for texts in chunks]
     values = np.concatenate(parts, axis=1).T if parts else np.empty((0, len(names)), np.int64)
-    if len(names) > 1 and len(values) > 1:
-        order = np.lexsort((values[:, 1], values[:, 0]))
-        if not np.array_equal(order, np.arange(len(order))):
-            values = values[order]
+    if len(names) > 1 and not _in_order(values[:, 0], values[:, 1]):
+        values = values[np.lexsort((values[:, 1], values[:, 0]))]
     return Columns({name: n for n, name in enumerate(names)}, values)
+
+
+def _in_order(first: Ints, second: Ints) -> bool:
+    same = first[1:] == first[:-1]
+    return bool(np.all((first[1:] > first[:-1]) | (same & (second[1:] >= second[:-1]))))
 
 
 def _whole_numbers(text: str) -> Ints:

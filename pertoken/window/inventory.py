@@ -127,10 +127,15 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
         held = read.epoch_devices(connection, start // MINUTE * MINUTE)
     ordered = sorted(hosts, key=lambda row: natural_key(row.name))
     place = {row.host_id: n for n, row in enumerate(ordered)}
+
+    def shown_at(row: Any) -> tuple[int, bool, int, str]:
+        """Return the sort key of a device: by host, accelerators by slot before CPUs."""
+        return place[row.host_id], row.kind == "cpu", -1 if row.slot is None else row.slot, row.uuid
+
     return Inventory(
         now_ts=now_ts,
         hosts=ordered,
-        devices={row.device_id: row for row in sorted(devices, key=lambda row: place[row.host_id])},
+        devices={row.device_id: row for row in sorted(devices, key=shown_at)},
         epochs=epochs,
         own_devices=read.by_epoch(held),
         intervals_s={row.host_id: read.noted_every_s(connection, row.interval_s) for row in hosts},

@@ -65,9 +65,9 @@ CASES: dict[str, World] = {
         *map(_lie, LIES),
         _world(
             "half of each count and a restart",
-            # Ends before the half passes the whole: by such a rise a true reset is counted.
-            *((6.0, engines.Lies(key, 4.0, "half")) for key in ("a", "b")),
-            (7.5, agents.Away(signal.SIGKILL, 0.5)),
+            # Ends long before the half passes the last whole count: a true reset that rises past it looks the same.
+            *((10.0, engines.Lies(key, 4.0, "half")) for key in ("a", "b")),
+            (11.5, agents.Away(signal.SIGKILL, 0.5)),
         ),
         _world("model swap", (2.0, engines.SwapModel("a", 30.0)), (2.0, engines.SwapModel("b", 30.0))),
         _world("twins on one port", engines=(*ENGINES, *TWINS)),

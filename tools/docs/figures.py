@@ -39,11 +39,11 @@ def _agent() -> str:
     for name, interval in (("agent", "1 s"), ("agent-10s", "10 s")):
         file, rows = newest(name)
         peer = rows["nvitop-exporter", "cpu_share"]
-        default_peer = rows.get(("nvitop-exporter at its default interval", "cpu_share"), peer)
+        as_installed = "nvitop-exporter" if name == "agent" else "nvitop-exporter at its default interval"
         for discovery, subject in (("on", "pertoken agent with discovery"), ("off", "pertoken agent")):
             share = rows[subject, "cpu_share"]
             lines.append(
-                f"| {interval} | {discovery} | {100 * share:.2f} % | {share / peer:.2f} | {share / default_peer:.2f} | "
+                f"| {interval} | {discovery} | {100 * share:.2f} % | {share / peer:.2f} | {share / rows[as_installed, "cpu_share"]:.2f} | "
                 f"[{file}](benchmarks/results/{file}) |"
             )
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,9 @@ class _Hours:
         epochs = rows.ints("epoch_id")
         at = np.minimum(np.searchsorted(self._epoch_ids, epochs), max(len(self._epoch_ids) - 1, 0))
         known = self._epoch_ids[at] == epochs if len(self._epoch_ids) else np.zeros(len(rows), bool)
-        rows = rows.where(known)
-        return at[known] * self._n_hours + rows.ints("ts") // HOUR - self._first, rows
+        if not known.all():
+            at, rows = at[known], rows.where(known)
+        return at * self._n_hours + rows.ints("ts") // HOUR - self._first, rows
 
     def _hold(self, slots: Ints, held_ns: Ints, owners: Ints, rates: Mapping[int, int | None]) -> None:
         """Add time in which devices were held at the price of `owners`; what has no device that is paid for goes."""
@@ -122,52 +124,49 @@ class _Hours:
             _sum(cells[counted], each[counted], n_cells).tolist() for each in (tokens, observed_ms)
         )
         cell_counted = _any(cells[counted], n_cells).tolist()
-        held = self._held_by_cell(cells, counted)
+        nano_usd, uncounted_nano_usd = self._dollars(cells, counted, n_cells)
         estimated = self._estimated_cells(cells, slots)
         expected = self._expected_ms(n_cells)
-        there = _any(cells[slots], n_cells) | _any(np.array(list(held), np.int64), n_cells) | (expected > 0)
-        expected_ms = expected.tolist()
-        found: dict[str, list[ModelHour | None]] = {}
-        for cell in np.flatnonzero(there).tolist():
-            model, hour = divmod(cell, self._n_hours)
-            nano_usd, uncounted_nano_usd = held.get(cell, (None, 0))
-            hours = found.setdefault(self._models[model], [None] * self._n_hours)
-            hours[hour] = ModelHour(
+        allocated, _, _ = _columns(self._allocated, 3)
+        there = _any(cells[np.concatenate([slots, allocated])], n_cells) | (expected > 0)
+        rows = map(
+            ModelHour._make,
+            zip(
                 nano_usd,
-                cell_tokens[cell] if cell_counted[cell] else None,
-                cell_observed_ms[cell],
-                expected_ms[cell],
+                (tokens if known else None for tokens, known in zip(cell_tokens, cell_counted, strict=True)),
+                cell_observed_ms,
+                expected.tolist(),
                 uncounted_nano_usd,
-                cell in estimated,
-            )
-        return found
+                (cell in estimated for cell in range(n_cells)) if estimated else repeat(False, n_cells),
+                strict=True,
+            ),
+        )
+        hours = [row if known else None for row, known in zip(rows, there.tolist(), strict=True)]
+        by_model = (hours[at : at + self._n_hours] for at in range(0, n_cells, self._n_hours))
+        return {model: each for model, each in zip(self._models, by_model, strict=True) if any(each)}
 
-    def _held_by_cell(self, cells: Ints, counted: Any) -> dict[int, tuple[int | None, int]]:
-        """Return the nano-USD of each cell (None: a device has no price), and those of epochs without known tokens."""
-        if not self._rates:
-            return {}
+    def _dollars(self, cells: Ints, counted: Any, n_cells: int) -> tuple[list[int | None], list[int]]:
+        """Return the nano-USD of each cell (None: nothing was held, or a device has no price), and those among them
+        of epochs without known tokens."""
         slots, rates, ns = _columns(self._allocated, 3)
         uncounted = ~counted[slots] & self._counts[slots // self._n_hours]
-        keys, at = np.unique((cells[slots] * len(self._rates) + rates) * 2 + uncounted, return_inverse=True)
-        of_rates, flags = np.divmod(keys, 2)
-        of_cells, numbers = np.divmod(of_rates, len(self._rates))
-        products: dict[int, int] = {}
-        of_others: dict[int, int] = {}
-        unpriced = set()
-        columns = of_cells.tolist(), numbers.tolist(), flags.tolist(), _sum(at, ns, len(keys)).tolist()
-        for cell, number, is_uncounted, held_ns in zip(*columns, strict=True):
-            rate = self._rates[number]
+        at = cells[slots]
+        held, unpriced = _any(at, n_cells), np.zeros(n_cells, bool)
+        products, of_others = [0] * n_cells, [0] * n_cells
+        for number, rate in enumerate(self._rates):
+            of_rate = rates == number
             if rate is None:
-                unpriced.add(cell)
+                unpriced |= _any(at[of_rate], n_cells)
                 continue
-            products[cell] = products.get(cell, 0) + held_ns * rate  # beyond 64 bits
-            if is_uncounted:
-                of_others[cell] = of_others.get(cell, 0) + held_ns * rate
-        uncounted_nano_usd = {cell: divide(product, _HOUR_NS) for cell, product in of_others.items()}
-        found: dict[int, tuple[int | None, int]] = {
-            cell: (divide(product, _HOUR_NS), uncounted_nano_usd.get(cell, 0)) for cell, product in products.items()
-        }
-        return found | dict.fromkeys(unpriced, (None, 0))
+            products = _plus(products, _sum(at[of_rate], ns[of_rate], n_cells), rate)
+            others = of_rate & uncounted
+            if others.any():
+                of_others = _plus(of_others, _sum(at[others], ns[others], n_cells), rate)
+        known = (held & ~unpriced).tolist()
+        return (
+            [divide(each, _HOUR_NS) if priced else None for each, priced in zip(products, known, strict=True)],
+            [each and divide(each, _HOUR_NS) if priced else 0 for each, priced in zip(of_others, known, strict=True)],
+        )
 
     def _estimated_cells(self, cells: Ints, slots: Ints) -> set[int]:
         there = set(slots.tolist()) if self._estimated else set()
@@ -205,6 +204,11 @@ def _sum(slots: Ints, values: Ints, n: int) -> Ints:
     return total
 
 
+def _plus(products: Sequence[int], ns: Ints, rate: int) -> list[int]:
+    """Add a rate times each duration: such products are beyond 64 bits."""
+    return [product + each * rate for product, each in zip(products, ns.tolist(), strict=True)]
+
+
 def _any(slots: Ints, n: int) -> Any:
     found = np.zeros(n, bool)
     found[slots] = True
@@ -229,7 +233,8 @@ def _spans(there: Inventory, start: int, end: int) -> Iterator[tuple[str, int, i
 
 def _rates(there: Inventory, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
     """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
-    of_device = {device_id: prices.rate(row, ts) for device_id, row in there.devices.items() if row.parent_id is None}
+    paid = {device_id: row for device_id, row in there.devices.items() if row.parent_id is None}
+    of_device = dict(zip(paid, prices.rates(paid.values(), ts), strict=True))
     of_epoch: dict[int, int | None] = {}
     for epoch_id, device_ids in there.own_devices.items():
         rates = [of_device[each] for each in device_ids if each in of_device]

@@ -51,3 +51,9 @@ def test_a_price_that_is_taken_back_gives_way_to_a_less_exact_one_and_past_costs
     assert [book.rate(H100, ts) for ts in (0, 599, 600, 899, 900)] == [5, 5, 1, 1, 7]
     assert book.changes() == (600, 900)
     assert PriceBook([Price("gpu", 1, 0, seq=1), Price("gpu", None, 0, seq=2)]).at(H100, 0) is None
+
+
+def test_rates_of_many_devices_are_those_of_each() -> None:
+    devices = [H100, H100._replace(uuid="GPU-2"), CPU, H100._replace(uuid="GPU-3")]
+    book = PriceBook([Price("H100", 2, 0), Price("gpu-1", 4, 0)], {"GPU-2": [Price("GPU-2", 5, 0, listed=True)]})
+    assert book.rates(devices, 10) == [4, 2, None, 2] == [book.rate(each, 10) for each in devices]
