@@ -20,6 +20,7 @@ from pertoken.agent.rows.devices import (
     host_id_of,
     host_row,
     host_sample,
+    replaced,
     vanished,
 )
 from pertoken.agent.rows.engine_ids import bucket_set_id
@@ -77,9 +78,10 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
     probe = readings.probe
     host_id, boot_id = host_id_of(probe), probe.host.boot_id
     before = {device.uuid: device for device in memory.probe.devices} if memory.probe else {}
+    device_readings = (*probe.devices, *vanished(before, probe))
     devices = [
         device_step(memory, before.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline)
-        for reading in (*probe.devices, *vanished(before, probe))
+        for reading in device_readings
     ]
     engines, repeated, repeated_now = engine_steps(memory, readings.engines, host_id, boot_id, moment, baseline)
     if repeated:
@@ -91,14 +93,16 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
 
     samples: list[object] = []
     if cost is not None:
-        samples += [step.sample for step in devices]
+        absent = replaced(device_readings)
+        present = [step for step in devices if step.row.uuid not in absent]
+        samples += [step.sample for step in present]
         samples += [host_sample(memory, probe, moment), _agent_sample(memory, probe, cost, moment)]
         for step in engines:
             if step.filed and step.deployment and step.deployment.deployment_id in epochs:
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
-        samples += _shares(devices, engines, holdings, epochs, moment.ts)
+        samples += _shares(present, engines, holdings, epochs, moment.ts)
     gaps = _gaps(readings, host_id, devices, engines, holders.gaps)
     capabilities = memory.capabilities if gaps == memory.gaps else _capabilities(memory, gaps)
     states = [*(step.states for step in devices), *(step.states for step in engines)]

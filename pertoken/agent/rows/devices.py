@@ -1,6 +1,6 @@
 """Devices and the host as rows: identity, what they did since the tick before, and what could not be read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
@@ -158,6 +158,20 @@ def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[
     """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
     gone = before.keys() - {device.uuid for device in probe.devices}
     return tuple(unread(device, "the driver no longer lists it") for uuid, device in before.items() if uuid in gone)
+
+
+def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
+    """Return the UUIDs of lost devices at whose PCI address another GPU answers: they are not in this host any more.
+
+    A lost device that nothing replaced may still be there, and is paid for.
+    """
+    lost = [each for each in readings if each.lost and each.pci_bus_id]
+    if not lost:
+        return frozenset()
+    answering = {each.pci_bus_id: each.uuid for each in readings if not each.lost and each.parent_uuid is None}
+    return frozenset(
+        each.uuid for each in lost if answering.get(each.pci_bus_id) not in (None, each.parent_uuid or each.uuid)
+    )
 
 
 @lru_cache(512)

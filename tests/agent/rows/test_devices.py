@@ -1,6 +1,7 @@
 """Rows of devices: energy, loss and return."""
 
 from pertoken.agent.rows.assemble import Readings
+from pertoken.agent.rows.devices import device_id_of
 from pertoken.store.schema.rows import (
     DeviceSample,
 )
@@ -34,3 +35,26 @@ def test_a_lost_device_costs_only_itself_and_its_hours_go_on() -> None:
     ]
     assert [event.kind for event in ticks[1].events] == ["device_lost"]
     assert [event.kind for event in ticks[2].events] == ["device_back"]
+
+
+def test_a_device_whose_place_another_one_took_is_lost_and_not_paid_for_beside_it() -> None:
+    old, other = gpu(1, pci_bus_id="0000:11:00.0"), gpu(2, pci_bus_id="0000:11:00.0")
+    moved, back = probe(gpu(0), other, old._replace(lost="pulled out")), probe(gpu(0), old, other._replace(lost="out"))
+    ticks = run(*map(Readings, (probe(gpu(0), old), moved, moved, back, back)))
+    paid = [
+        {s.device_id: s.duration_ms for s in tick.samples if isinstance(s, DeviceSample)}
+        for tick in ticks
+        if tick.samples
+    ]
+    first, old_id, other_id = (device_id_of(each.uuid) for each in (gpu(0), old, other))
+    assert [each.keys() & {first, old_id, other_id} for each in paid] == [{first, other_id}] * 2 + [{first, old_id}] * 2
+    assert all(sum(each.values()) == 3 * 10_000 for each in paid), "two GPUs and the CPU"
+    kinds = [event.kind for tick in ticks for event in tick.events if event.kind.startswith("device")]
+    assert sorted(kinds) == ["device_back", "device_lost", "device_lost"]
+
+
+def test_a_partition_that_is_lost_while_its_gpu_answers_goes_on() -> None:
+    whole = gpu(1, pci_bus_id="0000:11:00.0")
+    part = gpu(2, pci_bus_id="0000:11:00.0", parent_uuid=whole.uuid)._replace(kind="mig")
+    ticks = run(*map(Readings, (probe(whole, part), probe(whole, part._replace(lost="error")))))
+    assert device_id_of(part.uuid) in {s.device_id for s in ticks[-1].samples if isinstance(s, DeviceSample)}
