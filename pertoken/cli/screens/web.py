@@ -8,7 +8,7 @@ from textual_serve.server import Server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_EXTERNAL_LINK = re.compile(r"<link\b[^>]*href=\"https?:[^>]*>\s*")
+_LINK = re.compile(r"<link\b[^>]*href=\"(https?:[^\"]*)\"[^>]*>\s*")
 _FOCUS = """<script>
   // Keys reach the screens without a click, as soon as the terminal is there.
   addEventListener("load", function focusTerminal() {
@@ -52,7 +52,9 @@ class ScreenServer(Server):
         """Return the page without anything that another host would serve."""
         page = await super().handle_index(request)
         assert isinstance(page, web.Response)
-        page.text = _EXTERNAL_LINK.sub("", page.text or "").replace("</head>", _FOCUS, 1)
+        own = f"{self.public_url}/"
+        text = _LINK.sub(lambda link: link[0] if link[1].startswith(own) else "", page.text or "")
+        page.text = text.replace("</head>", _FOCUS, 1)
         page.headers["Content-Security-Policy"] = _POLICY
         page.headers["Referrer-Policy"] = "no-referrer"
         return page

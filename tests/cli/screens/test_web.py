@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests import browser
 from tests.llama import free_port
 from tests.values import laid
 
@@ -104,3 +105,18 @@ def test_the_page_loads_nothing_from_another_host_and_takes_keys_without_a_click
     assert "googleapis" not in text and "https://" not in text
     assert "font-src 'self'" in policy and "frame-ancestors 'none'" in policy
     assert "xterm-helper-textarea" in text and ".focus()" in text
+
+
+@pytest.mark.skipif(browser.DRIVER is None or browser.CHROMIUM is None, reason="needs Debian's chromium-driver")
+def test_keys_reach_the_screens_of_a_real_browser_without_a_click(served: tuple[str, Path], tmp_path: Path) -> None:
+    with browser.chromium(tmp_path / "profile") as page:
+        page.open(served[0])
+        page.until(
+            "return document.activeElement.className == 'xterm-helper-textarea'", "the terminal to have the focus"
+        )
+        page.until("return document.body.classList.contains('-first-byte')", "the screens to appear")
+        assert page.run("return document.documentElement.scrollHeight <= innerHeight"), "its style sheet is there"
+        page.type("q")
+        page.until("return document.body.classList.contains('-closed')", "the screens to end")
+        elsewhere = "return performance.getEntriesByType('resource').map(one => new URL(one.name).host)"
+        assert set(page.run(elsewhere)) == {served[0].removeprefix("http://")}
