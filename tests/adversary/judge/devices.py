@@ -44,7 +44,10 @@ def _energy(
 ) -> Iterator[Finding]:
     """A GPU draws constant power: energy is power times time."""
     # Two cards that show one UUID are one device to anybody: it may have the energy of both.
-    doubled = any(type(act.what).__name__ == "SameUuid" for act in played.world.acts_on(gpu.uuid))
+    kinds = {type(act.what).__name__ for act in played.world.acts_on(gpu.uuid)}
+    doubled = "SameUuid" in kinds
+    # While another GPU is in its place this one is not there, and nobody stores a row of it.
+    replaced = "OtherUuid" in kinds
     power_w = gpu.power_mw.mean / 1000
     most_w = power_w + (max(each.power_mw.mean for each in played.world.gpus) / 1000 if doubled else 0.0)
     for column in ("energy_counter_mj", "energy_integral_mj"):
@@ -57,7 +60,7 @@ def _energy(
         if stored_j > most_j or (least_mj or 0) < 0:
             yield Finding("energy", f"{gpu.uuid}: {stored_j:.0f} J of {column}, at most {most_j:.0f} J were used")
         # The first row of each process has no reading before it: that much is always unknown.
-        if stored_j < least_j and unknown <= 0:
+        if stored_j < least_j and unknown <= 0 and not replaced:
             yield Finding("energy", f"{gpu.uuid}: {stored_j:.0f} J of {column} of {least_j:.0f} J, and no row is NULL")
 
 
