@@ -159,15 +159,19 @@ def _play_acts(
     while due or time.monotonic() - began_s < world.seconds:
         due.sort()
         if due and due[0][0] <= time.monotonic() - began_s:
-            _, n, part = due.pop(0)
+            at_s, n, part = due.pop(0)
             what = world.acts[n].what
             progress(f"{time.monotonic() - began_s:5.1f} s  {part} {what}")
             if part == "begin":
                 if "store" in what.touches:
                     closed_s[n] = time.monotonic()
                 what.begin(scene)
-                # One that began late, or took long to begin, lasts as long as it is meant to all the same.
-                due.append((time.monotonic() - began_s + what.seconds, n, "end"))
+                # One that began late, or took long to begin, lasts as long as it is meant to all the same, and what
+                # follows begins as much later: no two may touch one thing at once.
+                now_s = time.monotonic() - began_s
+                late_s = now_s - at_s
+                due = [(at + late_s if of == "begin" else at, act, of) for at, act, of in due]
+                due.append((now_s + what.seconds, n, "end"))
             else:
                 what.end(scene)
                 if n in closed_s:
