@@ -355,6 +355,7 @@ _GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken 
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
 _DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
+_THROTTLED = "needs an NVIDIA GPU that reports why its clocks are slow, and rows of this version: let the agent run"
 _ESTIMATES = "needs vLLM or SGLang with --enable-mfu-metrics, on GPUs the catalog knows"
 SERIES: Mapping[str, SeriesSpec] = {
     "prompt_tok_s": SeriesSpec("tokens/s", "prompt tokens submitted, cached included", _TOKENS),
@@ -413,9 +414,9 @@ SERIES: Mapping[str, SeriesSpec] = {
         "needs an engine that counts requests, and minutes: hours alone hide bursts",
     ),
     "asleep": SeriesSpec("ratio", "time in which the engine slept", "needs vLLM with --enable-sleep-mode that slept"),
-    "throttled": SeriesSpec(
-        "ratio", "time in which power, heat or a limit slowed the clocks", "needs an NVIDIA GPU that reports why"
-    ),
+    "throttled": SeriesSpec("ratio", "time in which power, heat or a limit slowed the clocks", _THROTTLED),
+    "throttled_power": SeriesSpec("ratio", "time in which a limit of power slowed the clocks", _THROTTLED),
+    "throttled_thermal": SeriesSpec("ratio", "time in which heat slowed the clocks", _THROTTLED),
     "energy_w": SeriesSpec("W", "energy drawn over time by the devices, of a deployment its shares of them", _READABLE),
     "j_per_token": SeriesSpec(
         "J/token", "that energy per token, prompt (cached included) and generated, idle time spread evenly", _READABLE

@@ -42,6 +42,8 @@ class Load:
     sm_clock_mhz: float = 1755.0
     throttled: float = 0.0
     """Time in which power, heat or a limit slowed the clocks."""
+    hot: float = 0.0
+    """The part of it that is heat; the rest is power."""
     aborted: float = 0.02
     """Requests that were aborted, of all that ended."""
     peak: float = 1.5
@@ -109,6 +111,8 @@ class Load:
                 "sm_clock_mhz": series(self.sm_clock_mhz),
                 "temperature_c": series(61, p95=66, max=70),
                 "throttled": series(self.throttled),
+                "throttled_power": series(self.throttled - self.hot),
+                "throttled_thermal": series(self.hot),
             }
         if self.tensor_active is not None and self.device_util is not None:
             active = max(self.tensor_active, 0.9 * self.device_util)

@@ -40,12 +40,18 @@ _COUNTED_BY = {
     "busy_generated_tok_s": {"generated_tokens"},
 }
 """Rates -> the engine metrics whose late counting makes them late."""
+_THROTTLED = {
+    "throttled": "throttled_n",
+    "throttled_power": "throttled_power_samples",
+    "throttled_thermal": "throttled_thermal_samples",
+}
 _OF_DEVICES = (
     *(each.series for each in DEVICE if each.series),
-    *("nvlink_bytes_s", "throttled", "energy_w", "host_memory_free", "held"),
+    *("nvlink_bytes_s", *_THROTTLED, "energy_w", "host_memory_free", "held"),
 )
 _OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in HISTOGRAMS and name not in ("held", "observed_h"))
 _BEGUN = "recording has only begun: let the agent run some minutes"
+_NOT_SEEN = "nothing of it was recorded in this window: see `pertoken doctor` on its host"
 
 
 _READERS: WeakValueDictionary[int, "EvidenceReader"] = WeakValueDictionary()
@@ -116,8 +122,11 @@ class EvidenceReader:
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
 
-        Of the present epoch of each, since an earlier one had other knobs or devices.
+        Of the present epoch of each, since an earlier one had other knobs or devices. Nothing was measured on several
+        of which one has not run in this window.
         """
+        if not all(each in self.inventory.running for each in deployment_ids):
+            return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         rows = [self.inventory.running[each] for each in deployment_ids]
         buckets = self._together(rows)
         if not len(buckets):
@@ -128,7 +137,9 @@ class EvidenceReader:
         return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
-        """Return what was measured on a device, or on several together."""
+        """Return what was measured on a device, or on several together; nothing where one was not seen."""
+        if not all(each in self.inventory.devices for each in device_ids):
+            return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         observed_ms = [float(self._with_holders(each).ints("observed_ms").sum()) for each in device_ids]
         found = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(found, self._remedies(*device_ids))
@@ -295,17 +306,17 @@ class EvidenceReader:
         }
         return found | {
             "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
-            "throttled": partial(self._throttled, device_ids),
+            **{name: partial(self._throttled, device_ids, stored) for name, stored in _THROTTLED.items()},
         }
 
-    def _throttled(self, device_ids: Sequence[int]) -> Points | None:
-        """Return the share of samples in which something slowed the clocks, a mean over devices that report why."""
+    def _throttled(self, device_ids: Sequence[int], counted: str) -> Points | None:
+        """Return the share of samples in which reasons of a kind slowed the clocks, a mean over the devices."""
         kinds = {(row.kind, row.vendor) for each in device_ids if (row := self.inventory.devices.get(each))}
         unread = any(gap.metric == "throttle_reasons" for each in device_ids for gap in self.missing.get(each, ()))
         if unread or kinds != {("gpu", "nvidia")}:
             return None
         devices = [self.measured.device(each) for each in device_ids]
-        values = [rows.floats("throttled_n") / np.maximum(rows.floats("samples"), 1) for rows in devices]
+        values = [rows.floats(counted) / np.maximum(rows.floats("samples"), 1) for rows in devices]
         return series.of_devices(devices, values, mean=True)
 
     def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:

@@ -1,6 +1,8 @@
 """Series of energy, clocks, host memory, bursts, how requests end and sleep: known, and never zero where unknown."""
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from pertoken.catalog.market import load_market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import ENDED
 from pertoken.provenance import Provenance
+from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, EpochRow
 from pertoken.store.write.writer import Writer
@@ -89,6 +92,24 @@ def test_clocks_are_read_and_throttled_is_the_part_of_samples_with_a_reason(tmp_
     slowed, free, idle = (gpu(sm_clock_mhz=1_200, throttle_reasons=each) for each in (4, 0, 1))
     seen = seen_by(tmp_path, [[served(), each] for each in (slowed, free, idle, slowed)])
     assert (seen.throttled.mean, seen.sm_clock_mhz.p50) == (0.5, 1_200)
+
+
+def test_power_and_heat_are_told_apart_among_what_slowed_the_clocks(tmp_path: Path) -> None:
+    cap, brake, heat, both, locked, free = (gpu(throttle_reasons=each) for each in (4, 0x88, 0x20, 0x44, 2, 0))
+    seen = seen_by(tmp_path, [[served(), each] for each in (cap, brake, heat, both, locked, free)])
+    shares = [each.mean for each in (seen.throttled, seen.throttled_power, seen.throttled_thermal)]
+    assert shares == pytest.approx([5 / 6, 3 / 6, 2 / 6])
+
+
+def test_what_slowed_the_clocks_is_not_known_of_rows_from_before_it_was_kept(tmp_path: Path) -> None:
+    stored(tmp_path, [[served(), gpu(throttle_reasons=4)]] * 4)
+    with closing(sqlite3.connect(tmp_path / "telemetry.db")) as connection, connection:
+        for table in ("device_1m", "device_1h"):
+            connection.execute(f"UPDATE {table} SET throttled_power_samples = NULL, throttled_thermal_samples = NULL")
+    end = START + 60 * 4
+    (seen,) = present(open_store(locate(str(tmp_path))), load_market(), 3600, end).context.deployments.values()
+    assert seen.throttled.mean == 1.0
+    assert not seen.has("throttled_power") and not seen.has("throttled_thermal")
 
 
 def test_memory_of_the_host_that_is_free_is_what_is_not_used(tmp_path: Path) -> None:
