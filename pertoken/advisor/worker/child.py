@@ -198,7 +198,7 @@ def do_job(job: Callable[[], Any], limits: Limits) -> None:
 
 
 def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
-    """Load a plugin, report its rules, and run each of them in a process of its own if there are inputs."""
+    """Load a plugin, report its rules, and run each that these inputs suit in a process of its own."""
     try:
         with _timed(limits):
             loaded = tuple(source.load())
@@ -213,6 +213,8 @@ def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
     if inputs is None:
         return
     for number, rule in enumerate(rules):
+        if not inputs.suit(rule.window_s):
+            continue
         send(PIPE, rule=number)
         began = time.monotonic()
         ended = _wait(_fork(partial(_rule, rule, inputs, limits)), limits.rule_s, limits)
@@ -248,6 +250,7 @@ def _described(rule: Rule) -> dict[str, Any]:
         "title": rule.title,
         "sections": rule.sections,
         "needs": list(rule.needs),
+        "window_s": rule.window_s,
         "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
         "options": [
             [each.name, str(getattr(rule.options, each.name)), str(each.default), each.domain, each.meaning]
