@@ -25,7 +25,7 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
 from pertoken.printable import natural_key
-from pertoken.rule import subject_key
+from pertoken.rule import InvalidEdit, subject_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
 from pertoken.window.progress import TICK_S, Progress, no_progress
@@ -229,7 +229,7 @@ class _Pricer:
         try:
             return self._pricing.proposed(call.target, json.loads(call.yielded))
         except Exception as error:  # of this target: the others are priced all the same
-            return trace(error)
+            return _failure(error)
 
     def _prepare(self, together: Sequence[Proposed]) -> None:
         """Forecast several targets side by side; one that cannot be forecast must not cost the others their row."""
@@ -255,7 +255,7 @@ class _Pricer:
             try:
                 results = self._pricing.priced(proposed)
             except Exception as error:  # of this proposal: the others are priced all the same
-                failed = trace(error)
+                failed = _failure(error)
             else:
                 return [self._row(rule, call, target, found) for target, found in results.items()]
         assert failed is not None
@@ -286,6 +286,11 @@ class _Pricer:
             created_ts=now_ts,
             updated_ts=now_ts,
         )
+
+
+def _failure(error: Exception) -> str:
+    """Return why a proposal cannot be priced: what is wrong with it, or the traceback of a defect of this program."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, InvalidEdit) else trace(error)
 
 
 def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:

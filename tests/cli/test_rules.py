@@ -45,7 +45,7 @@ def test_a_new_rule_is_one_file_that_conforms_and_nothing_is_overwritten(
     )
     checked = run("rules", "check", "lower_clocks.py")
     assert checked.exit_code == 0
-    assert "  uncached           proposes prefix caching on" in checked.output
+    assert "  uncached           proposes enable prefix caching" in checked.output
     assert "  cpu                refuses caching-unknown: whether it caches" in checked.output
     assert checked.output.endswith(f"  conforms: 0 faults in {len(regimes())} situations\n\n")
     (tmp_path / "lower_clocks.py").write_text("mine")
@@ -214,6 +214,7 @@ def test_a_rule_that_is_broken_is_explained_by_its_error(config: Path) -> None:
     written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
     text = run("rules", "explain", "bad", "--config", str(config)).stdout
     assert text.startswith("bad: broken\n") and "line 1, in <module>" in text
+    assert "pertoken/advisor" not in text and "importlib" not in text
 
 
 def test_a_rule_that_is_switched_off_gives_no_advice_until_it_is_switched_on(recorded: str, config: Path) -> None:

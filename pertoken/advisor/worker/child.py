@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from pertoken.advisor.worker import confine
 from pertoken.advisor.worker.inputs import Inputs, SubjectKey, Target
 from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.messages import send, trace
+from pertoken.advisor.worker.messages import plugin_trace, send, trace
 from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import encoded
 from pertoken.evidence import Evidence, NotMeasured
@@ -190,7 +190,7 @@ def do_job(job: Callable[[], Any], limits: Limits) -> None:
         with _timed(limits):
             message = {"done": job()}
     except BaseException as error:
-        message = {"failed": trace(error)}
+        message = {"failed": plugin_trace(error)}
     send(PIPE, **message, output=_printed(limits))
 
 
@@ -207,7 +207,7 @@ def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
             described = [_described(each) for each in rules]
             disabled = [_described(rule) for each in loaded for rule in each.disabled]
     except BaseException as error:
-        send(PIPE, rules=[], disabled=[], errors=[[source.name, trace(error)]], output=_printed(limits))
+        send(PIPE, rules=[], disabled=[], errors=[[source.name, plugin_trace(error)]], output=_printed(limits))
         return
     send(PIPE, rules=described, disabled=disabled, errors=errors, output=_printed(limits))
     if inputs is None:
@@ -290,11 +290,11 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
         with _timed(limits):
             message["yielded"] = _yielded(rule(**{name: given[name] for name in rule.needs}), inputs, limits)
     except BaseException as error:
-        message = {"failed": trace(error), "blocked": _blocked(error)}
+        message = {"failed": plugin_trace(error), "blocked": _blocked(error)}
     try:
         message["read"] = _read(seen)
     except BaseException as error:  # it broke the evidence it was handed
-        message = {"failed": trace(error), "read": []}
+        message = {"failed": plugin_trace(error), "read": []}
     return message
 
 
