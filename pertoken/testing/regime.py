@@ -31,7 +31,7 @@ IDLE_DEVICE = {
     "temperature_c": 32.0, "throttled": 0.0, "throttled_power": 0.0, "throttled_thermal": 0.0,
     "host_memory_free": HOST_MEMORY_FREE,
 }  # fmt: skip
-_WITHOUT_HOURS = {*HISTOGRAMS, "observed_h"}
+_WITHOUT_HOURS = {*HISTOGRAMS, "itl_s", "observed_h"}
 """Series of requests, which are summed over the window, and the length of the window."""
 
 

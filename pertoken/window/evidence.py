@@ -12,7 +12,7 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, Series
-from pertoken.metrics import DEVICE, HISTOGRAMS, QUOTIENTS, SERIES, RollUp, rolled
+from pertoken.metrics import DEVICE, HISTOGRAMS, PER_REQUEST_TPOT, QUOTIENTS, SERIES, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
@@ -49,7 +49,9 @@ _OF_DEVICES = (
     *(each.series for each in DEVICE if each.series),
     *("nvlink_bytes_s", *_THROTTLED, "energy_w", "host_memory_free", "held"),
 )
-_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in HISTOGRAMS and name not in ("held", "observed_h"))
+_ITL = "itl_s"
+_FROM_HISTOGRAMS = (*HISTOGRAMS, _ITL)
+_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*_FROM_HISTOGRAMS, "held", "observed_h"))
 _BEGUN = "recording has only begun: let the agent run some minutes"
 _NOT_SEEN = "nothing of it was recorded in this window: see `pertoken doctor` on its host"
 
@@ -133,7 +135,7 @@ class EvidenceReader:
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN))
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
-        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *HISTOGRAMS), observed_ms)
+        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
         return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
@@ -154,7 +156,7 @@ class EvidenceReader:
         """Return the summary of a series, made once; None if it was not measured."""
         key = of.kind, of.ids, of.name
         if key not in self._made:
-            self._made[key] = self._histogram_of(of) if of.name in HISTOGRAMS else self._summary(of)
+            self._made[key] = self._histogram_of(of) if of.name in _FROM_HISTOGRAMS else self._summary(of)
         return self._made[key]
 
     def _summary(self, of: WindowSeries) -> Series | None:
@@ -170,7 +172,11 @@ class EvidenceReader:
         return replace(points.summary(), by_hour=by_hour, distribution=of)
 
     def _histogram_of(self, of: WindowSeries) -> Series | None:
-        return self._histogram([self.inventory.running[each] for each in of.ids], of.name)
+        rows = [self.inventory.running[each] for each in of.ids]
+        if of.name != _ITL:
+            return self._histogram(rows, of.name)
+        per_request = any(row.engine_kind in PER_REQUEST_TPOT for row in rows)
+        return None if per_request else self._histogram(rows, "tpot_s")
 
     def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         """Return how to find the observations of each series of deployments or of devices, by its name."""
@@ -218,7 +224,7 @@ class EvidenceReader:
             **self._engine_counts(rows, buckets, origin),
         }
         for name in self._late(rows) & found.keys():
-            found[name] = partial(_reported, found[name])
+            found[name] = partial(series.reported, found[name])
         return found
 
     def _together(self, rows: Iterable[Any]) -> series.Buckets:
@@ -259,6 +265,7 @@ class EvidenceReader:
             name: partial(series.of_counts, counts, buckets, quotient) for name, quotient in QUOTIENTS.items()
         }
         found["asleep"] = partial(series.part_of_time, counts, buckets, "asleep_ms")
+        found["load_s"] = partial(series.with_provenance, found["load_s"], Provenance.BOUND)
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return found
         knobs = json.loads(rows[0].knobs)
@@ -268,7 +275,7 @@ class EvidenceReader:
         origin = worst((Provenance.LISTED, busy))
         for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
             estimate = partial(series.of_counts, counts, buckets, quotient, share)
-            found[name] = partial(_with_provenance, estimate, origin)
+            found[name] = partial(series.with_provenance, estimate, origin)
         return found
 
     def _held(self, device_ids: Sequence[int]) -> Points | None:
@@ -386,14 +393,3 @@ def _gauge(rows: Columns, stored: str) -> Floats:
     n = rows.floats(f"{stored}_n")
     n[n == 0] = float("nan")
     return rows.floats(f"{stored}_sum") / n
-
-
-def _reported(points: Callable[[], Points | None]) -> Points | None:
-    """Return observations of what was counted late, which is as uncertain as a gauge."""
-    found = points()
-    return found and replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
-
-
-def _with_provenance(points: Callable[[], Points | None], provenance: Provenance) -> Points | None:
-    found = points()
-    return found and replace(found, provenance=provenance)
