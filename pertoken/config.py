@@ -15,7 +15,7 @@ from pertoken import fleet_settings as fleet
 from pertoken.access import Access, read_access
 from pertoken.errors import BadInput
 from pertoken.rule_options import RuleSettings, read_rules
-from pertoken.units import parse_duration_s
+from pertoken.units import format_duration, parse_duration_s
 
 APP = "pertoken"
 PROBES = ("nvidia", "amd", "gaudi")
@@ -66,7 +66,7 @@ def _seconds(value: object, least: float) -> float:
         raise ValueError("must be a duration such as 10s, 5m or 24h")
     seconds = parse_duration_s(value) if isinstance(value, str) else float(value)
     if seconds < least:
-        raise ValueError(f"must be at least {least:g} s")
+        raise ValueError(f"must be at least {format_duration(least) if least >= 1 else f'{1000 * least:g}ms'}")
     return seconds
 
 
@@ -289,8 +289,8 @@ class Settings:
     store_check_every: float = _setting("store", _check_pause, 3600.0, '"1h"')
     """Pause between two passes that read all that is stored again and hold it against its checksums; one takes
     ten minutes or less."""
-    advisor_since: float = _setting("advisor", _window, 86_400.0, '"24h"')
-    """Window of telemetry that rules look at."""
+    advisor_since: float = _setting("advisor", _window, 604_800.0, '"7d"')
+    """Window of telemetry that rules look at, but for those that name one of their own."""
     advisor_every: float = _setting("advisor", _window, 3600.0, '"1h"')
     """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`, which runs first once
     5 minutes are recorded."""

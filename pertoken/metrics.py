@@ -70,6 +70,8 @@ ENGINE_COUNTERS = _table(
         shown=False,
     ),
     EngineMetric("asleep_ms", "asleep", "ms", "time during which the engine slept, its weights not ready"),
+    EngineMetric("loads", "loads", "starts", "starts of its process that the agent watched", shown=False),
+    EngineMetric("load_s", "load time", "s", "time from these starts to the first page, at most", shown=False),
 )
 """Counters that are rows of `engine_counter_sample`, beside `NAME{reason="..."}` of requests."""
 ENGINE_TIMES = _table(
@@ -93,7 +95,7 @@ ENGINE_GAUGES = _table(
 )
 HISTOGRAMS = _table(
     EngineMetric("ttft_s", "TTFT", "s", "time to first token"),
-    EngineMetric("tpot_s", "TPOT", "s", "time between output tokens (vLLM, SGLang), else per output token"),
+    EngineMetric("tpot_s", "TPOT", "s", "time between output tokens, of TGI and TensorRT-LLM a mean over each request"),
     EngineMetric("e2e_s", "request latency", "s", "request latency from arrival to last token"),
     EngineMetric("prompt_len", "prompt length", "tokens", "prompt length per finished request"),
     EngineMetric("generated_len", "output length", "tokens", "generated length per finished request"),
@@ -103,6 +105,8 @@ HISTOGRAMS = _table(
     EngineMetric("kv_reuse_gap_s", "KV reuse gap", "s", "time between two uses of a block of the KV cache"),
 )
 
+PER_REQUEST_TPOT = frozenset({"dynamo-trtllm", "tgi", "trtllm"})
+"""Engines whose `tpot_s` is one mean of each request; that of others is of each token, which shows single stalls."""
 
 ENGINE = (ENGINE_TOKENS, ENGINE_COUNTERS, ENGINE_TIMES, ENGINE_GAUGES, HISTOGRAMS)
 """All that adapters map onto."""
@@ -333,10 +337,11 @@ FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 ENDED = tuple(f'requests_finished{{reason="{each}"}}' for each in FINISH_REASONS)
 """Counters of requests by how they ended."""
 QUOTIENTS: Mapping[str, Quotient] = {
-    **{f"ended_by_{reason}": Quotient((ENDED[n],), ENDED) for n, reason in enumerate(FINISH_REASONS[:3])},
+    **{f"ended_by_{reason}": Quotient((ENDED[n],), ENDED) for n, reason in enumerate(FINISH_REASONS)},
     "prefix_hit_rate": PREFIX_HIT_RATE,
     "spec_acceptance_rate": SPEC_ACCEPTANCE_RATE,
     "spec_acceptance_length": SPEC_ACCEPTANCE_LENGTH,
+    "load_s": Quotient(("load_s",), ("loads",)),
 }
 """Evidence series that are such a quotient and nothing else."""
 
@@ -355,6 +360,7 @@ _GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken 
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
 _DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
+_THROTTLED = "needs an NVIDIA GPU that reports why its clocks are slow, and rows of this version: let the agent run"
 _ESTIMATES = "needs vLLM or SGLang with --enable-mfu-metrics, on GPUs the catalog knows"
 SERIES: Mapping[str, SeriesSpec] = {
     "prompt_tok_s": SeriesSpec("tokens/s", "prompt tokens submitted, cached included", _TOKENS),
@@ -381,6 +387,11 @@ SERIES: Mapping[str, SeriesSpec] = {
         name: SeriesSpec(HISTOGRAMS[name].unit, HISTOGRAMS[name].meaning, _LATENCY)
         for name in ("prompt_len", "generated_len", "ttft_s", "tpot_s", "e2e_s")
     },
+    "itl_s": SeriesSpec(
+        "s",
+        "time between two output tokens of a request (ITL): its p99 shows stalls that a mean of the request hides",
+        "needs vLLM, SGLang, LMDeploy, Dynamo, NIM or Ray, with its metrics on",
+    ),
     **{
         name: SeriesSpec(HISTOGRAMS[name].unit, HISTOGRAMS[name].meaning, f"needs {engines}, with its metrics on")
         for name, engines in (
@@ -405,6 +416,8 @@ SERIES: Mapping[str, SeriesSpec] = {
             ("stop", "requests that ended by a stop token or sequence, of all that ended"),
             ("length", "requests that ended at a limit of their length, of all that ended"),
             ("abort", "requests that were aborted, of all that ended"),
+            ("error", "requests that ended by an error of the engine, of all that ended"),
+            ("repetition", "requests that the engine ended because they repeated themselves, of all that ended"),
         )
     },
     "arrival_dispersion": SeriesSpec(
@@ -413,9 +426,14 @@ SERIES: Mapping[str, SeriesSpec] = {
         "needs an engine that counts requests, and minutes: hours alone hide bursts",
     ),
     "asleep": SeriesSpec("ratio", "time in which the engine slept", "needs vLLM with --enable-sleep-mode that slept"),
-    "throttled": SeriesSpec(
-        "ratio", "time in which power, heat or a limit slowed the clocks", "needs an NVIDIA GPU that reports why"
+    "load_s": SeriesSpec(
+        "s",
+        "time from the start of the engine's process to its first page, at most (servers are looked for every 30 s)",
+        "needs an engine with a metrics page that was started while the agent ran: restart it once",
     ),
+    "throttled": SeriesSpec("ratio", "time in which power, heat or a limit slowed the clocks", _THROTTLED),
+    "throttled_power": SeriesSpec("ratio", "time in which a limit of power slowed the clocks", _THROTTLED),
+    "throttled_thermal": SeriesSpec("ratio", "time in which heat slowed the clocks", _THROTTLED),
     "energy_w": SeriesSpec("W", "energy drawn over time by the devices, of a deployment its shares of them", _READABLE),
     "j_per_token": SeriesSpec(
         "J/token", "that energy per token, prompt (cached included) and generated, idle time spread evenly", _READABLE

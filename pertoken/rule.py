@@ -43,6 +43,9 @@ Each series of `seen` has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p5
 `seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
 observed.
 
+The window is the last 7 days (`advisor.since`). `@rule("its-id", window="28d")` looks at another one, 1 minute to 28
+days: a rule about the hours of a week wants a longer window, one about what happens now a shorter one, such as "1h".
+
 It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
 
 - Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,
@@ -53,6 +56,7 @@ It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, rea
 - Of the fleet: `replace(now, one, other)`, `merge(deployments, into)`, `release(host)`, `partition(device, profile)`,
   `commit(Commitment(...))`; `edit(service)` puts an edited service or deployment into it, for several changes at once.
 
+`fleet.slowest_link(now.device_ids)` is how devices reach each other: one of `LINKS`, None where it is not known.
 `docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
 `propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
 never computes money: the advisor prices the difference between the present and each proposal. `pertoken.testing` runs a
@@ -71,14 +75,16 @@ from pertoken.rule_options import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit, UnknownKnob
-from pertoken.state.fleet import Device, Fleet, Host, Partition
+from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import FEWEST, Service
+from pertoken.units import format_duration, parse_duration_s
 
 __all__ = [
     "FEWEST",
+    "LINKS",
     "WEIGHT_BYTES",
     "Accelerator",
     "Commitment",
@@ -121,6 +127,8 @@ RISKS = ("none", "latency", "availability", "quality")
 EFFORTS = ("low", "medium", "high")
 """Low: applied while the engine serves. Medium: the engine restarts. High: other hardware, models or programs."""
 
+MIN_WINDOW_S, MAX_WINDOW_S = 60, 28 * 86_400
+"""Window that a rule may look at, seconds."""
 MAX_REASON = 2000
 """Characters of a refusal's reason."""
 MAX_RELATED = 100
@@ -245,6 +253,13 @@ class Rule:
     sections: dict[str, str]
     options: Any = None
     """Its options as they are in force, an instance of its own dataclass; None for a rule without any."""
+    window: str | None = None
+    """The window it looks at, such as `28d`; None: that of the run (`advisor.since`)."""
+
+    @property
+    def window_s(self) -> int | None:
+        """Seconds of its window; None: that of the run."""
+        return None if self.window is None else int(parse_duration_s(self.window))
 
     def __call__(self, **arguments: Any) -> Iterable[Any]:
         """Run it with exactly the arguments it needs, by name."""
@@ -265,14 +280,16 @@ class Rule:
         return "deployment" if "now" in self.needs else "service" if "service" in self.needs else "fleet"
 
 
-def rule(rule_id: str) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
+def rule(rule_id: str, *, window: str | None = None) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
     """Make a function a rule. `rule_id` is lower-case words joined by hyphens.
 
-    Raises ValueError for another id, an unknown parameter, both `now` and `service`, options that are no frozen
-    dataclass with defaults, or a docstring without its title and sections.
+    `window` is the stretch of time that its evidence is of, such as "1h" or "28d"; without it the one of the run.
+    Raises ValueError for another id or window, an unknown parameter, both `now` and `service`, options that are no
+    frozen dataclass with defaults, or a docstring without its title and sections.
     """
     if not re.fullmatch(_WORDS, rule_id):
         raise ValueError(f"rule id {rule_id!r}: use lower-case words joined by hyphens")
+    _check_window(rule_id, window)
 
     def make(function: Callable[..., Iterable[Any]]) -> Rule:
         needs = tuple(inspect.signature(function).parameters)
@@ -285,9 +302,23 @@ def rule(rule_id: str) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
             raise ValueError(f"rule {rule_id}: name `now` to run per deployment or `service` to run per service")
         options = _default_options(rule_id, function) if "options" in needs else None
         title, sections = _documentation(rule_id, inspect.getdoc(function) or "")
-        return Rule(rule_id, function, tuple(name for name in needs if name != "options"), title, sections, options)
+        given = tuple(name for name in needs if name != "options")
+        return Rule(rule_id, function, given, title, sections, options, window)
 
     return make
+
+
+def _check_window(rule_id: str, window: object) -> None:
+    if window is None:
+        return
+    try:
+        if not isinstance(window, str):
+            raise ValueError("write it as text")
+        if not MIN_WINDOW_S <= parse_duration_s(window) <= MAX_WINDOW_S:
+            raise ValueError("it is too short or too long")
+    except ValueError as error:
+        limits = f"from {format_duration(MIN_WINDOW_S)} to {format_duration(MAX_WINDOW_S)}"
+        raise ValueError(f'rule {rule_id}: window={window!r}: {error}; use {limits}, such as "1h"') from None
 
 
 def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> Any:

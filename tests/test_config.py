@@ -24,7 +24,7 @@ def test_a_file_named_by_the_environment_is_read_and_must_exist(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[agent]\ninterval = 0", r"pertoken\.toml: agent\.interval: must be at least 1 s \(got 0\)"),
+        ("[agent]\ninterval = 0", r"pertoken\.toml: agent\.interval: must be at least 1s \(got 0\)"),
         ('[agent]\ninterval = "7s"', r"agent\.interval: must be whole seconds that divide a minute"),
         ("[agent]\nintervall = 10", r"agent\.intervall: no such setting \(did you mean agent\.interval\?\)"),
         ("[agents]\ninterval = 10", r"agents: no such setting"),
@@ -79,11 +79,11 @@ def test_half_a_list_in_the_environment_is_refused() -> None:
 
 def test_zero_is_a_value_wherever_it_is_given_and_not_the_same_as_nothing(tmp_path: Path) -> None:
     nowhere = {"PERTOKEN_CONFIG": ""}
-    with pytest.raises(BadInput, match=r"--interval: must be at least 1 s \(got 0\)"):
+    with pytest.raises(BadInput, match=r"--interval: must be at least 1s \(got 0\)"):
         config.load(None, nowhere, agent_interval=0)
-    with pytest.raises(BadInput, match=r"PERTOKEN_SHIP_EVERY: must be at least 1 s \(got '0s'\)"):
+    with pytest.raises(BadInput, match=r"PERTOKEN_SHIP_EVERY: must be at least 1s \(got '0s'\)"):
         config.load(None, nowhere | {"PERTOKEN_SHIP_EVERY": "0s"})
-    with pytest.raises(BadInput, match=r"ship\.every: must be at least 1 s \(got 0\)"):
+    with pytest.raises(BadInput, match=r"ship\.every: must be at least 1s \(got 0\)"):
         config.load(written(tmp_path, "[ship]\nevery = 0\n"), {})
     with pytest.raises(BadInput, match=r"slo\.ttft_ms: must be a number above 0 \(got 0\)"):
         config.load(written(tmp_path, "[slo]\nttft_ms = 0\n"), {})

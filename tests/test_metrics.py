@@ -1,8 +1,11 @@
 """The table of metrics: one row each, and no two that mean the same."""
 
+import re
+
 import pytest
 
-from pertoken.metrics import DEVICE, ENGINE_TOKENS, SERIES, RollUp, label_of, rolled
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.metrics import DEVICE, ENGINE_TOKENS, PER_REQUEST_TPOT, SERIES, RollUp, label_of, rolled
 from pertoken.store.schema import telemetry as t
 
 
@@ -27,3 +30,13 @@ def test_each_series_has_a_unit_and_a_remedy_for_when_it_was_not_measured() -> N
 
 def test_a_metric_without_a_label_is_shown_by_its_name_in_words() -> None:
     assert label_of("no_such_metric") == "no such metric"
+
+
+def test_engines_whose_tpot_is_of_whole_requests_are_those_that_measure_no_single_token() -> None:
+    names = {
+        kind: metric.names[0]
+        for kind, adapter in ADAPTERS.items()
+        for metric in adapter.histograms
+        if metric.word == "tpot_s"
+    }
+    assert {kind for kind, name in names.items() if not re.search("inter_token|iter_token", name)} == PER_REQUEST_TPOT

@@ -78,6 +78,24 @@ def test_an_unknown_parameter_two_targets_or_a_bad_id_are_refused() -> None:
         rule("Bad Id")
 
 
+def test_a_rule_may_look_at_a_window_of_its_own() -> None:
+    @documented
+    def looks(now: Deployment) -> None: ...
+
+    assert rule("x")(looks).window_s is None
+    assert [rule("x", window=each)(looks).window_s for each in ("1m", "1h", "28d", "4w")] == [
+        60,
+        3600,
+        *[28 * 86_400] * 2,
+    ]
+
+
+@pytest.mark.parametrize("window", ["", "28", "1x", "30s", "29d", "1y", 3600, 0])
+def test_a_window_that_cannot_be_is_refused_where_it_is_written(window: Any) -> None:
+    with pytest.raises(ValueError, match=r'rule x: window=.*use from 1m to 28d, such as "1h"'):
+        rule("x", window=window)
+
+
 @pytest.mark.parametrize(("code", "reason"), [("Not Good", "x"), ("", "x"), ("fine", " "), (None, "x"), ("fine", 3)])
 def test_a_refusal_needs_its_code_and_its_reason(code: Any, reason: Any) -> None:
     with pytest.raises(ValueError, match=r"refusal code|needs its reason"):

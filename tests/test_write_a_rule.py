@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
-RULES = {match[1]: text for text in blocks("python") if (match := re.search(r'@rule\("(.+?)"\)', text))}
+RULES = {match[1]: text for text in blocks("python") if (match := re.search(r'@rule\("(.+?)"[,)]', text))}
 (TEST,) = [text for text in blocks("python") if "def test_" in text]
 
 
@@ -122,7 +122,7 @@ def test_its_commands_work_in_the_order_they_stand_there(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert f"conforms: 0 faults in {len(regimes())} situations" in done.stdout
-    assert re.search(r"^first-rule +loaded +rules\.d/first_rule\.py", done.stdout, re.M)
+    assert re.search(r"^first-rule +loaded +7d +rules\.d/first_rule\.py", done.stdout, re.M)
     assert f"Files with rules of your own go into {tmp_path}/.config/pertoken/rules.d." in done.stdout
     assert (tmp_path / "pertoken-rule-night-shift/pyproject.toml").is_file()
 

@@ -2,16 +2,18 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.pricing import Found, Pricing, Proposed
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
-from pertoken.advisor.worker.inputs import Inputs, SubjectKey
+from pertoken.advisor.windows import measured, measured_over
+from pertoken.advisor.worker.inputs import Inputs, Measured, SubjectKey
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.messages import trace
 from pertoken.advisor.worker.run import Call, PluginRun, RuleInfo, RuleRun, run_plugins
@@ -23,7 +25,7 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
 from pertoken.printable import natural_key
-from pertoken.rule import subject_key
+from pertoken.rule import InvalidEdit, subject_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
 from pertoken.window.progress import TICK_S, Progress, no_progress
@@ -92,7 +94,8 @@ def advise(
     reading_s = time.monotonic() - began
     with KernelTables(tables) if tables else nullcontext() as opinion:
         limits = Limits.of_call(settings.advisor_rule_timeout)
-        recommendations, run = advice_of(sources, gathered, limits, opinion, progress)
+        read = cache(partial(measured_over, store=store, gathered=gathered, progress=progress, dated=dated))
+        recommendations, run = advice_of(sources, gathered, limits, opinion, progress, read)
     return Advice(now_ts, window_s, recommendations, replace(run, seconds={"reading": reading_s, **run.seconds}))
 
 
@@ -102,10 +105,16 @@ def advice_of(
     limits: Limits | None = None,
     opinion: Opinion | None = None,
     progress: Progress = no_progress,
+    read: Callable[[int], Measured] | None = None,
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
-    """Run the rules of every source over what was gathered; recommendations best first."""
+    """Run the rules of every source over what was gathered; recommendations best first.
+
+    `read` returns what was measured in another window, of so many seconds, for rules that look at one; without it they
+    are given what was gathered. Prices, demand and forecasts are of what was gathered for every rule.
+    """
     began = time.monotonic()
-    inputs = Inputs(gathered.fleet, gathered.context.market, _measured(gathered))
+    known = measured(gathered)
+    inputs = Inputs(gathered.fleet, gathered.context.market, known, gathered.window_s, read or (lambda _: known))
     plugins = run_plugins(tuple(sources), inputs, limits or Limits(), progress)
     ran = time.monotonic()
     rows: list[Recommendation] = []
@@ -130,17 +139,6 @@ def _record(
     plugin: PluginRun, name: str, seconds: float | None = None, pricing_s: float = 0.0, failed: str | None = None
 ) -> RuleRecord:
     return RuleRecord(name, plugin.source.origin, plugin.confinement.label, seconds, pricing_s, plugin.output, failed)
-
-
-def _measured(gathered: Present) -> dict[SubjectKey, Evidence]:
-    context = gathered.context
-    kinds: tuple[tuple[str, Mapping[int, Evidence] | Mapping[str, Evidence]], ...] = (
-        ("deployment", context.deployments),
-        ("service", context.services),
-        ("device", context.devices),
-        ("host", gathered.hosts),
-    )
-    return {(kind, key): evidence for kind, found in kinds for key, evidence in found.items()}
 
 
 def identity(rule_id: str, target: Target, life: int = 1) -> int:
@@ -231,7 +229,7 @@ class _Pricer:
         try:
             return self._pricing.proposed(call.target, json.loads(call.yielded))
         except Exception as error:  # of this target: the others are priced all the same
-            return trace(error)
+            return _failure(error)
 
     def _prepare(self, together: Sequence[Proposed]) -> None:
         """Forecast several targets side by side; one that cannot be forecast must not cost the others their row."""
@@ -257,7 +255,7 @@ class _Pricer:
             try:
                 results = self._pricing.priced(proposed)
             except Exception as error:  # of this proposal: the others are priced all the same
-                failed = trace(error)
+                failed = _failure(error)
             else:
                 return [self._row(rule, call, target, found) for target, found in results.items()]
         assert failed is not None
@@ -272,6 +270,7 @@ class _Pricer:
 
     def _base(self, rule: RuleInfo, call: Call, target: Target) -> Recommendation:
         now_ts = self._pricing.context.now_ts
+        inputs = self._inputs.over(rule.window_s)
         return Recommendation(
             recommendation_id=identity(rule.rule_id, target),
             rule_id=rule.rule_id,
@@ -281,23 +280,27 @@ class _Pricer:
             target_kind=target.kind,
             target_key=target.key,
             deployment_id=int(target.key) if target.kind == "deployment" else None,
-            evidence=_evidence(call, target, self._pricing.gathered, self._inputs.measured),
+            evidence=_evidence(call, target, self._pricing.gathered, inputs.measured),
+            window_s=inputs.window_s,
             output=call.output,
             created_ts=now_ts,
             updated_ts=now_ts,
         )
 
 
-def _evidence(
-    call: Call, target: Target, gathered: Present, measured: Mapping[SubjectKey, Evidence]
-) -> tuple[EvidenceLine, ...]:
+def _failure(error: Exception) -> str:
+    """Return why a proposal cannot be priced: what is wrong with it, or the traceback of a defect of this program."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, InvalidEdit) else trace(error)
+
+
+def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that was read of a target, or of what it consists of, as it was gathered."""
     own = None if call.target is None else subject_key(call.target)
     return tuple(
         _line(
             f"{_name(subject, gathered)}: {name}" if subject is not None else name,
             name,
-            measured.get(subject or own or ("", ""), Evidence({})),
+            known.get(subject or own or ("", ""), Evidence({})),
         )
         for subject, names in call.read
         if subject is None or _part_of(subject, target, gathered)

@@ -33,6 +33,8 @@ class Present:
     names: Mapping[int, str]
     """Devices, hosts and deployments as people call them, by id."""
     addresses: Addresses
+    window_s: int
+    """The window that all of this is of."""
 
 
 def present(
@@ -99,6 +101,7 @@ def present(
             {row.deployment_id: row.host_name for row in there.running.values()},
             {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in there.devices.items()},
         ),
+        window_s=window_s,
     )
 
 

@@ -143,6 +143,8 @@ class Recommendation:
     ignored: int = 0
     """Proposals that equal the present."""
     evidence: tuple[EvidenceLine, ...] = ()
+    window_s: int | None = None
+    """Seconds of the window that the evidence is of; None for a plugin that did not load, and for older advice."""
     output: str = ""
     """What the rule printed and logged, its end where that is long."""
     created_ts: int = 0

@@ -86,7 +86,7 @@ def _hosts(difference: Diff) -> Iterator[str]:
 
 
 def _words(group: Group) -> Iterator[str]:
-    """Yield each change of a group: `weights bf16 → fp8`, `tp 2 → 1`, `eager mode off`, `H100 SXM5 → H200 SXM`."""
+    """Yield each change of a group: `weights bf16 → fp8`, `tp 2 → 1`, `disable eager mode`, `H100 SXM5 → H200 SXM`."""
     moved = "placement.accelerator" in group.changes or "placement.provider" in group.changes
     for name in sorted(group.changes, key=lambda each: _FIRST.index(each) if each in _FIRST else len(_FIRST)):
         old, new = group.changes[name]
@@ -101,7 +101,10 @@ def _words(group: Group) -> Iterator[str]:
             before, after = (with_unit(name, each) for each in (old, new))
             if name == "model":
                 before, after = (each.rpartition("/")[2] for each in (before, after))
-            yield f"{label}{after}" if isinstance(new, bool) or old is None else f"{label}{before} → {after}"
+            if isinstance(new, bool):  # "prefix caching on on 1 of 2 replicas" is hard to read
+                yield f"{'enable' if new else 'disable'} {label.rstrip()}"
+            else:
+                yield f"{label}{after}" if old is None else f"{label}{before} → {after}"
 
 
 def with_unit(name: str, value: object) -> str:

@@ -55,6 +55,7 @@ IDENTITY = (
     "part_1e6",
     "power_source",
     "energy_source",
+    "links",
 )
 """What of a `DeviceReading` says which device it is, and what its values are of."""
 _VALUES = (*(each.reading for each in DEVICE), "energy_wraps_mj")
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
         """What `power_mw` is, and of what: `average, gpu`; `instant, gpu`; `usage, module`."""
         energy_source: str | None
         """What `energy_mj` counts: `gpu`, or `module` with the CPU beside it."""
+        links: str | None
+        """JSON: how it reaches the other devices of its host (`state.fleet.LINKS` -> their UUIDs); None: not known."""
         energy_wraps_mj: int | None
         """Where the energy counter wraps (RAPL); None for one that only resets."""
         lost: str | None

@@ -40,7 +40,7 @@ READING_PHASES = 10
 
 @click.group(invoke_without_command=True, short_help="Run the rules and say what would save money, and why not.")
 @db_option
-@click.option("--since", "advisor_since", metavar="TIME", help="Telemetry to look at, e.g. 24h [default: 24h].")
+@click.option("--since", "advisor_since", metavar="TIME", help="Telemetry to look at, e.g. 24h [default: 7d].")
 @click.option("--every", "advisor_every", metavar="TIME", help="Run now and again at this period, e.g. 1h.")
 @click.option(
     "--rule",
@@ -190,7 +190,8 @@ def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
 
         def show(phase: str, share: float) -> None:
             before = seen.setdefault(phase.partition(":")[0], len(seen))  # without for how long it runs
-            bar.pos = min(bar.length, int(bar.length * (before + share) / max(phases, len(seen))))
+            # The window of a rule adds phases, and the bar does not go back for them.
+            bar.pos = max(bar.pos, min(bar.length, int(bar.length * (before + share) / max(phases, len(seen)))))
             bar.current_item = f"{phase}, {share:.1%}"
             bar.render_progress()
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.options import config_option, echo, json_option, settings_of
+from pertoken.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pertoken.advisor.rules.listing import Entry
 
 
@@ -72,7 +78,7 @@ def check(path: Path) -> None:
 @config_option
 @json_option
 def list_rules(config_file: str | None, as_json: bool) -> None:
-    """List every rule that was found: its id, where it is from, and whether it is loaded.
+    """List every rule that was found: its id, whether it is loaded, the window it looks at, and where it is from.
 
     A rule is loaded, disabled (`pertoken rules disable`), denied (`advisor.allow`, `advisor.deny`, or a file that
     others could have written) or broken. It is confined where the kernel keeps it from the network and from files
@@ -93,14 +99,45 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     if as_json:
         echo(json.dumps([asdict(each) for each in known], indent=2))
         return
-    rows = [(each.id, each.state, _origin(each, settings.folder), _short(each.confinement)) for each in known]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-    for row, each in zip(rows, known, strict=True):
-        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        echo(f"{cells}  {each.reason or each.title or ''}".rstrip())
+    width = terminal_width()
+    echo("\n".join(_table(known, settings.folder, width)))
     for label in dict.fromkeys(each.confinement for each in known if each.confinement not in (None, "confined")):
-        echo(f"{label}: {', '.join(dict.fromkeys(each.id for each in known if each.confinement == label))}")
+        names = ", ".join(dict.fromkeys(each.id for each in known if each.confinement == label))
+        echo("\n".join(_wrapped(f"{label}: {names}", width, "    ")))
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal; None where output goes to a file or a pipe, in which no line is wrapped."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _table(known: Sequence[Entry], folder: Path, width: int | None) -> Iterator[str]:
+    """Yield a line for each rule; on a terminal too narrow for the longest, titles and reasons stand below."""
+    rows = [
+        (
+            *(each.id, each.state, "" if each.window_s is None else format_duration(each.window_s)),
+            _origin(each, folder),
+            _short(each.confinement),
+        )
+        for each in known
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
+    texts = [each.reason or each.title or "" for each in known]
+    lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)) for row in rows]
+    if width is None or all(len(line) + 2 + len(text) <= width for line, text in zip(lines, texts, strict=True)):
+        yield from (f"{line}  {text}".rstrip() for line, text in zip(lines, texts, strict=True))
+        return
+    for line, text in zip(lines, texts, strict=True):
+        yield from _wrapped(line.rstrip(), width, "    ")
+        yield from _wrapped(f"    {text}".rstrip(), width, "    ")
+
+
+def _wrapped(text: str, width: int | None, indent: str) -> list[str]:
+    """Return a line, in several where it is longer than the terminal is wide."""
+    if width is None or len(text) <= width:
+        return [text] if text else []
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _origin(entry: Entry, folder: Path) -> str:

@@ -12,11 +12,12 @@ from pertoken.fleet_settings import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Device, Fleet, Host, Partition
+from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service, Slo
+from pertoken.store.schema.ids import stable_id
 from pertoken.units import SHARE
 from pertoken.window.inventory import Inventory, device_name
 
@@ -41,7 +42,7 @@ def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, setti
             for name in sorted(deployments)
         ),
         hosts=tuple(hosts.values()),
-        devices=tuple(_device(row, there.partitions.get(row.device_id, ()), market) for row in devices),
+        devices=tuple(_device(row, there, market) for row in devices),
         commitments=tuple(
             Commitment(
                 each.provider,
@@ -108,11 +109,11 @@ def _accelerator(rows: Sequence[Any], market: Market) -> str | None:
     return found.name if found else None
 
 
-def _device(row: Any, parts: Sequence[Any], market: Market) -> Device:
+def _device(row: Any, there: Inventory, market: Market) -> Device:
     accelerator = market.accelerator(row.name)
     partitions = tuple(
         Partition(part.device_id, device_name(part), None if part.part_1e6 is None else part.part_1e6 / SHARE)
-        for part in parts
+        for part in there.partitions.get(row.device_id, ())
     )
     return Device(
         row.device_id,
@@ -121,7 +122,15 @@ def _device(row: Any, parts: Sequence[Any], market: Market) -> Device:
         accelerator.name if accelerator else None,
         "cpu" if row.kind == "cpu" else "gpu",
         partitions,
+        links=_links(row, there),
     )
+
+
+def _links(row: Any, there: Inventory) -> tuple[tuple[int, str], ...]:
+    """Return how a device reaches the others of its host that are part of the fleet."""
+    stored = json.loads(row.links) if row.links else {}
+    links = {stable_id("device", uuid): kind for kind in LINKS for uuid in stored.get(kind, ())}
+    return tuple((device_id, kind) for device_id, kind in links.items() if device_id in there.devices)
 
 
 def _deployment(

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions, fewest_replicas, latency
+from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions, fewest_replicas
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad
@@ -24,8 +24,10 @@ FIGURES = {"TTFT p50": "ttft_p50_ms", "TTFT p95": "ttft_p95_ms", "TPOT p50": "tp
 """Name of a figure -> its field of `Latency` and of `Slo`."""
 
 
-def _no_forecast(asked: Asked) -> Latency:
-    raise NotImplementedError(f"nothing forecasts {asked.deployment.name}")
+Forecast = Callable[[Asked], Latency]
+"""Forecasts one end of a change; a part of it may have been forecast before."""
+Count = Callable[[Asked, Slo, int], int | None]
+"""Counts replicas, as `fewest` does in a market; a count may be known before."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,10 @@ class Latencies:
     Each is forecast when it is first read: most proposals are refused before anybody asks for all of it.
     """
 
-    ends: tuple[Asked, Asked] | None = None
+    ends: tuple[Asked, Asked] | None
     """Before and after; None where `unknown`."""
-    market: Market | None = field(default=None, repr=False)
-    forecast: Callable[[Asked], Latency] = field(default=_no_forecast, repr=False)
-    """What forecasts one end; a part of it may have been forecast before."""
-    fewest: Callable[[Asked, Slo, int], int | None] | None = field(default=None, repr=False)
-    """What counts replicas, as `fewest` does; a count may be known before."""
+    forecast: Forecast = field(repr=False)
+    fewest: Count = field(repr=False)
     count: int = 1
     """Replicas that serve as many requests each."""
     slo: Slo = field(default_factory=Slo)
@@ -62,13 +61,10 @@ class Latencies:
     @cached_property
     def replicas(self) -> tuple[int | None, int | None] | None:
         """Fewest replicas, before and after, that hold all arrivals of the service within the SLO; None: no number."""
-        return None if self.ends is None else (self._fewest(self.ends[0]), self._fewest(self.ends[1]))
-
-    def _fewest(self, end: Asked) -> int | None:
-        if self.fewest is not None:
-            return self.fewest(end, self.slo, self.count)
-        assert self.market is not None
-        return fewest(end, self.slo, self.count, self.market)
+        if self.ends is None:
+            return None
+        before, after = (self.fewest(each, self.slo, self.count) for each in self.ends)
+        return before, after
 
     def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
         """Return `verdict` of the latency after the change."""
@@ -118,30 +114,24 @@ def latencies(
     to: Deployment,
     load: MeasuredLoad,
     requests: MeasuredArrivals | NotMeasured,
-    market: Market,
     calibration: Calibration,
     slo: Slo,
     replicas: int = 1,
-    forecast: Callable[[Asked], Latency] | None = None,
-    fewest: Callable[[Asked, Slo, int], int | None] | None = None,
+    *,
+    forecast: Forecast,
+    fewest: Count,
 ) -> Latencies:
     """Forecast the latency of one replica before and after a change, under the arrivals that were measured on it.
 
-    The fewest replicas are for `replicas` times these arrivals. `forecast` forecasts one end and `fewest` counts its
-    replicas; by default both are computed again.
+    The fewest replicas are for `replicas` times these arrivals.
     """
-
-    def anew(end: Asked) -> Latency:
-        return latency(end.deployment, end.load, end.arrivals, market, end.calibration)
-
     if isinstance(requests, NotMeasured):
-        return Latencies(unknown=f"{requests.series} was not measured: {requests.remedy}")
+        return Latencies(None, forecast, fewest, unknown=f"{requests.series} was not measured: {requests.remedy}")
     before, after = (Asked(each, load.load, requests.arrivals, calibration) for each in (now, to))
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(
         (before, after),
-        market,
-        forecast or anew,
+        forecast,
         fewest,
         replicas,
         slo,

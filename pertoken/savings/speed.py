@@ -156,7 +156,7 @@ def _judged(
     requests = context.forecasts.arrivals(seen)
     forecast = partial(context.forecasts.latency, market=context.market)
     fewest = partial(context.forecasts.fewest, market=context.market)
-    latency = latencies(now, to, load, requests, context.market, known.calibration, slo, replicas, forecast, fewest)
+    latency = latencies(now, to, load, requests, known.calibration, slo, replicas, forecast=forecast, fewest=fewest)
     judged = replace(known, latency=latency, judged_at=demand, objectives=slo)
     if latency.ends is None:
         fails = judged.slo == "fail"

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import count
+from itertools import combinations, count
 from typing import Any
 
 from pertoken.state.deployment import Deployment
@@ -16,6 +16,9 @@ from pertoken.state.service import Service
 MAX_PARTITIONS = 8
 """Source: 7 MIG instances of an NVIDIA GPU, 8 partitions of an AMD MI300X."""
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
+LINKS = ("nvlink", "pcie_switch", "pcie_host", "cross_socket", "network")
+"""How two devices reach each other, fastest first: directly, below one PCIe switch, through the host bridge or NUMA
+node they share, from one CPU socket to another, from host to host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Device:
     kind: str = "gpu"
     """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
     partitions: tuple[Partition, ...] = ()
+    links: tuple[tuple[int, str], ...] = ()
+    """(id of another device of this host, one of `LINKS`), as far as its driver reports them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +206,21 @@ class Fleet:
     def devices_on(self, host: Host) -> Sequence[Device]:
         """Return the devices of a host that are part of this fleet."""
         return self._devices_on.get(host.host_id, ())
+
+    def slowest_link(self, device_ids: Iterable[int]) -> str | None:
+        """Return the slowest of `LINKS` between any two of these devices; a partition counts as its device.
+
+        None for fewer than two devices, or where one of the links is not known. Raises InvalidEdit for an id that no
+        device or partition of this fleet has: `fleet.slowest_link(now.device_ids)`.
+        """
+        devices = {each.device_id: each for each in map(self.device, device_ids)}.values()
+        slowest = -1
+        for one, other in combinations(devices, 2):
+            link = "network" if one.host_id != other.host_id else dict(one.links).get(other.device_id)
+            if link not in LINKS:
+                return None
+            slowest = max(slowest, LINKS.index(link))
+        return LINKS[slowest] if slowest >= 0 else None
 
     def holders(self, host: Host) -> tuple[Deployment, ...]:
         """Return the deployments that run on devices of a host, or on partitions of them."""

@@ -15,8 +15,8 @@ from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
 
-MINUTES = 1440
-"""Of a day, the window that rules look at by default."""
+MINUTES = 7 * 1440
+"""Of seven days, the window that rules look at by default."""
 ON_DEMAND_H100 = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
 
 
@@ -129,11 +129,17 @@ def service(
     return Service(name, tuple(deployments), **{"demand": demand, **fields})
 
 
-def fleet(*services: Service, idle_hosts: int = 0, commitments: tuple[Commitment, ...] = ()) -> Fleet:
+def fleet(
+    *services: Service,
+    idle_hosts: int = 0,
+    commitments: tuple[Commitment, ...] = (),
+    link: str | None = "nvlink",
+) -> Fleet:
     """Return a fleet of these services, every deployment on a host of its own unless it names its devices.
 
     Deployments without an id get 1, 2, 3, ... in order. Host N has the devices 10 N, 10 N + 1, ...; deployments that
-    name the devices of one host share it. `idle_hosts` more hosts of two H100s run nothing.
+    name the devices of one host share it. `idle_hosts` more hosts of two H100s run nothing. `link` is how the devices
+    of a host reach each other, None where no driver reports it: see `fleet.slowest_link(now.device_ids)`.
     """
     ids = count(1)
     placed = tuple(
@@ -150,7 +156,7 @@ def fleet(*services: Service, idle_hosts: int = 0, commitments: tuple[Commitment
     for number, placements in sorted(by_host.items()):
         host = Host(number, f"gpu-{number}", tuple(sorted(placements)), next(iter(placements.values())))
         hosts.append(host)
-        devices += [_device(device_id, host, placements[device_id]) for device_id in host.device_ids]
+        devices += [_device(device_id, host, placements[device_id], link) for device_id in host.device_ids]
     return Fleet(placed, tuple(hosts), tuple(devices), commitments)
 
 
@@ -160,7 +166,9 @@ def _placed(one: Deployment, of: Service, ids: Iterator[int]) -> Deployment:
     return replace(one, deployment_id=number, device_ids=devices, serves=one.serves or ((of.name, None),))
 
 
-def _device(device_id: int, host: Host, placement: Placement) -> Device:
+def _device(device_id: int, host: Host, placement: Placement, link: str | None) -> Device:
     kind = "gpu" if placement.accelerator else "cpu"
     name = f"{placement.accelerator or 'CPUs'} #{device_id % 10}"
-    return Device(device_id, name, host.host_id, placement.accelerator, kind)
+    others = (each for each in host.device_ids if each != device_id and link is not None and kind == "gpu")
+    links = tuple((each, str(link)) for each in others)
+    return Device(device_id, name, host.host_id, placement.accelerator, kind, links=links)

@@ -35,11 +35,11 @@ def faults(candidate: Rule) -> tuple[str, ...]:
 
     On every regime a rule runs without an exception, yields a proposal or a refusal for each target, proposes nothing
     that equals the present, leaves its inputs as they were, and yields the same when it is run again, here and in a
-    process with another order of sets. It does so too where any knob is unknown (None), and where any series it reads
-    is missing: there it may let `NotMeasured` pass.
+    process with another order of sets. It does so too where any knob or the links of devices are unknown (None), and
+    where any series it reads is missing: there it may let `NotMeasured` pass.
     """
     try:
-        rule(candidate.rule_id)(candidate.function)
+        rule(candidate.rule_id, window=candidate.window)(candidate.function)
     except (ValueError, TypeError) as error:
         return (str(error),)
     shown: dict[str, list[str]] = {}
@@ -74,6 +74,10 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
             unknown = _tried(candidate, _without_knob(regime, name), known=None)
             if isinstance(unknown, str):
                 yield f"where the knob {name} is unknown (None) {unknown}"
+    if any(each.links for each in regime.fleet.devices):
+        unknown = _tried(candidate, _without_links(regime), known=None)
+        if isinstance(unknown, str):
+            yield f"where the links of devices are unknown {unknown}"
 
 
 def _tried(candidate: Rule, regime: Regime, known: bytes | None) -> Result | str:
@@ -93,6 +97,11 @@ def _line(error: BaseException, candidate: Rule) -> str:
     file = candidate.function.__code__.co_filename
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" ({Path(file).name}:{lines[-1]})" if lines else ""
+
+
+def _without_links(regime: Regime) -> Regime:
+    devices = tuple(replace(each, links=()) for each in regime.fleet.devices)
+    return replace(regime, fleet=replace(regime.fleet, devices=devices))
 
 
 def _without_knob(regime: Regime, name: str) -> Regime:

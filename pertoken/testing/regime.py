@@ -21,16 +21,17 @@ SUMMED = (
 """Series of a service that are the sum over its replicas; the others are as of each of them."""
 _OF_DEVICES = (
     "device_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "nvlink_bytes_s", "sm_clock_mhz",
-    "temperature_c", "throttled", "host_memory_free",
+    "temperature_c", "throttled", "throttled_power", "throttled_thermal", "host_memory_free",
 )  # fmt: skip
 _SHARED_BY_DEVICES = ("power_w", "energy_w", "device_memory")
 OBSERVED_H = 168.0
 HOST_MEMORY_FREE = 5e11
 IDLE_DEVICE = {
     "device_util": 0.0, "power_w": 70.0, "energy_w": 70.0, "device_memory": 6e8, "sm_clock_mhz": 345.0,
-    "temperature_c": 32.0, "throttled": 0.0, "host_memory_free": HOST_MEMORY_FREE,
+    "temperature_c": 32.0, "throttled": 0.0, "throttled_power": 0.0, "throttled_thermal": 0.0,
+    "host_memory_free": HOST_MEMORY_FREE,
 }  # fmt: skip
-_WITHOUT_HOURS = {*HISTOGRAMS, "observed_h"}
+_WITHOUT_HOURS = {*HISTOGRAMS, "itl_s", "observed_h"}
 """Series of requests, which are summed over the window, and the length of the window."""
 
 
@@ -59,6 +60,23 @@ class Regime:
             subject: Evidence({name: each for name, each in known.items() if name not in names})
             for subject, known in self.measured.items()
         }
+        return replace(self, measured=measured)
+
+    def over(self, window_s: int | None) -> "Regime":
+        """Return this regime as a rule with this window meets it: no longer observed than the window is.
+
+        None is the window of a run, which every regime is of.
+        """
+        if window_s is None:
+            return self
+        hours = window_s / 3600
+        measured = {}
+        for subject, known in self.measured.items():
+            observed = known.peek("observed_h")
+            long = observed is not None and observed.mean > hours
+            measured[subject] = (
+                Evidence({**dict(known.items()), "observed_h": series(hours, n=1)}) if long else known.fresh()
+            )
         return replace(self, measured=measured)
 
 

@@ -42,8 +42,12 @@ class Load:
     sm_clock_mhz: float = 1755.0
     throttled: float = 0.0
     """Time in which power, heat or a limit slowed the clocks."""
+    hot: float = 0.0
+    """The part of it that is heat; the rest is power."""
     aborted: float = 0.02
     """Requests that were aborted, of all that ended."""
+    load_s: float = 95.0
+    """From the start of its process to its first page."""
     peak: float = 1.5
     """95th percentile of the minutes over their mean."""
 
@@ -68,7 +72,7 @@ class Load:
         requests = max(1, round(self.requests_s * 7 * 86_400))
         for name, mean in (("prompt_len", self.prompt_len), ("generated_len", self.generated_len)):
             values[name] = series(mean, p50=0.7 * mean, p95=2.5 * mean, max=4 * mean, n=requests)
-        for name, mean in (("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s), ("e2e_s", e2e_s)):
+        for name, mean in (("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s), ("itl_s", self.tpot_s), ("e2e_s", e2e_s)):
             values[name] = series(mean, p50=0.9 * mean, p95=1.6 * mean, max=4 * mean, n=requests)
         values["observed_h"] = series(OBSERVED_H, n=1)
         shares = ("kv_use", "dram_active", "tensor_active", "device_util")
@@ -92,6 +96,9 @@ class Load:
             "ended_by_stop": series(0.92 - self.aborted),
             "ended_by_length": series(0.08),
             "ended_by_abort": series(self.aborted),
+            "ended_by_error": series(0),
+            "ended_by_repetition": series(0),
+            "load_s": series(self.load_s, p95=1.2 * self.load_s, max=1.3 * self.load_s, n=4),
             "arrival_dispersion": series(1 + 2 * (self.peak - 1)),
         }
         if self.cached_share:
@@ -109,6 +116,8 @@ class Load:
                 "sm_clock_mhz": series(self.sm_clock_mhz),
                 "temperature_c": series(61, p95=66, max=70),
                 "throttled": series(self.throttled),
+                "throttled_power": series(self.throttled - self.hot),
+                "throttled_thermal": series(self.hot),
             }
         if self.tensor_active is not None and self.device_util is not None:
             active = max(self.tensor_active, 0.9 * self.device_util)
@@ -230,8 +239,8 @@ def _multi_tenant() -> Regime:
 
 
 ENGINE_COUNTS = (
-    "ttft_s", "tpot_s", "e2e_s", "queue_s", "max_tokens", "step_tokens", "ended_by_stop", "ended_by_length",
-    "ended_by_abort",
+    "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s", "max_tokens", "step_tokens", "ended_by_stop", "ended_by_length",
+    "ended_by_abort", "ended_by_error", "ended_by_repetition",
 )  # fmt: skip
 """Series that llama.cpp does not expose."""
 

@@ -59,7 +59,7 @@ def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
     Raises what the rule raises, TypeError for a value that no rule may yield, InvalidEdit for a proposal that no edit
     of the fleet leads to, KeyError for an unknown regime, ValueError for an option that is not allowed.
     """
-    present = regimes()[regime] if isinstance(regime, str) else regime
+    present = (regimes()[regime] if isinstance(regime, str) else regime).over(rule.window_s)
     configured = rule.configured(options) if options else rule
     proposals: list[Proposed] = []
     refusals: list[Skip] = []

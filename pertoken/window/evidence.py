@@ -12,7 +12,7 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, Series
-from pertoken.metrics import DEVICE, HISTOGRAMS, QUOTIENTS, SERIES, RollUp, rolled
+from pertoken.metrics import DEVICE, HISTOGRAMS, PER_REQUEST_TPOT, QUOTIENTS, SERIES, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
@@ -40,12 +40,20 @@ _COUNTED_BY = {
     "busy_generated_tok_s": {"generated_tokens"},
 }
 """Rates -> the engine metrics whose late counting makes them late."""
+_THROTTLED = {
+    "throttled": "throttled_n",
+    "throttled_power": "throttled_power_samples",
+    "throttled_thermal": "throttled_thermal_samples",
+}
 _OF_DEVICES = (
     *(each.series for each in DEVICE if each.series),
-    *("nvlink_bytes_s", "throttled", "energy_w", "host_memory_free", "held"),
+    *("nvlink_bytes_s", *_THROTTLED, "energy_w", "host_memory_free", "held"),
 )
-_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in HISTOGRAMS and name not in ("held", "observed_h"))
+_ITL = "itl_s"
+_FROM_HISTOGRAMS = (*HISTOGRAMS, _ITL)
+_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*_FROM_HISTOGRAMS, "held", "observed_h"))
 _BEGUN = "recording has only begun: let the agent run some minutes"
+_NOT_SEEN = "nothing of it was recorded in this window: see `pertoken doctor` on its host"
 
 
 _READERS: WeakValueDictionary[int, "EvidenceReader"] = WeakValueDictionary()
@@ -116,19 +124,24 @@ class EvidenceReader:
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
 
-        Of the present epoch of each, since an earlier one had other knobs or devices.
+        Of the present epoch of each, since an earlier one had other knobs or devices. Nothing was measured on several
+        of which one has not run in this window.
         """
+        if not all(each in self.inventory.running for each in deployment_ids):
+            return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         rows = [self.inventory.running[each] for each in deployment_ids]
         buckets = self._together(rows)
         if not len(buckets):
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN))
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
-        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *HISTOGRAMS), observed_ms)
+        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
         return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
-        """Return what was measured on a device, or on several together."""
+        """Return what was measured on a device, or on several together; nothing where one was not seen."""
+        if not all(each in self.inventory.devices for each in device_ids):
+            return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         observed_ms = [float(self._with_holders(each).ints("observed_ms").sum()) for each in device_ids]
         found = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(found, self._remedies(*device_ids))
@@ -143,7 +156,7 @@ class EvidenceReader:
         """Return the summary of a series, made once; None if it was not measured."""
         key = of.kind, of.ids, of.name
         if key not in self._made:
-            self._made[key] = self._histogram_of(of) if of.name in HISTOGRAMS else self._summary(of)
+            self._made[key] = self._histogram_of(of) if of.name in _FROM_HISTOGRAMS else self._summary(of)
         return self._made[key]
 
     def _summary(self, of: WindowSeries) -> Series | None:
@@ -159,7 +172,11 @@ class EvidenceReader:
         return replace(points.summary(), by_hour=by_hour, distribution=of)
 
     def _histogram_of(self, of: WindowSeries) -> Series | None:
-        return self._histogram([self.inventory.running[each] for each in of.ids], of.name)
+        rows = [self.inventory.running[each] for each in of.ids]
+        if of.name != _ITL:
+            return self._histogram(rows, of.name)
+        per_request = any(row.engine_kind in PER_REQUEST_TPOT for row in rows)
+        return None if per_request else self._histogram(rows, "tpot_s")
 
     def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         """Return how to find the observations of each series of deployments or of devices, by its name."""
@@ -207,7 +224,7 @@ class EvidenceReader:
             **self._engine_counts(rows, buckets, origin),
         }
         for name in self._late(rows) & found.keys():
-            found[name] = partial(_reported, found[name])
+            found[name] = partial(series.reported, found[name])
         return found
 
     def _together(self, rows: Iterable[Any]) -> series.Buckets:
@@ -248,6 +265,7 @@ class EvidenceReader:
             name: partial(series.of_counts, counts, buckets, quotient) for name, quotient in QUOTIENTS.items()
         }
         found["asleep"] = partial(series.part_of_time, counts, buckets, "asleep_ms")
+        found["load_s"] = partial(series.with_provenance, found["load_s"], Provenance.BOUND)
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return found
         knobs = json.loads(rows[0].knobs)
@@ -257,7 +275,7 @@ class EvidenceReader:
         origin = worst((Provenance.LISTED, busy))
         for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
             estimate = partial(series.of_counts, counts, buckets, quotient, share)
-            found[name] = partial(_with_provenance, estimate, origin)
+            found[name] = partial(series.with_provenance, estimate, origin)
         return found
 
     def _held(self, device_ids: Sequence[int]) -> Points | None:
@@ -295,17 +313,17 @@ class EvidenceReader:
         }
         return found | {
             "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
-            "throttled": partial(self._throttled, device_ids),
+            **{name: partial(self._throttled, device_ids, stored) for name, stored in _THROTTLED.items()},
         }
 
-    def _throttled(self, device_ids: Sequence[int]) -> Points | None:
-        """Return the share of samples in which something slowed the clocks, a mean over devices that report why."""
+    def _throttled(self, device_ids: Sequence[int], counted: str) -> Points | None:
+        """Return the share of samples in which reasons of a kind slowed the clocks, a mean over the devices."""
         kinds = {(row.kind, row.vendor) for each in device_ids if (row := self.inventory.devices.get(each))}
         unread = any(gap.metric == "throttle_reasons" for each in device_ids for gap in self.missing.get(each, ()))
         if unread or kinds != {("gpu", "nvidia")}:
             return None
         devices = [self.measured.device(each) for each in device_ids]
-        values = [rows.floats("throttled_n") / np.maximum(rows.floats("samples"), 1) for rows in devices]
+        values = [rows.floats(counted) / np.maximum(rows.floats("samples"), 1) for rows in devices]
         return series.of_devices(devices, values, mean=True)
 
     def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:
@@ -375,14 +393,3 @@ def _gauge(rows: Columns, stored: str) -> Floats:
     n = rows.floats(f"{stored}_n")
     n[n == 0] = float("nan")
     return rows.floats(f"{stored}_sum") / n
-
-
-def _reported(points: Callable[[], Points | None]) -> Points | None:
-    """Return observations of what was counted late, which is as uncertain as a gauge."""
-    found = points()
-    return found and replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
-
-
-def _with_provenance(points: Callable[[], Points | None], provenance: Provenance) -> Points | None:
-    found = points()
-    return found and replace(found, provenance=provenance)

@@ -12,7 +12,7 @@ from pertoken.metrics import ENDED, ENGINE_COUNTERS, RollUp, rolled
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, buckets, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, by_owner, columns, starts
 from pertoken.window.progress import Progress, no_progress, ticking
@@ -21,7 +21,7 @@ MAX_BUCKETS = 1_000_000
 """Rows of devices and deployments that are read by the minute at most: some 300 MB, and seconds."""
 _SPAN = ("ts", "duration_ms", "observed_ms")
 DEVICE = (
-    *("device_id", *_SPAN, "samples", "throttled_n", "energy_counter_mj", "energy_integral_mj"),
+    *("device_id", *_SPAN, "samples", "throttled_n", *THROTTLED, "energy_counter_mj", "energy_integral_mj"),
     *(f"{each.stored}_{part}" for each in rolled(RollUp.GAUGE) for part in ("sum", "n")),
 )
 HOST = ("host_id", *_SPAN, "memory_traffic_bytes", "memory_used_bytes_sum", "memory_used_bytes_n")

@@ -6,7 +6,7 @@ that a 95th percentile is that of the sum; ratios are divided sum by sum, which 
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from pertoken.evidence import HoursOfWeek, Series
 from pertoken.metrics import Quotient
-from pertoken.provenance import Provenance
+from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.store.query.buckets import NULL
 from pertoken.store.schema.rollup_tables import HOUR
@@ -340,3 +340,15 @@ def over(
 def single(value: float, provenance: Provenance) -> Series:
     """Return a series of one observation."""
     return Series(value, value, value, value, 1, provenance)
+
+
+def reported(points: Callable[[], Points | None]) -> Points | None:
+    """Return observations of what was counted late, which is as uncertain as a gauge."""
+    found = points()
+    return found and replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
+
+
+def with_provenance(points: Callable[[], Points | None], provenance: Provenance) -> Points | None:
+    """Return observations that are of another provenance than those they were made of."""
+    found = points()
+    return found and replace(found, provenance=provenance)

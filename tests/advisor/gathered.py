@@ -32,13 +32,14 @@ def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -
         addresses=Addresses(
             homes, {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in fleet.devices}
         ),
+        window_s=86_400,
     )
 
 
-def own(function: Callable[..., Any], rule_id: str = "own-rule") -> Rule:
+def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | None = None) -> Rule:
     """A rule of this function."""
     function.__doc__ = DOC
-    return rule(rule_id)(function)
+    return rule(rule_id, window=window)(function)
 
 
 def source_of(each: Rule) -> Source:

@@ -39,7 +39,7 @@ def test_a_price_that_matches_nothing_recorded_names_what_is(recorded: str) -> N
         (["prices", "set", "cheap", "--for", "cpu"], "'cheap' is not a price"),
         (["prices", "set", "nan", "--for", "cpu"], "between 0 and"),
         (["prices", "set", "1", "--for", "cpu", "--from", "soon"], "--from 'soon': write"),
-        (["agent", "--interval", "0s"], "--interval: must be at least 1 s"),
+        (["agent", "--interval", "0s"], "--interval: must be at least 1s"),
         (["agent", "--interval", "7s"], "--interval: must be whole seconds that divide a minute"),
         (["agent", "--engine", "gpu-1:8000"], "--engine: 'gpu-1:8000' is not a base URL"),
         (["up", "--engine", "gpu-1:8000"], "--engine: 'gpu-1:8000' is not a base URL"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_a_new_rule_is_one_file_that_conforms_and_nothing_is_overwritten(
     )
     checked = run("rules", "check", "lower_clocks.py")
     assert checked.exit_code == 0
-    assert "  uncached           proposes prefix caching on" in checked.output
+    assert "  uncached           proposes enable prefix caching" in checked.output
     assert "  cpu                refuses caching-unknown: whether it caches" in checked.output
     assert checked.output.endswith(f"  conforms: 0 faults in {len(regimes())} situations\n\n")
     (tmp_path / "lower_clocks.py").write_text("mine")
@@ -111,7 +112,13 @@ def test_every_rule_is_listed_with_its_origin_version_and_state(config: Path) ->
     written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
     known = listed(config)
     assert known["use-spot"]["origin"] == "pertoken" and known["use-spot"]["version"]
-    assert set(known["use-spot"]) == {"id", "title", "origin", "version", "state", "reason", "confinement"}
+    assert set(known["use-spot"]) == {
+        *("id", "title", "origin", "version", "state", "reason", "confinement", "window_s")
+    }
+    assert (known["use-spot"]["window_s"], known["stuck-engine"]["window_s"], known["bad"]["window_s"]) == (
+        *(604_800, 3600),
+        None,
+    )
     states = {name: known[name]["state"] for name in ("use-spot", "own-rule", "open", "bad")}
     assert states == {"use-spot": "loaded", "own-rule": "loaded", "open": "denied", "bad": "broken"}
     assert known["own-rule"]["origin"] == str(config.parent / "rules.d/mine.py")
@@ -146,6 +153,18 @@ def test_hostile_plugins_are_one_row_each_and_run_in_no_process_of_ours(config: 
     assert explained.startswith("loops: broken") and f'{folder}/loops.py", line 1 in <module>' in explained
 
 
+@pytest.mark.parametrize("columns", [45, 80, 200])
+def test_the_list_fits_the_terminal_it_is_shown_on(config: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(config.parent / "rules.d/bad.py").write_text(f"raise ValueError('{' word' * 40}')")
+    monkeypatch.setattr(import_module("pertoken.cli.rules"), "terminal_width", lambda: columns)
+    monkeypatch.setattr(confine, "confine", lambda folder: confine.Confinement("no filter of system calls", None, None))
+    lines = run("rules", "list", "--config", str(config)).stdout.splitlines()
+    assert max(map(len, lines[:-1])) <= columns
+    text = " ".join(" ".join(lines).split())
+    assert " word" * 40 in text and "Store weights in 8 or 4 bits" in text
+    assert f"{'use-spot':21} loaded" in " ".join(lines) or columns == 45
+
+
 def test_each_rule_is_listed_with_what_it_is_kept_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = confine.Confinement("no filter of system calls", None, None)
     monkeypatch.setattr(confine, "confine", lambda folder: refused)
@@ -168,6 +187,7 @@ def test_denied_rules_and_wrong_options_are_listed_with_the_setting_at_fault(con
         "state": "denied",
         "reason": "advisor.deny names pertoken",
         "confinement": None,
+        "window_s": None,
     }
     done = run("rules", "list", "--config", str(config))
     assert f"{config}: rules.use-spott: no rule has this id (did you mean use-spot?)" in done.stderr
@@ -194,6 +214,7 @@ def test_a_rule_that_is_broken_is_explained_by_its_error(config: Path) -> None:
     written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
     text = run("rules", "explain", "bad", "--config", str(config)).stdout
     assert text.startswith("bad: broken\n") and "line 1, in <module>" in text
+    assert "pertoken/advisor" not in text and "importlib" not in text
 
 
 def test_a_rule_that_is_switched_off_gives_no_advice_until_it_is_switched_on(recorded: str, config: Path) -> None:

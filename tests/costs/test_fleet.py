@@ -1,5 +1,8 @@
 """The fleet that rows and settings describe."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from pertoken.catalog.market import load_market
@@ -56,3 +59,17 @@ end = "2020-01-01"
     assert [(each.name, each.min_replicas) for each in found.services] == [("chat", 2)]
     assert [each.count for each in found.commitments] == [1]
     assert service_name("another", load(None, {})) == "another"
+
+
+def test_devices_know_how_their_driver_says_they_reach_each_other(tmp_path: Path) -> None:
+    where = seed(laid(tmp_path), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
+    with closing(sqlite3.connect(where.file("telemetry"))) as db, db:
+        uuids = [row[0] for row in db.execute("SELECT uuid FROM device WHERE kind = 'gpu' ORDER BY slot")]
+        for one, other in (uuids, uuids[::-1]):
+            links = json.dumps({"nvlink": [other, "GPU-of-another-life"], "a kind of tomorrow": [other]})
+            db.execute("UPDATE device SET links = ? WHERE uuid = ?", (links, one))
+    with open_store(where).read() as connection:
+        found = fleet(Window(connection, END - 300, END).inventory, {}, load_market(), load(None, {}), END)
+    gpus = [each for each in found.devices if each.kind == "gpu"]
+    assert [each.links for each in gpus] == [((other.device_id, "nvlink"),) for other in gpus[::-1]]
+    assert found.slowest_link(each.device_id for each in gpus) == "nvlink"

@@ -71,7 +71,6 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("speculative-decoding", "moe", {"few_running_mixture": 100.0}),
         ("speculative-decoding", "drafting", {"min_length": 3.5}),
         ("speculative-decoding", "one-at-a-time", {"queue": 1000.0}),
-        ("stuck-engine", "stuck", {"silent_h": 200.0}),
         ("use-spot", "bandwidth-bound", {"min_discount": 0.99}),
         ("use-spot", "bandwidth-bound", {"min_replicas": 5}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),

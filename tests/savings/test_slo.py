@@ -1,5 +1,7 @@
 """Objectives for latency: what is forecast under the p95 demand, judged; and why where it cannot be."""
 
+from functools import partial
+
 import pytest
 
 from pertoken.evidence import Evidence
@@ -20,8 +22,12 @@ FP8 = LLAMA_70B.but(weight_dtype="fp8")
 
 
 def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # noqa: B008
-    requests = Forecasts().arrivals(seen)
-    return latencies(LLAMA_70B, FP8, measured_load(seen), requests, MARKET, Calibration(), slo, replicas)
+    known = Forecasts()
+    return latencies(
+        *(LLAMA_70B, FP8, measured_load(seen), known.arrivals(seen), Calibration(), slo, replicas),
+        forecast=partial(known.latency, market=MARKET),
+        fewest=partial(known.fewest, market=MARKET),
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +61,8 @@ def test_what_is_likely_overloaded_is_never_a_pass() -> None:
 
 
 def test_without_quantiles_a_mean_can_miss_an_objective_for_the_tail_and_cannot_keep_it() -> None:
-    nothing = Latencies(unknown="prompt_len was not measured: ...")
+    known = asked(low_batch())
+    nothing = Latencies(None, known.forecast, known.fewest, unknown="prompt_len was not measured: ...")
     assert nothing.verdict(POINT, Slo(tpot_p95_ms=1000)) == ("unknown", None)
     found, miss = nothing.verdict(POINT, Slo(tpot_p95_ms=10))
     assert found == "fail" and miss is not None and miss.startswith("mean TPOT")

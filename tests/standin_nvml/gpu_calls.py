@@ -81,6 +81,20 @@ class GpuCalls(Driver):
     def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: Gpu, out: int) -> int:
         return put(ctypes.c_ulonglong, out, gpu.throttle_reasons)
 
+    @gpu_symbol(PTR, UINT, PTR)
+    def nvmlDeviceGetP2PStatus(self, gpu: Gpu, other: int, index: int, out: int) -> int:
+        linked = self.machine.nvlinks and index == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        return put(UINT, out, pynvml.NVML_P2P_STATUS_OK if linked else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
+
+    @gpu_symbol(PTR, PTR)
+    def nvmlDeviceGetTopologyCommonAncestor(self, gpu: Gpu, other: int, out: int) -> int:
+        # Four GPUs hang on each socket, two of them below one switch.
+        slots = [self.machine.gpus.index(gpu), other % 100_000 // 100]
+        level = pynvml.NVML_TOPOLOGY_SYSTEM
+        for size, shared in ((4, pynvml.NVML_TOPOLOGY_NODE), (2, pynvml.NVML_TOPOLOGY_SINGLE)):
+            level = shared if slots[0] // size == slots[1] // size else level
+        return put(UINT, out, level)
+
     @mig_symbol(PTR, PTR)
     def nvmlDeviceGetComputeRunningProcesses_v3(self, gpu: Gpu | Slice, count: int, out: int | None) -> int:
         room = UINT.from_address(count).value

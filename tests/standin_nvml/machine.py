@@ -110,6 +110,8 @@ class Machine:
     """A host's driver library. Its `repr` is the text that other processes are given it by."""
 
     gpus: tuple[Gpu, ...] = ()
+    nvlinks: bool = True
+    """Whether every GPU reaches every other one by NVLink."""
     driver_version: str = "580.95.05"
     absent: bool = False
     """No library at all."""

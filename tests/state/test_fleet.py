@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.state.demand import Demand
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.fleet import Device, Fleet, Partition, deployments_unlike, services_unlike
 from pertoken.state.service import Service
 from tests.state.fleets import FLEET, LARGE, NOW, fleet
 
@@ -57,3 +57,27 @@ def test_a_deployment_of_two_services_differs_once() -> None:
     both = Fleet((Service("chat", (shared,)), Service("code", (shared,))))
     assert deployments_unlike(both.edit(shared.but(tp=2)), both) == (shared.but(tp=2),)
     assert both.listed_by[shared.deployment_id] == ["chat", "code"]
+
+
+def test_the_slowest_link_of_a_deployment_is_that_of_its_worst_pair() -> None:
+    def device(device_id: int, host_id: int, *links: tuple[int, str]) -> Device:
+        return Device(
+            device_id, f"GPU {device_id}", host_id, links=links, partitions=(Partition(100 + device_id, "x"),)
+        )
+
+    there = Fleet(
+        devices=(
+            device(1, 1, (2, "nvlink"), (3, "pcie_host")),
+            device(2, 1, (1, "nvlink"), (3, "cross_socket")),
+            device(3, 1, (1, "pcie_host"), (2, "cross_socket")),
+            device(4, 1),
+            device(5, 2),
+        )
+    )
+    assert there.slowest_link((1, 2)) == "nvlink"
+    assert there.slowest_link((1, 2, 3)) == "cross_socket"
+    assert there.slowest_link((1, 2, 5)) == "network"
+    assert there.slowest_link((101, 3)) == "pcie_host"
+    assert there.slowest_link((1, 101)) is there.slowest_link((1,)) is there.slowest_link((1, 4)) is None
+    with pytest.raises(InvalidEdit, match="device 9 is not part"):
+        there.slowest_link((1, 9))

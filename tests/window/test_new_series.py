@@ -1,6 +1,8 @@
 """Series of energy, clocks, host memory, bursts, how requests end and sleep: known, and never zero where unknown."""
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,16 @@ from pertoken.catalog.market import load_market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import ENDED
 from pertoken.provenance import Provenance
+from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, EpochRow
+from pertoken.store.schema.rows import (
+    DeploymentSample,
+    DeviceSample,
+    DeviceShare,
+    EngineCounterSample,
+    EpochRow,
+    HistogramSample,
+)
 from pertoken.store.write.writer import Writer
 from tests.values import laid, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -22,11 +32,13 @@ START = 1_789_948_800
 OTHER_GPU = replace(GPU, device_id=6, uuid="GPU-6", slot=1)
 
 
-def stored(folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,)) -> Present:
+def stored(
+    folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,), engine: Any = ENGINE, **more: Any
+) -> Present:
     """What rules see after minutes with these samples, whose times are set."""
     where = laid(folder)
     epoch = EpochRow(9, 8, START, None, "1", "{}", tuple(each.device_id for each in devices))
-    known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": tuple(devices)}
+    known = {"engines": (engine,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": tuple(devices), **more}
     with Writer(where) as writer:
         for n, samples in enumerate(minutes, 1):
             ts = START + 60 * n
@@ -36,8 +48,8 @@ def stored(folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any
     return present(open_store(where), load_market(), 6 * 3600, START + 60 * len(minutes))
 
 
-def seen_by(folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,)) -> Evidence:
-    (seen,) = stored(folder, minutes, devices).context.deployments.values()
+def seen_by(folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,), **more: Any) -> Evidence:
+    (seen,) = stored(folder, minutes, devices, **more).context.deployments.values()
     return seen
 
 
@@ -91,6 +103,24 @@ def test_clocks_are_read_and_throttled_is_the_part_of_samples_with_a_reason(tmp_
     assert (seen.throttled.mean, seen.sm_clock_mhz.p50) == (0.5, 1_200)
 
 
+def test_power_and_heat_are_told_apart_among_what_slowed_the_clocks(tmp_path: Path) -> None:
+    cap, brake, heat, both, locked, free = (gpu(throttle_reasons=each) for each in (4, 0x88, 0x20, 0x44, 2, 0))
+    seen = seen_by(tmp_path, [[served(), each] for each in (cap, brake, heat, both, locked, free)])
+    shares = [each.mean for each in (seen.throttled, seen.throttled_power, seen.throttled_thermal)]
+    assert shares == pytest.approx([5 / 6, 3 / 6, 2 / 6])
+
+
+def test_what_slowed_the_clocks_is_not_known_of_rows_from_before_it_was_kept(tmp_path: Path) -> None:
+    stored(tmp_path, [[served(), gpu(throttle_reasons=4)]] * 4)
+    with closing(sqlite3.connect(tmp_path / "telemetry.db")) as connection, connection:
+        for table in ("device_1m", "device_1h"):
+            connection.execute(f"UPDATE {table} SET throttled_power_samples = NULL, throttled_thermal_samples = NULL")
+    end = START + 60 * 4
+    (seen,) = present(open_store(locate(str(tmp_path))), load_market(), 3600, end).context.deployments.values()
+    assert seen.throttled.mean == 1.0
+    assert not seen.has("throttled_power") and not seen.has("throttled_thermal")
+
+
 def test_memory_of_the_host_that_is_free_is_what_is_not_used(tmp_path: Path) -> None:
     seen = seen_by(tmp_path, [[served(), gpu()]] * 10)
     assert seen.host_memory_free.mean == 2**36 - 2**30
@@ -114,12 +144,33 @@ def test_requests_are_divided_by_how_they_ended(tmp_path: Path) -> None:
     counts = [EngineCounterSample(9, stop, 0, 3), EngineCounterSample(9, length, 0, 1)]
     seen = seen_by(tmp_path, [[served(), gpu(), *counts]] * 10)
     assert (seen.ended_by_stop.mean, seen.ended_by_length.mean, seen.ended_by_abort.mean) == (0.75, 0.25, 0)
+    assert (seen.ended_by_error.mean, seen.ended_by_repetition.mean) == (0, 0)
 
 
 def test_time_asleep_is_a_part_of_all_observed_time(tmp_path: Path) -> None:
     asleep = EngineCounterSample(9, "asleep_ms", 0, 60_000)
     seen = seen_by(tmp_path, [[served(0, 0), gpu(), *([asleep] if n % 4 == 0 else [])] for n in range(12)])
     assert seen.asleep.mean == pytest.approx(0.25)
+
+
+def test_load_time_is_the_mean_of_the_starts_and_an_upper_bound(tmp_path: Path) -> None:
+    def starts(*seconds: int) -> list[Any]:
+        return [EngineCounterSample(9, "loads", 0, len(seconds)), EngineCounterSample(9, "load_s", 0, sum(seconds))]
+
+    minutes = [[served(), gpu(), *(starts(60, 80) if n == 3 else starts(190) if n == 7 else [])] for n in range(10)]
+    seen = seen_by(tmp_path, minutes)
+    assert (seen.load_s.mean, seen.load_s.max, seen.load_s.n) == (110, 190, 2)
+    assert seen.load_s.provenance is Provenance.BOUND
+
+
+def test_the_time_between_tokens_is_known_of_engines_that_measure_each_token(tmp_path: Path) -> None:
+    buckets = [HistogramSample(9, "tpot_s", 0, 1, bucket, n) for bucket, n in enumerate((95, 4, 1))]
+    sets = {"bucket_sets": {1: (0.02, 0.5)}}
+    vllm, tgi = replace(ENGINE, kind="vllm"), replace(ENGINE, kind="tgi")
+    stalls = seen_by(tmp_path / "vllm", [[served(), gpu(), *buckets]] * 4, engine=vllm, **sets)
+    means = seen_by(tmp_path / "tgi", [[served(), gpu(), *buckets]] * 4, engine=tgi, **sets)
+    assert stalls.itl_s.p50 < 0.02 < stalls.itl_s.p99 == 0.5
+    assert means.tpot_s.n == 400 and not means.has("itl_s")
 
 
 def test_what_nothing_exposes_is_not_measured_and_has_a_remedy(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pertoken.metrics import ENGINE, ENGINE_TIMES, SERIES
 from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
+from pertoken.units import format_duration
 from tools.docs import accuracy, queueing
 
 FOLDER = Path(__file__).parents[2] / "docs"
@@ -68,7 +69,8 @@ def _settings() -> str:
 _READING = """\
 Each series has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99` over the window.
 `seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
-observed. A window of up to 28 days is read by the hour where minutes are deleted or too many: `by_hour` is true then.
+observed. The window is that of the run (`advisor.since`, 7 days), or the rule's own: `@rule("its-id", window="28d")`,
+from 1 minute to 28 days. It is read by the hour where minutes are deleted or too many: `by_hour` is true then.
 What no engine or driver exposes raises `NotMeasured`, with how to have it measured.
 """
 
@@ -79,6 +81,8 @@ def _rules() -> str:
     rules = [rule for run in run_plugins(own, None, Limits()) for rule in run.known]
     for rule in sorted(rules, key=lambda each: each.rule_id):
         lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{rule.body}".rstrip() + "\n"]
+        if rule.window_s is not None:
+            lines += [f"Looks at the last {format_duration(rule.window_s)}, whatever `advisor.since` is.\n"]
         lines += [f"### {name}\n\n{text}\n" for name, text in rule.sections.items()]
         lines += _options(rule)
     lines += ["## What a rule may change\n", "With `but(...)` on a deployment, or on all of a service.\n"]

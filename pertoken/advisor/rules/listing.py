@@ -11,6 +11,7 @@ from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import OptionValue, PluginRun, RuleInfo, run_plugins
 from pertoken.config import Settings
 from pertoken.errors import BadInput
+from pertoken.units import format_duration
 
 WIDTH = 100
 _STATES = {
@@ -39,6 +40,8 @@ class Entry:
     """Why it does not run, in one line."""
     confinement: str | None
     """`confined`, or `not confined` with the reasons; None if it may not be loaded."""
+    window_s: int | None = None
+    """Seconds of the window that it looks at; None where it was not loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Listed:
     found: Found
     run: PluginRun | None
     """None if it may not be loaded."""
+    window_s: int
+    """Window of a run, of rules that name none."""
 
 
 def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ...]:
@@ -59,7 +64,10 @@ def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ..
     allowed = [each for each in places if each.permission is Permission.ALLOWED]
     sources = [source_of(each, settings) for each in allowed]
     runs = iter(run_plugins(sources, None, limits or Limits.of_call(settings.advisor_rule_timeout)))
-    return tuple(Listed(each, next(runs) if each.permission is Permission.ALLOWED else None) for each in places)
+    window_s = int(settings.advisor_since)
+    return tuple(
+        Listed(each, next(runs) if each.permission is Permission.ALLOWED else None, window_s) for each in places
+    )
 
 
 def entries(known: Iterable[Listed]) -> tuple[Entry, ...]:
@@ -75,10 +83,12 @@ def _entries(each: Listed) -> Iterator[Entry]:
         return
     confinement = run.confinement.label
     for one in run.rules:
-        yield Entry(one.rule.rule_id, one.rule.title, origin, version, "loaded", None, confinement)
+        window_s = one.rule.window_s or each.window_s
+        yield Entry(one.rule.rule_id, one.rule.title, origin, version, "loaded", None, confinement, window_s)
     for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
-        yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement)
+        window_s = rule.window_s or each.window_s
+        yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement, window_s)
     for name, error in run.errors:
         reason = (error.strip().splitlines() or ["an error without a text"])[-1]
         yield Entry(name, None, origin, version, "broken", reason, confinement)
@@ -123,7 +133,9 @@ def _origin(entry: Entry) -> str:
 
 def _page_of(rule: RuleInfo, entry: Entry) -> str:
     state = entry.state if entry.reason is None else f"{entry.state}: {entry.reason}"
-    parts = [f"{rule.rule_id}: {rule.title}", f"{_origin(entry)} · runs {_SCOPES[rule.scope]} · {state}"]
+    window = f"over the last {format_duration(entry.window_s)}" if entry.window_s else ""
+    runs = f"runs {_SCOPES[rule.scope]} {window}".rstrip()
+    parts = [f"{rule.rule_id}: {rule.title}", f"{_origin(entry)} · {runs} · {state}"]
     parts += [entry.confinement] if entry.confinement else []
     parts += [rule.body] if rule.body else []
     parts += [f"{name}\n{textwrap.indent(text, '  ')}" for name, text in rule.sections.items()]

@@ -102,7 +102,7 @@ def _configured(loaded: Rule, settings: Settings) -> Rule | str:
 
 def _checked(found: Rule) -> Rule:
     """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
-    return rule(found.rule_id)(found.function)
+    return rule(found.rule_id, window=found.window)(found.function)
 
 
 def _module_of(found: Found) -> object:

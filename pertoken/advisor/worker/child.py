@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from pertoken.advisor.worker import confine
 from pertoken.advisor.worker.inputs import Inputs, SubjectKey, Target
 from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.messages import send, trace
+from pertoken.advisor.worker.messages import plugin_trace, send, trace
 from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import encoded
 from pertoken.evidence import Evidence, NotMeasured
@@ -190,7 +190,7 @@ def do_job(job: Callable[[], Any], limits: Limits) -> None:
         with _timed(limits):
             message = {"done": job()}
     except BaseException as error:
-        message = {"failed": trace(error)}
+        message = {"failed": plugin_trace(error)}
     send(PIPE, **message, output=_printed(limits))
 
 
@@ -198,7 +198,7 @@ def do_job(job: Callable[[], Any], limits: Limits) -> None:
 
 
 def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
-    """Load a plugin, report its rules, and run each of them in a process of its own if there are inputs."""
+    """Load a plugin, report its rules, and run each that these inputs suit in a process of its own."""
     try:
         with _timed(limits):
             loaded = tuple(source.load())
@@ -207,12 +207,14 @@ def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
             described = [_described(each) for each in rules]
             disabled = [_described(rule) for each in loaded for rule in each.disabled]
     except BaseException as error:
-        send(PIPE, rules=[], disabled=[], errors=[[source.name, trace(error)]], output=_printed(limits))
+        send(PIPE, rules=[], disabled=[], errors=[[source.name, plugin_trace(error)]], output=_printed(limits))
         return
     send(PIPE, rules=described, disabled=disabled, errors=errors, output=_printed(limits))
     if inputs is None:
         return
     for number, rule in enumerate(rules):
+        if not inputs.suit(rule.window_s):
+            continue
         send(PIPE, rule=number)
         began = time.monotonic()
         ended = _wait(_fork(partial(_rule, rule, inputs, limits)), limits.rule_s, limits)
@@ -248,6 +250,7 @@ def _described(rule: Rule) -> dict[str, Any]:
         "title": rule.title,
         "sections": rule.sections,
         "needs": list(rule.needs),
+        "window_s": rule.window_s,
         "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
         "options": [
             [each.name, str(getattr(rule.options, each.name)), str(each.default), each.domain, each.meaning]
@@ -287,11 +290,11 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
         with _timed(limits):
             message["yielded"] = _yielded(rule(**{name: given[name] for name in rule.needs}), inputs, limits)
     except BaseException as error:
-        message = {"failed": trace(error), "blocked": _blocked(error)}
+        message = {"failed": plugin_trace(error), "blocked": _blocked(error)}
     try:
         message["read"] = _read(seen)
     except BaseException as error:  # it broke the evidence it was handed
-        message = {"failed": trace(error), "read": []}
+        message = {"failed": plugin_trace(error), "read": []}
     return message
 
 

@@ -1,7 +1,7 @@
 """What rules are given: the fleet that was gathered, the market and the evidence, as they are in memory at a fork."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.catalog.market import Market
@@ -14,17 +14,36 @@ from pertoken.state.service import Service
 SubjectKey = tuple[str, int | str]
 """Kind and id of what evidence is of: `("host", 7)`."""
 
+Measured = Mapping[SubjectKey, Evidence]
+"""What was measured in one window, by subject."""
+
 Target = Deployment | Service | None
 """What a rule runs for; None is the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The fleet as it is, with everything that was measured by subject."""
+    """The fleet as it is, with everything that was measured in one window."""
 
     fleet: Fleet
     market: Market
-    measured: Mapping[SubjectKey, Evidence]
+    measured: Measured
+    window_s: int
+    read: Callable[[int], Measured]
+    """Reads what was measured in a window of so many seconds; it keeps what it has read."""
+    default: bool = True
+    """Whether this is the window of rules that name none."""
+
+    def over(self, window_s: int | None) -> "Inputs":
+        """Return the inputs of a rule with this window; None: the window of the run."""
+        if self.suit(window_s):
+            return self
+        assert window_s is not None  # None suits the inputs that an advice run begins with
+        return replace(self, measured=self.read(window_s), window_s=window_s, default=False)
+
+    def suit(self, window_s: int | None) -> bool:
+        """Return whether these are the inputs of a rule with this window."""
+        return self.default if window_s is None else window_s == self.window_s
 
     def targets(self, scope: str) -> tuple[Target, ...]:
         """Return what a rule of this scope (`deployment`, `service` or `fleet`) runs for, in the order of its runs."""

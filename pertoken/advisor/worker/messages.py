@@ -1,12 +1,17 @@
 """What a worker reports, one JSON object a line, and the texts of what went wrong."""
 
+import importlib
 import json
 import os
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pertoken.advisor.worker.wire import storable, type_name
 
+_PROGRAM = Path(__file__).parents[2]
+_IMPORTER = Path(importlib.__file__).parent
 MAX_TRACE = 20_000
 """Characters of a traceback that are kept, its last ones."""
 
@@ -24,8 +29,43 @@ def _write(pipe: int, data: bytes) -> None:
 
 def trace(error: BaseException) -> str:
     """Return a traceback as text that can be stored."""
+    return _text(error, traceback.TracebackException.from_exception)
+
+
+def plugin_trace(error: BaseException) -> str:
+    """Return the traceback of a plugin's error as text that can be stored: calls of its own, and the error last.
+
+    Calls of this program around and below them say nothing to the plugin's author.
+    """
+    return _text(error, _of_plugin)
+
+
+def _of_plugin(error: BaseException) -> traceback.TracebackException:
+    found = traceback.TracebackException.from_exception(error)
+    seen: list[traceback.TracebackException | None] = [found]
+    while seen:
+        each = seen.pop()
+        if each is not None:
+            each.stack = _calls_of_plugin(each.stack)
+            seen += [each.__cause__, each.__context__, *(each.exceptions or ())]
+    return found
+
+
+def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
+    """Return the calls that are neither ours nor of Python's import; None for an error that is not of its code."""
+    own = [frame for frame in stack if not _is_around(Path(frame.filename))]
+    return traceback.StackSummary.from_list(own) if own else None
+
+
+def _is_around(file: Path) -> bool:
+    if str(file).startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
+        return True
+    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
+
+
+def _text(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
     try:
-        text = "".join(traceback.format_exception(error)).strip()
+        text = "".join(made(error).format()).strip()
     except BaseException:  # an error that cannot be shown, such as one whose own methods fail
         text = f"{type_name(error)} (its traceback cannot be formatted)"
     return storable(text[-MAX_TRACE:])

@@ -17,7 +17,7 @@ from pertoken.advisor.worker.process import HEARTBEAT_S, TooMuch, lines, started
 from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import MAX_TEXT, storable
 from pertoken.metrics import SERIES
-from pertoken.rule import PARAMETERS, SECTIONS
+from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
 from pertoken.window.progress import Progress, no_progress
 
 SeriesRead = tuple[SubjectKey | None, tuple[str, ...]]
@@ -49,6 +49,8 @@ class RuleInfo:
     body: str = ""
     """Of its docstring, between the title and the sections."""
     options: tuple[OptionValue, ...] = ()
+    window_s: int | None = None
+    """The window it looks at; None: that of the run."""
 
     @property
     def scope(self) -> str:
@@ -113,7 +115,9 @@ def run_plugins(
 ) -> tuple[PluginRun, ...]:
     """Load plugins and run their rules; without `inputs` they are only loaded.
 
-    A rule with the id of an earlier one is an error of its plugin. Nothing that a plugin does raises here.
+    A rule with the id of an earlier one is an error of its plugin. A rule with a window of its own runs after all
+    others, when that window was read: its plugin is loaded again. Nothing that a plugin does raises here. Raises what
+    `inputs.read` raises.
     """
     found: list[PluginRun] = []
     taken: dict[str, str] = {}
@@ -125,7 +129,33 @@ def run_plugins(
                 each.errors.append((twice, f"rule {twice!r} is already provided by {taken[twice]}"))
             taken |= {rule.rule_id: each.source.origin for rule in each.known}
             found.append(each)
+    if inputs is not None:
+        own = {run.rule.window_s for each in found for run in each.rules if not inputs.suit(run.rule.window_s)}
+        for window_s in sorted(filter(None, own)):
+            _run_over(inputs.over(window_s), found, limits, progress)
     return tuple(found)
+
+
+def _run_over(inputs: Inputs, plugins: Sequence[PluginRun], limits: Limits, progress: Progress) -> None:
+    """Run the rules with the window of these inputs."""
+    due = [each for each in plugins if any(inputs.suit(run.rule.window_s) for run in each.rules)]
+    for _, group in groupby(due, key=lambda each: each.source.group):
+        first = tuple(group)
+        again = _Worker(tuple(each.source for each in first), inputs, limits, progress).run()
+        for plugin, other in zip(first, again, strict=True):
+            for run in plugin.rules:
+                if inputs.suit(run.rule.window_s):
+                    _adopt(run, next((each for each in other.rules if each.rule == run.rule), None), other, inputs)
+
+
+def _adopt(run: RuleRun, again: RuleRun | None, plugin: PluginRun, inputs: Inputs) -> None:
+    """Take over how a rule ran once its plugin was loaded again; if it is not in there any more, it failed."""
+    if again is not None:
+        run.calls, run.seconds = again.calls, again.seconds
+        return
+    reason = next((error for _, error in plugin.errors), "the rule is another one when its file is loaded again")
+    target = next(iter(inputs.targets(run.rule.scope)), None)
+    run.calls = [Call(target, failed=reason, output=plugin.output, ended=True)]
 
 
 class _Worker:
@@ -205,7 +235,8 @@ class _Worker:
             plugin.errors.append((plugin.source.name, f"the plugin {reason} before it was loaded"))
             plugin.output = output
         for each in plugin.rules:
-            self._cut(each, reason, output if each is self._rule else "")
+            if self._inputs is not None and self._inputs.suit(each.rule.window_s):
+                self._cut(each, reason, output if each is self._rule else "")
 
     def _cut(self, run: RuleRun, reason: str, output: str) -> None:
         """Note that no more comes of a rule, which is an error of the target that it did not return for."""
@@ -227,10 +258,12 @@ def _text(value: Any, limit: int = MAX_TEXT) -> str:
 def _rule_info(sent: Any) -> RuleInfo:
     rule_id, title, needs = _text(sent["rule_id"]), _text(sent["title"]), sent["needs"]
     sections = {name: _text(sent["sections"][name]) for name in SECTIONS}
-    if not _RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS):
+    window_s = sent["window_s"]
+    in_range = window_s is None or (type(window_s) is int and MIN_WINDOW_S <= window_s <= MAX_WINDOW_S)
+    if not _RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS) or not in_range:
         raise ValueError("a rule that no decorator made")
     options = tuple(OptionValue(*map(_text, each)) for each in sent["options"])
-    return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options)
+    return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options, window_s)
 
 
 def _call(target: Target, sent: Mapping[str, Any]) -> Call:

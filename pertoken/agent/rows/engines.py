@@ -11,6 +11,7 @@ from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.counting import counters, life_ids
 from pertoken.agent.rows.counting.stored_peaks import peak_states, stored_peaks
 from pertoken.agent.rows.engine_ids import bucket_set_id, engine_id_of
+from pertoken.agent.rows.loads import load
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS
 from pertoken.provenance import Provenance
@@ -194,6 +195,7 @@ def engine_step(
     counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
     if reading.gauges.get("awake") == 0 and span.observed_ms:
         counted["asleep_ms"] = span.observed_ms
+    counted |= load(memory, reading, engine, moment)
     return EngineStep(
         engine,
         deployment,

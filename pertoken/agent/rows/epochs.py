@@ -7,6 +7,10 @@ from dataclasses import replace
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EpochRow
 
+LOADED_WHILE_SERVING = frozenset({"lora_adapters"})
+"""Knobs that an engine may change while it serves, as often as its clients ask: they are kept up to date in their
+epoch, and begin none. A new epoch for each would leave rules with nothing but minutes to look at."""
+
 
 def follow(
     previous: EpochRow | None,
@@ -20,24 +24,24 @@ def follow(
 ) -> EpochRow:
     """The epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
 
-    What was unknown and becomes known completes the epoch. A restart alone begins none; after one, a knob that is
-    no longer set has changed, while before one it may merely not have answered.
+    What was unknown and becomes known completes the epoch, as does what is `LOADED_WHILE_SERVING`. A restart alone
+    begins none; after one, a knob that is no longer set has changed, while before one it may merely not have answered.
     """
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     known, told = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
     changed = (
-        any(known[name] != knobs[name] for name in known.keys() & knobs.keys())
-        or (restarted and bool(known.keys() - knobs.keys()))
+        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - LOADED_WHILE_SERVING)
+        or (restarted and bool(known.keys() - knobs.keys() - LOADED_WHILE_SERVING))
         or (previous.engine_version and engine_version and previous.engine_version != engine_version)
         or (previous.device_ids and device_ids and previous.device_ids != device_ids)
     )
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
-    if not known.keys() >= told.keys() or (version, devices) != (previous.engine_version, previous.device_ids):
-        text = canonical({**known, **told})
-        return replace(previous, knobs=text, engine_version=version, device_ids=devices)
+    now = {**known, **told}
+    if now != known or (version, devices) != (previous.engine_version, previous.device_ids):
+        return replace(previous, knobs=canonical(now), engine_version=version, device_ids=devices)
     return previous
 
 

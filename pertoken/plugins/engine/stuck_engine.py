@@ -10,13 +10,13 @@ from pertoken.rule import Deployment, Evidence, Fleet, Proposal, Skip, option, p
 class Options:
     """What a person may set; the defaults are judgement (Sources, 3)."""
 
-    silent_h: float = option(1.0, "hours that must have been observed without any token", low=0.05)
+    observed_h: float = option(0.9, "of the last hour, what must have been observed", low=0.05, high=1)
     device_busy: float = option(
         0.5, "time in which its devices ran kernels from which they count as busy", low=0.01, high=1
     )
 
 
-@rule("stuck-engine")
+@rule("stuck-engine", window="1h")
 def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options) -> Iterator[Proposal | Skip]:
     """Restart a server that answers its health checks but gives no tokens for the requests that it holds.
 
@@ -34,7 +34,7 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     1. vllm-project/vllm#2731, #39863 and #42897: health and metrics answer, requests run or wait, and no token comes
        until a restart. Users' reports.
     2. arXiv 2605.23918: a loaded server draws 26 to 66 W more per device than an empty one, whatever it does.
-    3. One hour, and half of the time busy, are judgement.
+    3. One hour, nine tenths of it observed, and half of the time busy are judgement.
     """
     asleep = seen.asleep.mean if seen.has("asleep") else 0.0
     planned = _planned_hours(now, fleet)
@@ -49,10 +49,10 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     if tokens > 0:
         yield skip("serves", f"it served up to {tokens:.3g} tokens/s")
         return
-    if observed_h < options.silent_h:
+    if observed_h < options.observed_h:
         yield skip(
             "observed-briefly",
-            f"it gave no token, but only {observed_h:.2f} of {options.silent_h:g} h were observed",
+            f"it gave no token, but only {observed_h:.2f} h were observed, of {options.observed_h:g} h that are needed",
         )
         return
     held = max((getattr(seen, name).max for name in ("running", "waiting") if seen.has(name)), default=0.0)
@@ -62,7 +62,7 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     elif seen.waiting.max < 1:  # blocked where nobody can see whether requests wait
         yield skip(
             "nothing-asked",
-            f"it gave no token in {observed_h:.1f} h, but 0 requests ran or waited: see whether it is needed at all",
+            "it gave no token in the last hour, but 0 requests ran or waited: see whether it is needed at all",
         )
 
 

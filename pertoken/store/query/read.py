@@ -112,7 +112,7 @@ def _devices(dated: bool) -> Select[Any]:
         select(
             *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
             *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
-            here.power_limit_mw,
+            *(here.power_limit_mw, here.links),
             of.name.label("host_name"),
         )
         .join(t.host, of.host_id == here.host_id)

@@ -25,7 +25,7 @@ from pertoken.store.query.answers import Rows, answer
 from pertoken.store.query.segments import Segment, Segments, between, column, scaled
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_sum
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 
 ROLLUPS = {
     "device": t.device_rollup,
@@ -39,7 +39,7 @@ _NEVER_SHOWN = frozenset(
     (
         *("revision", "throttled_n", "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
         *("computed_tokens", "requests_finished", "kv_use_1e4_sum", "kv_use_1e4_n"),
-        "whole_provenance",
+        *("whole_provenance", *THROTTLED),
     )
 )
 """Columns of roll-ups of which no screen shows a sum."""

@@ -40,6 +40,9 @@ def _sums(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}_sum" for name in names)
 
 
+THROTTLED = {"throttled_power_samples": 0x4 | 0x80, "throttled_thermal_samples": 0x20 | 0x40}
+"""Samples in which one of these bits of `throttle_reasons` was set: power (software cap, external brake) and heat
+(software, hardware). Source: nvml.h 12.9, nvmlClocksEventReasons."""
 _DEVICE = tuple(each.stored for each in rolled(RollUp.GAUGE) if each.since is None)
 _LATER = tuple(each for each in DEVICE if each.since is not None)
 device_rollup = _rollup(
@@ -53,6 +56,7 @@ device_rollup = _rollup(
         # Columns that came later are last.
         *(f"{each.stored}_{part}" for each in _LATER if each.roll_up is RollUp.GAUGE for part in ("n", "sum")),
         *(each.stored for each in _LATER if each.roll_up is RollUp.COUNTER),
+        *THROTTLED,
     ),
 )
 _HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")

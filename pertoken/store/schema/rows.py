@@ -50,6 +50,7 @@ class DeviceRow:
     part_1e6: int | None = None
     power_source: str | None = None
     energy_source: str | None = None
+    links: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

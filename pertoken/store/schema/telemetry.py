@@ -80,6 +80,7 @@ device = telemetry_table(
     text("energy_source"),  # what the energy counter counts: gpu | module
     integer("first_ts", required=True),
     integer("last_ts", required=True),
+    text("links"),  # JSON: kind of link (`state.fleet.LINKS`) -> UUIDs of the devices of this host it leads to
 )
 engine = telemetry_table(
     "engine",

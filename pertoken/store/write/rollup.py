@@ -21,7 +21,7 @@ from pertoken.store.connect.open import savepoint, upsert
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_ms, busy_provenance, busy_sum
-from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.store.write import quarantine
 from pertoken.store.write.dirty import Mark, mark, marked, unmark
 from pertoken.store.write.quarantine import Bucket
@@ -51,6 +51,13 @@ class _Rollup:
 _ONE: Any = literal_column("1")
 _SERVED = t.deployment_sample.c
 _BUSY: Any = func.coalesce(busy_ms(_SERVED), 0)
+
+
+def _throttled(bits: int) -> Any:
+    """Count the samples in which one of these reasons slowed the clocks."""
+    return func.count(case((t.device_sample.c.throttle_reasons.bitwise_and(bits) != 0, _ONE)))
+
+
 ROLLUPS = (
     _Rollup(
         "device",
@@ -60,7 +67,8 @@ ROLLUPS = (
         {
             "samples": func.count(),
             # Bit 1 is "idle"; anything else slowed the clocks.
-            "throttled_n": func.count(case((t.device_sample.c.throttle_reasons.bitwise_and(~1) != 0, _ONE))),
+            "throttled_n": _throttled(~1),
+            **{name: _throttled(bits) for name, bits in THROTTLED.items()},
         },
     ),
     _Rollup("host", t.host_sample, t.host_rollup, "host_id", {"samples": func.count()}),

@@ -12,7 +12,7 @@ from pertoken.advisor.recommendation import (
 from pertoken.tui.text.advice_columns import alternative
 from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.text.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
-from pertoken.units import format_usd
+from pertoken.units import format_duration, format_usd
 
 _WHY = {
     State.OPEN: "Why",
@@ -44,12 +44,16 @@ def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
         Section("How to apply it (pertoken runs none of this)", _commands(best.commands)),
         Section("How to undo it", _commands(best.undo)),
         Section("Alternatives", tuple(f"· {alternative(variant)}" for variant in each.variants[1:])),
-        Section("Evidence the rule read", tuple(_evidence(line) for line in each.evidence)),
+        Section(_evidence_of(each.window_s), tuple(_evidence(line) for line in each.evidence)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         Section("Against it", tuple(f"· {literal(line)}" for line in best.against)),
         Section("What the rule printed", literal_lines(each.output.strip("\n")) if each.output else ()),
         Section("Not proposed", tuple(_refusal(refusal) for refusal in each.refusals) if each.best else ()),
     )
+
+
+def _evidence_of(window_s: int | None) -> str:
+    return "Evidence the rule read" + (f" of the last {format_duration(window_s)}" if window_s else "")
 
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:

@@ -10,6 +10,7 @@ from pertoken.advisor.worker.limits import Limits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import settings, written
 from tests.advisor.rules.test_load import OPTIONS
+from tests.advisor.sources import source
 
 LIMITS = Limits(call_s=2.0, plugin_s=4.0)
 
@@ -36,7 +37,7 @@ def test_an_id_that_is_taken_is_broken_beside_the_one_that_has_it(tmp_path: Path
     written(tmp_path / "rules.d/mine.py", "use-spot")
     entry = of_files(tmp_path)["use-spot"]
     assert (entry.state, "is already provided by pertoken" in (entry.reason or "")) == ("broken", True)
-    assert "runs once per service · loaded" in page("use-spot", listed(settings(tmp_path), LIMITS))
+    assert "runs once per service over the last 7d · loaded" in page("use-spot", listed(settings(tmp_path), LIMITS))
 
 
 def test_an_error_without_a_text_is_listed_all_the_same(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_the_page_of_a_rule_has_its_options_as_they_are_set(tmp_path: Path) -> N
     written(tmp_path / "rules.d/mine.py", parameters="seen, now, options: Options", before=OPTIONS)
     known = listed(settings(tmp_path, "[rules.own-rule]\nshare = 0.25"), LIMITS)
     text = page("own-rule", known)
-    assert "runs once per deployment · loaded" in text
+    assert "runs once per deployment over the last 7d · loaded" in text
     assert "  share = 0.25 (default: 0.5)\n    of the cache; a number from 0 to 1\n" in text
     with pytest.raises(BadInput, match="did you mean own-rule"):
         page("own-rul", known)
@@ -60,3 +61,23 @@ def test_the_page_of_a_plugin_that_did_not_load_shows_where_it_was_and_what_it_p
     text = page("mine", listed(settings(tmp_path), LIMITS))
     assert "the plugin took longer than 2 s before it was loaded" in text
     assert "It printed\n  begun\n" in text and 'mine.py", line' in text
+
+
+def test_a_rule_is_listed_and_explained_with_the_window_it_looks_at(tmp_path: Path) -> None:
+    place = settings(tmp_path, '[advisor]\nsince = "2d"')
+    found = listed(place, LIMITS)
+    windows = {each.id: each.window_s for each in entries(found)}
+    assert (windows["use-spot"], windows["stuck-engine"]) == (2 * 86_400, 3600)
+    assert "runs once per deployment over the last 1h · loaded" in page("stuck-engine", found)
+
+
+def test_a_window_that_cannot_be_is_the_error_of_its_file(tmp_path: Path) -> None:
+    text = source("return []").replace('@rule("own-rule")', '@rule("own-rule", window="2y")')
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d/mine.py").write_text(text)
+    entry = of_files(tmp_path)["mine"]
+    assert entry.state == "broken"
+    assert entry.reason == (
+        "ValueError: rule own-rule: window='2y': '2y' is not a duration: write it with a unit, like 10s, 5m, 24h or "
+        '30d; use from 1m to 28d, such as "1h"'
+    )

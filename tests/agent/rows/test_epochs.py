@@ -50,6 +50,14 @@ def test_a_known_change_begins_an_epoch_and_a_mere_restart_or_a_knob_learnt_late
     assert len(ids) == (2 if begins else 1)
 
 
+def test_an_adapter_that_is_loaded_while_the_engine_serves_stays_in_the_epoch_which_names_it() -> None:
+    first, second, none = ({"lora_adapters": names} for names in (["legal"], ["legal", "support"], []))
+    ticks = run(*(Readings(probe(), (engine(n, knobs={**knobs}),)) for n, knobs in enumerate((first, second, none))))
+    written = [epoch for tick in ticks for epoch in tick.epochs]
+    assert len({each.epoch_id for each in written}) == 1
+    assert [json.loads(each.knobs)["lora_adapters"] for each in written] == [["legal"], ["legal", "support"], []]
+
+
 def test_a_knob_a_model_or_a_device_that_changes_begins_an_epoch_and_a_restart_alone_does_not() -> None:
     again = replace(ENDPOINT, pid=200, process_start_ms=START_MS + 14_000, pids=(200,))
     one, two = probe(gpu(0, 101, 200)), probe(gpu(0, 101, 200), gpu(1, 101, 200))

@@ -39,6 +39,14 @@ def test_it_refuses_a_server_that_sleeps_serves_or_is_not_asked(seen: dict[str, 
     assert yielded(one(), **seen).codes == (code,)
 
 
+def test_it_looks_at_the_last_hour_and_a_person_may_have_it_judge_by_less_of_it() -> None:
+    assert stuck_engine.window_s == 3600
+    there = regime(one(), {"chat": evidence(**SILENT | {"waiting": 4, "observed_h": 0.4})})
+    (refused,) = run(stuck_engine, there).refusals
+    assert refused.reason == "it gave no token, but only 0.40 h were observed, of 0.9 h that are needed"
+    assert run(stuck_engine, there, observed_h=0.3).proposals
+
+
 def test_a_planned_sleep_is_not_a_stuck_server() -> None:
     there = one()
     planned = replace(there, services=(there.services[0].scheduled(asleep(range(8))),))

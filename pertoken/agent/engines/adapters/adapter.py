@@ -294,6 +294,17 @@ def pick(document: object, *path: str | int) -> object:
     return document
 
 
+def adapters_of(models: object) -> list[str] | None:
+    """Return the names of the LoRA adapters in an answer of `/v1/models`: models with a parent; None for no answer.
+
+    Source: vllm.entrypoints.openai.models.serving (0.32.0), where a base model and its further names have no parent.
+    """
+    listed = pick(models, "data")
+    if not isinstance(listed, list):
+        return None
+    return sorted(name for each in listed if text(pick(each, "parent")) and (name := text(pick(each, "id"))))
+
+
 def text(value: object) -> str | None:
     """The value if it is text that says something."""
     return value if isinstance(value, str) and value not in ("", "None", "undefined") else None

@@ -18,6 +18,7 @@ from pertoken.agent.engines.adapters.adapter import (
     Identity,
     Metric,
     Seen,
+    adapters_of,
     invocation,
     pick,
     positive,
@@ -48,6 +49,7 @@ def _identify(ask: Ask, page: Page) -> Identity:
     knobs = {
         **_from_cache_config(page),
         "max_model_len": positive(pick(models, "data", 0, "max_model_len")),
+        "lora_adapters": adapters_of(models),
         **_from_server_info(config),
     }
     return Identity(

@@ -1,6 +1,7 @@
 """NVIDIA GPUs through `nvidia-ml-py`: the library, the GPUs it lists, and what goes wrong with either."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.probes.nvidia.gpu import Gpu
+from pertoken.agent.probes.nvidia.links import link, links_by_gpu
 from pertoken.agent.probes.nvidia.nvml import (
     DENIED,
     GONE,
@@ -63,6 +65,8 @@ class NvidiaProbe:
         """Slots whose GPU would not even tell its UUID."""
         self._listed = 0
         """How many GPUs the driver said there are."""
+        self._linked: frozenset[str] | None = None
+        """GPUs whose links to each other were read; None before the second look."""
         self._uncounted: Gap | None = None
         """Why that could not be read again."""
         self._reported: Fault | None = None
@@ -194,9 +198,30 @@ class NvidiaProbe:
                 self._unseen.clear()
                 self._find_all(range(count))
             self._watch_for_xids()
+            self._read_links()
         due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
         if due:
             self._find_all(due)
+
+    def _read_links(self) -> None:
+        """Read how the GPUs reach each other when there are new ones; not before the first reading, which waits."""
+        gpus = [gpu for gpu in self._gpus.values() if gpu.handle is not None]
+        present = frozenset(gpu.known.uuid for gpu in gpus)
+        if self._linked is None or present <= self._linked:
+            self._linked = self._linked or frozenset()
+            return
+        self._linked = present
+        pairs: dict[tuple[str, str], str | None] = {}
+        for found in self._patience.each(partial(self._links_of, gpus), gpus):
+            pairs |= found or {}
+        for uuid, links in links_by_gpu(pairs, present).items():
+            self._gpus[uuid].known = self._gpus[uuid].known._replace(links=links)
+
+    def _links_of(self, gpus: Sequence[Gpu], gpu: Gpu) -> dict[tuple[str, str], str | None]:
+        """Return how a GPU reaches those after it: a link is the same in both directions."""
+        uuid, answer = gpu.known.uuid, self._source.answer
+        others = gpus[gpus.index(gpu) + 1 :]
+        return {(uuid, each.known.uuid): link(answer, uuid, gpu.handle, each.handle) for each in others}
 
     def _watch_for_xids(self) -> None:
         if self._watch:

@@ -1,7 +1,7 @@
 """What vLLM's pages, start page and command line are in our words."""
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity
+from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
 from pertoken.agent.rows.counting.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape.page import parse
 from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, values
@@ -99,7 +99,12 @@ def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it()
         served_model="tiny-llama",
         version="0.32.0",
         model_path="/models/tiny-llama",
-        knobs={"max_model_len": 1024, "gpu_memory_utilization": 0.92, "enable_prefix_caching": True},
+        knobs={
+            "max_model_len": 1024,
+            "gpu_memory_utilization": 0.92,
+            "enable_prefix_caching": True,
+            "lora_adapters": [],
+        },
     )
 
 
@@ -146,3 +151,15 @@ vllm:request_success_total{{model_name="m",finished_reason="stop"}} {requests}
         "requests_finished": 4,
     }
     assert "once per sample" in (adapter.limits or "")
+
+
+def test_vllm_lists_its_lora_adapters_as_models_with_a_parent() -> None:
+    named = [
+        {"id": "llama", "root": "/models/llama", "parent": None},
+        {"id": "llama-alias", "root": "/models/llama", "parent": None},
+        {"id": "support", "root": "/adapters/support", "parent": "llama"},
+        {"id": "legal", "root": "/adapters/legal", "parent": "llama"},
+    ]
+    assert adapters_of({"data": named}) == ["legal", "support"]
+    assert adapters_of({"data": named[:1]}) == []
+    assert adapters_of(None) is None

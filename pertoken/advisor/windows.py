@@ -1,0 +1,59 @@
+"""What was measured in a window, by subject: of the run, and of rules that look at another one."""
+
+from collections.abc import Mapping
+
+from pertoken.advisor.present import Present
+from pertoken.advisor.worker.inputs import Measured
+from pertoken.evidence import Evidence
+from pertoken.store.connect.open import Store
+from pertoken.units import format_duration
+from pertoken.window.progress import Progress, ticking
+from pertoken.window.reading import Window
+
+
+def measured(gathered: Present) -> Measured:
+    """Return what was gathered in the window of the run."""
+    context = gathered.context
+    return _by_subject(context.deployments, context.services, context.devices, gathered.hosts)
+
+
+def measured_over(window_s: int, store: Store, gathered: Present, progress: Progress, *, dated: bool) -> Measured:
+    """Read what was measured of the same subjects in another window that ends at the same time.
+
+    Raises StoreError if the database cannot be read.
+    """
+    span, context = format_duration(window_s), gathered.context
+
+    def of_span(phase: str, share: float) -> None:
+        progress(f"{phase}, last {span}", share)
+
+    with store.read() as connection:
+        window = Window(connection, context.now_ts - window_s, context.now_ts, dated=dated)
+        seen = window.evidence(context.market, of_span)
+    deployments = ticking(context.deployments, len(context.deployments), "reading evidence", of_span)
+    alone = {each: seen.of_deployments((each,)) for each in deployments}
+    return _by_subject(
+        alone,
+        {
+            each.name: alone[each.deployments[0].deployment_id]
+            if len(each.deployments) == 1
+            else seen.of_deployments([replica.deployment_id for replica in each.deployments])
+            for each in gathered.fleet.services
+        },
+        {device_id: seen.of_devices((device_id,)) for device_id in context.devices},
+        {host.host_id: seen.of_devices(host.device_ids) for host in gathered.fleet.hosts},
+    )
+
+
+def _by_subject(
+    deployments: Mapping[int, Evidence],
+    services: Mapping[str, Evidence],
+    devices: Mapping[int, Evidence],
+    hosts: Mapping[int, Evidence],
+) -> Measured:
+    return {
+        **{("deployment", key): evidence for key, evidence in deployments.items()},
+        **{("service", name): evidence for name, evidence in services.items()},
+        **{("device", key): evidence for key, evidence in devices.items()},
+        **{("host", key): evidence for key, evidence in hosts.items()},
+    }

@@ -1,0 +1,136 @@
+"""Windows of rules: each rule sees its own one, which is read once and only if a rule asks for it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pertoken.advisor.advise import Advice, advise
+from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.advisor.rules.load import Loaded
+from pertoken.advisor.worker.source import Source
+from pertoken.catalog.market import load_market
+from pertoken.config import Settings
+from pertoken.rule import Deployment, Evidence, FleetEvidence, Rule, Skip, skip
+from pertoken.store.connect.open import Store, open_store
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow
+from pertoken.store.write.writer import Writer
+from tests.advisor.gathered import own, source_of
+from tests.values import laid, tick
+from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+
+NOW = 1_790_000_400 // 3600 * 3600
+DAY = 86_400
+TOKENS = {20 * DAY: 6_000, 3 * DAY: 1_200, 600: 60}
+"""Seconds before now -> tokens of the minute that ended then."""
+
+
+def _file(store: Path, *, stopped_s: int = 0) -> Store:
+    """A database of one engine, observed for a minute at each of these times."""
+    where = laid(store)
+    epoch = EpochRow(9, 8, NOW - 30 * DAY, None, "1", "{}", (5,))
+    known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": (GPU,)}
+    with Writer(where) as writer:
+        for ago_s, tokens in TOKENS.items():
+            if ago_s >= stopped_s:
+                ts = NOW - ago_s
+                served = DeploymentSample(9, ts, 60_000, 60_000, True, 30_000, 0, generated_tokens=tokens)
+                writer.commit(tick(ts, served, DeviceSample(5, ts, 60_000, 60_000, util_1e4=5_000), **known))
+        writer.roll_up()
+    return open_store(where)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return _file(tmp_path_factory.mktemp("windows"))
+
+
+def _looks(rule_id: str, window: str | None = None) -> Rule:
+    def looks(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        hours = sum(each is not None for each in seen.hours.generated_tok_s)
+        yield skip("seen", f"{seen.generated_tok_s.max:g} tokens/s, {seen.generated_tok_s.n} minutes, {hours} hours")
+
+    return own(looks, rule_id, window)
+
+
+def _run(store: Store, *rules: Rule, window_s: int = 7 * DAY) -> tuple[Advice, list[str]]:
+    """Advice of these rules, and the phases it reported."""
+    phases: dict[str, None] = {}
+
+    def progress(phase: str, share: float) -> None:
+        phases.setdefault(phase)
+
+    sources = [replace(source_of(each), group="here") for each in rules]
+    return advise(store, sources, load_market(), Settings(), window_s, NOW, progress), list(phases)
+
+
+def _row(advice: Advice, rule_id: str) -> Recommendation:
+    (row,) = (each for each in advice.recommendations if each.rule_id == rule_id)
+    return row
+
+
+def test_a_rule_sees_its_own_window_and_its_row_names_it(stored: Store) -> None:
+    rules = _looks("of-the-run"), _looks("of-a-month", "28d"), _looks("of-an-hour", "1h"), _looks("same", "7d")
+    advice, _ = _run(stored, *rules)
+    found = {each.rule_id: (each.window_s, each.reason) for each in advice.recommendations}
+    assert found == {
+        "of-the-run": (7 * DAY, "20 tokens/s, 2 minutes, 2 hours"),
+        "of-a-month": (28 * DAY, "100 tokens/s, 3 minutes, 3 hours"),
+        "of-an-hour": (3600, "1 tokens/s, 1 minutes, 1 hours"),
+        "same": (7 * DAY, "20 tokens/s, 2 minutes, 2 hours"),
+    }
+    assert {each.evidence[0].n for each in advice.recommendations if each.window_s == 28 * DAY} == {3}
+    assert [each.name for each in advice.run.rules] == ["of-the-run", "of-a-month", "of-an-hour", "same"]
+
+
+def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: Store) -> None:
+    _, phases = _run(stored, _looks("of-the-run"), _looks("same", "7d"))
+    assert not [each for each in phases if "last" in each]
+    reads: list[tuple[Any, ...]] = []
+
+    class Counted(Store):
+        def read(self, *arguments: Any) -> Any:
+            reads.append(arguments or ("telemetry",))
+            return super().read(*arguments)
+
+    counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
+    _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"))
+    assert reads.count(("telemetry",)) == 2
+    assert {each.rpartition(", ")[2] for each in phases if ", last " in each} == {"last 28d"}
+
+
+def test_a_rule_over_the_fleet_sees_every_part_in_its_window(stored: Store) -> None:
+    def fleet_wide(seen: FleetEvidence, fleet: Any) -> Iterator[Skip]:
+        (service,), (device,), (host,) = fleet.services, fleet.devices, fleet.hosts
+        counts = [seen.of(each).device_util.n for each in (service, device, host)]
+        yield skip("seen", f"{counts}")
+
+    advice, _ = _run(stored, own(fleet_wide, "wide", "28d"))
+    assert _row(advice, "wide").reason == "[3, 3, 3]"
+
+
+def test_what_was_not_recorded_in_a_short_window_is_not_measured(tmp_path: Path) -> None:
+    advice, _ = _run(_file(tmp_path, stopped_s=DAY), _looks("of-the-run"), _looks("of-an-hour", "1h"))
+    assert _row(advice, "of-the-run").state is State.REFUSED
+    blocked = _row(advice, "of-an-hour")
+    assert (blocked.state, blocked.window_s) == (State.BLOCKED, 3600)
+    assert "nothing of it was recorded in this window" in str(blocked.remedy)
+
+
+def test_a_rule_that_is_another_one_when_its_file_is_loaded_again_fails_alone(stored: Store, tmp_path: Path) -> None:
+    def changing() -> tuple[Loaded, ...]:
+        # A worker's changes end with it: a file is what two of them share.
+        seen = tmp_path / "seen"
+        return (Loaded("changes", "here", (_looks("changes", "28d"),) if not seen.exists() else ()),)
+
+    def noted(phase: str, share: float) -> None:
+        if phase.endswith("last 28d"):
+            (tmp_path / "seen").touch()
+
+    sources = [Source("changes", "here", "theirs", changing), source_of(_looks("of-a-month", "28d"))]
+    advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW, noted)
+    assert _row(advice, "changes").state is State.FAILED
+    assert "another one when its file is loaded again" in str(_row(advice, "changes").reason)
+    assert _row(advice, "of-a-month").state is State.REFUSED
