@@ -43,6 +43,11 @@ Each series of `seen` has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p5
 `seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
 observed.
 
+`seen.epochs` are the earlier epochs of the deployment in the last eight weeks, oldest first, each with its
+`engine_version`, `driver` and `knobs`, and with what `changed` since. Its `present.ratio` is the device time per token
+of the present epoch over that of this one at like load (low, likely, high). Where the two cannot be compared it is
+None, and `present.code` and `present.reason` hold why.
+
 It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
 
 - Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,
@@ -65,8 +70,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pertoken.catalog.engine_lines import EngineLine
 from pertoken.catalog.market import Accelerator, Market, Offer
-from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.rule_options import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
@@ -82,9 +88,12 @@ __all__ = [
     "WEIGHT_BYTES",
     "Accelerator",
     "Commitment",
+    "Comparison",
     "Demand",
     "Deployment",
     "Device",
+    "EngineLine",
+    "Epoch",
     "Evidence",
     "Fleet",
     "FleetEvidence",
