@@ -81,6 +81,10 @@ class DeploymentRow:
     model_facts: str | None = None
 
 
+DRIVER = "driver_version"
+"""Key among the knobs of an epoch under which the version of its devices' driver is stored."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpochRow:
     """A stretch of unchanged knobs, engine version and devices of a deployment; `knobs` is JSON."""

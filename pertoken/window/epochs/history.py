@@ -17,6 +17,7 @@ from pertoken.state.knobs import knobs
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
 from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.rows import DRIVER
 from pertoken.units import HOUR_MS
 from pertoken.window import ranks
 from pertoken.window.columns import Columns, Mask, by_owner, columns
@@ -26,8 +27,6 @@ HISTORY_S = 56 * 24 * HOUR
 """How far back earlier epochs are compared: eight weeks, so that a change of last month is not forgotten."""
 MAX_EPOCHS = 16
 """Earlier epochs of a deployment that are compared, the newest ones."""
-DRIVER = "driver_version"
-"""Key of the knobs of an epoch under which the agent stores the version of the accelerator's driver."""
 _HOURS = (
     *("epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "busy_provenance"),
     *("prompt_tokens", "cached_tokens", "generated_tokens"),
