@@ -140,6 +140,11 @@ def read_absent(engine: str, argv: Sequence[str]) -> dict[str, object]:
     }
 
 
+def like(engine: str) -> str:
+    """Return the engine whose command line an engine takes; itself if it has its own."""
+    return table().same.get(engine, engine)
+
+
 def variables(engine: str) -> tuple[str, ...]:
     """Names of the variables that may be read of a server's environment: nothing else of it is."""
     return tuple(row.name for row in table().variables if row.engine == engine)

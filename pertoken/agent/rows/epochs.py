@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rows import DRIVER, EpochRow
+from pertoken.store.schema.rows import DRIVER, WORKLOAD, EpochRow
 
 
 def follow(
@@ -23,22 +23,23 @@ def follow(
 
     What was unknown and becomes known completes the epoch. A restart alone begins none; after one, a knob that is
     no longer set has changed, while before one it may merely not have answered. The driver of its devices is stored
-    among the knobs; one that was not read this time has not changed.
+    among the knobs; one that was not read this time has not changed. A pod of another name begins none.
     """
     knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     known, told = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
     changed = (
-        any(known[name] != knobs[name] for name in known.keys() & knobs.keys())
-        or (restarted and bool(known.keys() - knobs.keys() - {DRIVER}))
+        any(known[name] != knobs[name] for name in known.keys() & knobs.keys() - {WORKLOAD})
+        or (restarted and bool(known.keys() - knobs.keys() - {DRIVER, WORKLOAD}))
         or (previous.engine_version and engine_version and previous.engine_version != engine_version)
         or (previous.device_ids and device_ids and previous.device_ids != device_ids)
     )
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
-    if not known.keys() >= told.keys() or (version, devices) != (previous.engine_version, previous.device_ids):
+    moved = told.get(WORKLOAD, known.get(WORKLOAD)) != known.get(WORKLOAD)
+    if moved or not known.keys() >= told.keys() or (version, devices) != (previous.engine_version, previous.device_ids):
         text = canonical({**known, **told})
         return replace(previous, knobs=text, engine_version=version, device_ids=devices)
     return previous

@@ -83,6 +83,8 @@ class DeploymentRow:
 
 DRIVER = "driver_version"
 """Key among the knobs of an epoch under which the version of its devices' driver is stored."""
+WORKLOAD = "workload"
+"""Key among the knobs of an epoch for the Kubernetes object its pod belongs to, as the text of `state.workload`."""
 
 
 @dataclass(frozen=True, slots=True)

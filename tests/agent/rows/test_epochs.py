@@ -82,3 +82,14 @@ def test_another_driver_begins_an_epoch_and_one_that_is_not_read_does_not() -> N
     assert json.loads(completed.knobs)["driver_version"] == "570.1"
     changed = run(served(1, "570.1"), served(2, "580.2", START_MS))
     assert len({epoch.epoch_id for tick in changed for epoch in tick.epochs}) == 2
+
+
+def test_a_pod_of_another_object_is_noted_in_the_epoch_and_begins_none() -> None:
+    def served(n: int, **knobs: object) -> Readings:
+        return Readings(probe(), (engine(n, knobs={"max_num_seqs": 4, **knobs}),))
+
+    first, second = "Deployment prod/llama", "Deployment prod/chat"
+    ticks = run(served(1), served(2, workload=first), served(3, workload=second), served(4))
+    assert len({epoch.epoch_id for tick in ticks for epoch in tick.epochs}) == 1
+    noted = [json.loads(epoch.knobs).get("workload") for tick in ticks for epoch in tick.epochs]
+    assert noted == [None, first, second]
