@@ -112,11 +112,86 @@ def _of_buckets(buckets: Sequence[tuple[float, float]], q: float) -> float:
     return lower
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Device-seconds per token of two epochs at like load, or why they cannot be compared.
+
+    Hours are matched by hour of the week, load, share of generated tokens and share of cached prompt tokens.
+    """
+
+    ratio: tuple[float, float, float] | None = None
+    """Device-seconds per token, later epoch over earlier: (low, likely, high) of a 90 % interval; above 1 is dearer."""
+    matched_hours: int = 0
+    """Hours of the later epoch that have like hours in the earlier one."""
+    later_s_per_mtok: float | None = None
+    """Device-seconds per 10^6 tokens (prompt, cached included, and generated) of the later epoch in those hours."""
+    code: str | None = None
+    """Why `ratio` is unknown, for programs: `few-hours`, `load-differs`, `mix-differs`, `cache-differs`, `not-measured`
+    or `mostly-busy`."""
+    reason: str | None = None
+    """The same for people."""
+    not_matched: tuple[str, ...] = ()
+    """What could not be matched, since the engine does not expose it in either epoch."""
+
+    @property
+    def earlier_s_per_mtok(self) -> float | None:
+        """Device-seconds per 10^6 tokens of the earlier epoch at the load of the later one."""
+        if self.ratio is None or self.later_s_per_mtok is None:
+            return None
+        return self.later_s_per_mtok / self.ratio[1]
+
+    @property
+    def dearer(self) -> bool:
+        """Whether the later epoch costs more per token: the whole interval is above 1."""
+        return self.ratio is not None and self.ratio[0] > 1
+
+    @property
+    def cheaper(self) -> bool:
+        """Whether the later epoch costs less per token: the whole interval is below 1."""
+        return self.ratio is not None and self.ratio[2] < 1
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch before the present one of a deployment: knobs, model, version and devices stayed the same in it."""
+
+    start: int
+    """Epoch seconds, UTC."""
+    end: int
+    engine_version: str | None = None
+    driver: str | None = None
+    """Version of the accelerator's driver; None where it was not recorded."""
+    knobs: Mapping[str, object] = field(default_factory=dict)
+    """Knobs of a deployment by name; one that nobody could see is absent."""
+    changed: tuple[str, ...] = ()
+    """What differs in the present epoch: names of knobs, `engine_version`, `driver`, `devices` (their number or kind).
+
+    A knob that is known in one of the two alone is among them.
+    """
+    tokens: int | None = None
+    """Prompt tokens, cached ones included, and generated tokens, of its hours that are still stored."""
+    present: Comparison = field(default_factory=Comparison)
+    """The present epoch against this one."""
+    deployment_id: int = 0
+
+
+EPOCHS = "epochs"
+"""Name under which reading `Evidence.epochs` is remembered; it is no series."""
+
+
 class LazySeries(Protocol):
     """A series that is made when it is first read: most are never."""
 
     def series(self) -> Series | None:
         """Return the series; None if it was not measured."""
+        ...
+
+
+class LazyEpochs(Protocol):
+    """Earlier epochs that are compared when they are first read: most are never."""
+
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Return the earlier epochs, oldest first."""
         ...
 
 
@@ -131,6 +206,7 @@ class Evidence:
         series: Mapping[str, Series | LazySeries],
         remedies: Mapping[str, str] | None = None,
         hours: Mapping[str, HoursOfWeek] | None = None,
+        epochs: Sequence[Epoch] | LazyEpochs = (),
     ) -> None:
         """`hours` are of series made by hand, which have no `distribution`."""
         unknown = sorted(set(series) - set(SERIES))
@@ -140,6 +216,7 @@ class Evidence:
         self._lazy = {name: each for name, each in series.items() if not isinstance(each, Series)}
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
+        self._epochs = epochs
         self._read: dict[str, None] = {}
 
     def __getattr__(self, name: str) -> Series:
@@ -173,13 +250,28 @@ class Evidence:
         return Hours(self)
 
     @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Earlier epochs of the deployment, or of all deployments of the service, oldest first of each.
+
+        The last eight weeks are looked at. Empty where nothing changed in them.
+        """
+        self._read[EPOCHS] = None
+        return self.peek_epochs()
+
+    def peek_epochs(self) -> tuple[Epoch, ...]:
+        """Return the earlier epochs without counting as reading them."""
+        if not isinstance(self._epochs, Sequence):
+            self._epochs = self._epochs.epochs()
+        return tuple(self._epochs)
+
+    @property
     def read(self) -> tuple[str, ...]:
-        """Names of the series read so far, in the order of first reading."""
+        """Names of the series read so far (`epochs` for those), in the order of first reading."""
         return tuple(self._read)
 
     def fresh(self) -> "Evidence":
         """The same measurements with nothing read yet: one for each rule."""
-        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours)
+        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs)
 
     def items(self) -> Iterable[tuple[str, Series]]:
         """All measured series by name, without counting as reading."""
@@ -188,7 +280,9 @@ class Evidence:
         return self._series.items()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Evidence) and dict(self.items()) == dict(other.items())
+        if not isinstance(other, Evidence):
+            return False
+        return (dict(self.items()), self.peek_epochs()) == (dict(other.items()), other.peek_epochs())
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(name for name, _ in self.items())))

@@ -45,6 +45,10 @@ observed.
 
 The window is the last 7 days (`advisor.since`). `@rule("its-id", window="28d")` looks at another one, 1 minute to 28
 days: a rule about the hours of a week wants a longer window, one about what happens now a shorter one, such as "1h".
+`seen.epochs` are the earlier epochs of the deployment in the last eight weeks, oldest first, each with its
+`engine_version`, `driver` and `knobs`, and with what `changed` since. Its `present.ratio` is the device time per token
+of the present epoch over that of this one at like load (low, likely, high). Where the two cannot be compared it is
+None, and `present.code` and `present.reason` hold why.
 
 It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
 
@@ -69,8 +73,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pertoken.catalog.engine_lines import EngineLine
 from pertoken.catalog.market import Accelerator, Market, Offer
-from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.rule_options import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
@@ -88,9 +93,12 @@ __all__ = [
     "WEIGHT_BYTES",
     "Accelerator",
     "Commitment",
+    "Comparison",
     "Demand",
     "Deployment",
     "Device",
+    "EngineLine",
+    "Epoch",
     "Evidence",
     "Fleet",
     "FleetEvidence",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.evidence import Comparison, Evidence, NotMeasured, Series
 from pertoken.metrics import SERIES
 from pertoken.provenance import Provenance
 
@@ -33,3 +33,17 @@ def test_a_name_that_is_no_series_is_an_error_that_lists_them() -> None:
         Evidence({"speed": RUNNING})
     with pytest.raises(AttributeError, match="no series 'speed'; known: "):
         _ = Evidence({}).speed
+
+
+def test_an_interval_that_holds_1_is_neither_dearer_nor_cheaper() -> None:
+    verdicts = {ratio: (Comparison(ratio).dearer, Comparison(ratio).cheaper) for ratio in RATIOS}
+    assert verdicts == dict(zip(RATIOS, [(True, False), (False, False), (False, True)], strict=True))
+    assert not Comparison(code="few-hours").dearer and not Comparison(code="few-hours").cheaper
+
+
+RATIOS = ((1.01, 1.1, 1.2), (0.99, 1.1, 1.2), (0.8, 0.9, 0.99))
+
+
+def test_the_cost_of_the_earlier_epoch_is_known_where_the_ratio_is() -> None:
+    assert Comparison((1.1, 1.25, 1.4), 100, 500.0).earlier_s_per_mtok == pytest.approx(400.0)
+    assert Comparison(code="few-hours").earlier_s_per_mtok is None

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.evidence import Evidence
+from pertoken.evidence import EPOCHS, Epoch, Evidence
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.metrics import SERIES
 from pertoken.printable import natural_key
@@ -297,14 +298,15 @@ def _evidence(call: Call, target: Target, gathered: Present, known: Measured) ->
     """Return a line for each series that was read of a target, or of what it consists of, as it was gathered."""
     own = None if call.target is None else subject_key(call.target)
     return tuple(
-        _line(
-            f"{_name(subject, gathered)}: {name}" if subject is not None else name,
-            name,
-            known.get(subject or own or ("", ""), Evidence({})),
-        )
+        line
         for subject, names in call.read
         if subject is None or _part_of(subject, target, gathered)
         for name in names
+        for line in _lines(
+            f"{_name(subject, gathered)}: " if subject is not None else "",
+            name,
+            known.get(subject or own or ("", ""), Evidence({})),
+        )
     )
 
 
@@ -323,6 +325,25 @@ def _part_of(subject: SubjectKey, target: Target, gathered: Present) -> bool:
 def _name(subject: SubjectKey, gathered: Present) -> str:
     _, key = subject
     return key if isinstance(key, str) else gathered.names.get(key, str(key))
+
+
+def _lines(prefix: str, name: str, evidence: Evidence) -> Iterable[EvidenceLine]:
+    """Return the line of a series, or one for each earlier epoch."""
+    if name == EPOCHS:
+        return [_epoch_line(prefix, each) for each in evidence.peek_epochs()]
+    return [_line(prefix + name, name, evidence)]
+
+
+def _epoch_line(prefix: str, epoch: Epoch) -> EvidenceLine:
+    """Return what a token costs now over what it cost in an earlier epoch, by the hours that match."""
+    ended = datetime.fromtimestamp(epoch.end, UTC).date()
+    label = f"{prefix}device time per token, now over {epoch.engine_version or 'the epoch'} until {ended}"
+    against = epoch.present
+    if against.ratio is None:
+        return EvidenceLine(label, "ratio", None, None, None, 0, None, missing=against.reason)
+    low, likely, high = against.ratio
+    origin = f"matched hours, 90 % interval {low:.3g} to {high:.3g}"
+    return EvidenceLine(label, "ratio", likely, None, None, against.matched_hours, origin)
 
 
 def _line(label: str, name: str, evidence: Evidence) -> EvidenceLine:

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pertoken.advisor import kubernetes
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
 from pertoken.advisor.title import DEMAND
 from pertoken.catalog import knobs as spelled
@@ -15,6 +16,7 @@ from pertoken.state.fleet import Fleet, Host
 from pertoken.state.knobs import knobs
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import FEWEST
+from pertoken.state.workload import Workload
 from pertoken.units import format_usd
 
 
@@ -34,6 +36,13 @@ class Addresses:
     """Name of the host on which each deployment answers, by deployment id."""
     devices: Mapping[int, DeviceAddress]
     """By device id."""
+    workloads: Mapping[int, Workload] = field(default_factory=dict)
+    """Kubernetes object of each deployment that runs in a pod, by deployment id."""
+
+    def pods(self, deployments: Sequence[Deployment]) -> tuple[Workload, ...]:
+        """Return the objects that make the pods of deployments, each once; none if one of them is in no pod."""
+        found = [self.workloads.get(each.deployment_id) for each in deployments]
+        return () if None in found else tuple(dict.fromkeys(each for each in found if each is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,10 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
 def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterator[Step]:
     changes = group.changes
     engine = [name for name in changes if name in knobs() and knobs()[name].scope == "engine"]
-    for name in engine:
+    pods = where.pods(group.deployments)
+    if pods:
+        yield from _in_pods(group, engine, pods, prefix)
+    for name in () if pods else engine:
         yield _knob(group, name, prefix)
     for name in changes:
         if name in knobs() and knobs()[name].scope == "device":
@@ -94,7 +106,8 @@ def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterat
     if "serves" in changes:
         yield _shares(group, prefix)
     if "restart" in changes:
-        yield Step((f"{prefix}restart the server as it is",), (f"{prefix}nothing to undo: it runs as before",))
+        again = tuple(map(kubernetes.restarted, pods)) or (f"{prefix}restart the server as it is",)
+        yield Step(again, (f"{prefix}nothing to undo: it runs as before",))
 
 
 def _knob(group: Group, name: str, prefix: str) -> Step:
@@ -112,6 +125,26 @@ def _knob(group: Group, name: str, prefix: str) -> Step:
     return Step(
         tuple(prefix + each for each in (*spelling.apply, *spelling.manual)), tuple(prefix + each for each in undo)
     )
+
+
+def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefix: str) -> Iterator[Step]:
+    """Yield a patch of each object that makes the pods; what no appended argument expresses stays a sentence."""
+    engine = group.deployments[0].engine
+    words: list[str] = []
+    for name in names:
+        spelling = spelled.commands(engine, {name: group.changes[name]})
+        by_words = spelling.apply and all(line.startswith("set ") for line in spelling.apply)
+        if name in ("engine", "engine_version"):
+            yield from [_knob(group, name, prefix)] if name == "engine" else []
+        elif by_words and spelled.like(engine) in kubernetes.LAST_COUNTS:
+            words += [word for line in spelling.apply for word in line.split()[1:]]
+            yield Step(tuple(prefix + each for each in spelling.manual))
+        else:
+            yield _knob(group, name, prefix)
+    version = group.changes.get("engine_version")
+    for pod in pods if words or version is not None else ():
+        apply, undo = kubernetes.changed(pod, engine, words, version)
+        yield Step((apply,), (undo,))
 
 
 _NVIDIA = {"sm_clock_mhz": ("-lgc {value},{value}", "-rgc"), "power_cap_w": ("-pl {value}", None)}

@@ -1,5 +1,6 @@
 """What an advice run looks at: the fleet as it is, what was measured on each part of it, and what it costs."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
+from pertoken.state.workload import Workload, parsed
 from pertoken.store.connect.open import Store
+from pertoken.store.schema.rows import WORKLOAD
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
@@ -100,9 +103,16 @@ def present(
         addresses=Addresses(
             {row.deployment_id: row.host_name for row in there.running.values()},
             {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in there.devices.items()},
+            _workloads(there),
         ),
         window_s=window_s,
     )
+
+
+def _workloads(there: Inventory) -> dict[int, Workload]:
+    """Return the Kubernetes object of each deployment that runs in a pod."""
+    found = {row.deployment_id: parsed(json.loads(row.knobs).get(WORKLOAD)) for row in there.running.values()}
+    return {deployment_id: each for deployment_id, each in found.items() if each is not None}
 
 
 def _nano_usd_per_hour(device_id: int, there: Inventory, prices: PriceBook) -> int | None:

@@ -140,6 +140,11 @@ def read_absent(engine: str, argv: Sequence[str]) -> dict[str, object]:
     }
 
 
+def like(engine: str) -> str:
+    """Return the engine whose command line an engine takes; itself if it has its own."""
+    return table().same.get(engine, engine)
+
+
 def variables(engine: str) -> tuple[str, ...]:
     """Names of the variables that may be read of a server's environment: nothing else of it is."""
     return tuple(row.name for row in table().variables if row.engine == engine)
@@ -370,7 +375,8 @@ def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
     """(flag, text after it) to write, none for what is so without; None if this row cannot say the value."""
     if row.type == "bool":
         flags = row.flags if value else row.off_flags
-        return ((flags[0], ""),) if flags else () if row.default is value else None
+        by_absence = row.default is value and bool(row.flags or row.off_flags)
+        return ((flags[0], ""),) if flags else () if by_absence else None
     if not row.flags or row.per is not None or row.type == "json":
         return None
     if row.type == "word":

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from pertoken.catalog.engine_lines import EngineLine, engine_lines
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.units import NANO_USD
 
@@ -128,6 +129,10 @@ class Market:
             if key in _models():
                 return _models()[key][0]
         return None
+
+    def engine_line(self, engine: str) -> EngineLine | None:
+        """Return what the makers of an engine that is no longer developed state of it; None for any other one."""
+        return engine_lines().get(engine)
 
     def fewest_ranks(
         self, model: Model, weight_dtype: str | None, accelerator: Accelerator, stages: int = 1

@@ -12,13 +12,14 @@
 
 - `run(rule, regime, **options)` runs a rule for each of its targets and returns what it yielded, as a `Result`.
 - `regimes()` are the typical situations by name. `regime(fleet, {"chat": evidence(...)})` is one of your own.
-- `fleet`, `service`, `deployment`, `model`, `evidence` and `series` build what a regime is made of.
+- `fleet`, `service`, `deployment`, `model`, `evidence`, `series` and `earlier` build what a regime is made of; the last
+  one is an earlier epoch.
 - `assert_conforms(rule)` raises AssertionError with every fault; `faults(rule)` returns them.
 
 Nothing here prices a proposal: `pertoken advise --rule FILE` does, over what was recorded.
 """
 
-from pertoken.testing.builders import deployment, evidence, fleet, model, series, service
+from pertoken.testing.builders import deployment, earlier, evidence, fleet, model, series, service
 from pertoken.testing.conformity import assert_conforms, faults
 from pertoken.testing.regime import Regime, regime
 from pertoken.testing.regimes import regimes
@@ -30,6 +31,7 @@ __all__ = [
     "Result",
     "assert_conforms",
     "deployment",
+    "earlier",
     "evidence",
     "faults",
     "fleet",

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.evidence import Evidence, HoursOfWeek, Series
+from pertoken.evidence import Comparison, Epoch, Evidence, HoursOfWeek, Series
 from pertoken.provenance import Provenance
 from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
 from pertoken.state.deployment import Deployment
@@ -17,6 +17,9 @@ from pertoken.state.service import Service
 
 MINUTES = 7 * 1440
 """Of seven days, the window that rules look at by default."""
+WEEK_S = 7 * 86_400
+PRESENT_SINCE = 1_790_553_600
+"""Epoch seconds at which the present epoch of a deployment with an earlier one began."""
 ON_DEMAND_H100 = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
 
 
@@ -61,14 +64,34 @@ def series(
     return made if hours is None else replace(made, distribution=Week(made, hours))
 
 
-def evidence(**values: float | Series) -> Evidence:
+def evidence(*epochs: Epoch, **values: float | Series) -> Evidence:
     """Return evidence of these series and no others: `evidence(running=2, kv_use=series(0.4, p95=0.9))`.
 
-    Raises ValueError for a name that is no series.
+    Earlier epochs come first: `evidence(earlier("0.31.0", (1.1, 1.2, 1.3)), running=2)`. Raises ValueError for a name
+    that is no series.
     """
-    return Evidence(
-        {name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()}
-    )
+    known = {name: value if isinstance(value, Series) else series(float(value)) for name, value in values.items()}
+    return Evidence(known, epochs=epochs)
+
+
+def earlier(
+    engine_version: str | None,
+    ratio: tuple[float, float, float] | None = None,
+    *,
+    changed: tuple[str, ...] = ("engine_version",),
+    code: str = "load-differs",
+    reason: str = "the load differed",
+) -> Epoch:
+    """Return an earlier epoch of a week that the present one followed a week ago.
+
+    `ratio` is the device time per token now over then (low, likely, high); None for one that cannot be compared, for
+    this `code` and `reason`. `changed` is what differs now.
+    """
+    start, end = PRESENT_SINCE - WEEK_S, PRESENT_SINCE
+    if ratio is None:
+        return Epoch(start, end, engine_version, changed=changed, present=Comparison(code=code, reason=reason))
+    compared = Comparison(ratio, matched_hours=150, later_s_per_mtok=400.0)
+    return Epoch(start, end, engine_version, changed=changed, tokens=10**9, present=compared)
 
 
 def model(name: str) -> Model:

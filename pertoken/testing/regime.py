@@ -1,11 +1,12 @@
 """A regime: a fleet, what was measured on each part of it, and the market. No rule's threshold is in it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import pi, sin
 
 from pertoken.catalog.market import Market, load_market
-from pertoken.evidence import Evidence, Series
+from pertoken.evidence import EPOCHS, Epoch, Evidence, Series
 from pertoken.metrics import HISTOGRAMS
 from pertoken.rule import FleetEvidence
 from pertoken.state.fleet import Device, Fleet
@@ -55,9 +56,12 @@ class Regime:
         return self.measured.get((kind, key), Evidence({})).fresh()
 
     def without(self, *names: str) -> "Regime":
-        """Return this regime on hosts that do not measure these series."""
+        """Return this regime on hosts that do not measure these series; without `epochs` nothing ever changed."""
         measured = {
-            subject: Evidence({name: each for name, each in known.items() if name not in names})
+            subject: Evidence(
+                {name: each for name, each in known.items() if name not in names},
+                epochs=() if EPOCHS in names else known.peek_epochs(),
+            )
             for subject, known in self.measured.items()
         }
         return replace(self, measured=measured)
@@ -97,16 +101,26 @@ def regime(
     subjects: dict[SubjectKey, Evidence] = {}
     holders: dict[int, Evidence] = {}
     for each in fleet.services:
-        alone = _by_hour(measured.get(each.name, Evidence({})))
-        subjects["service", each.name] = _together(alone, len(each.deployments))
+        given = measured.get(each.name, Evidence({}))
+        alone, before = _by_hour(given), given.peek_epochs()
+        known = dict(alone.items())
+        together = dict(_together(alone, len(each.deployments)).items())
+        of = {one.deployment_id: _of(one.deployment_id, before) for one in each.deployments}
+        subjects["service", each.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
         for one in each.deployments:
-            subjects["deployment", one.deployment_id] = alone.fresh()
+            subjects["deployment", one.deployment_id] = Evidence(known, epochs=of[one.deployment_id])
             holders |= {device_id: _device(alone, len(one.device_ids)) for device_id in one.device_ids}
     for device in fleet.devices:
         subjects["device", device.device_id] = _of_device(device, holders)
     for host in fleet.hosts:
         subjects["host", host.host_id] = _of_host([_of_device(fleet.device(each), holders) for each in host.device_ids])
     return Regime(name, meaning, fleet, subjects, market or load_market())
+
+
+def _of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
+    """Return the earlier epochs of one replica: those that name no deployment are of each."""
+    own = (each for each in epochs if each.deployment_id in (0, deployment_id))
+    return tuple(replace(each, deployment_id=deployment_id) for each in own)
 
 
 def _of_device(device: Device, holders: Mapping[int, Evidence]) -> Evidence:

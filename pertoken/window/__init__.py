@@ -7,6 +7,7 @@ Front door:
 - `window.totals`: `Totals`, sums over the window; `window.recent`: `Recent`, how it is now.
 - `window.columns`: `Columns`, in which a window hands out its buckets.
 - `window.ranks`: `follows`, whether the tokens of a rank are counted by its head rank.
+- `window.epochs.like_for_like`: `compare`, costs per token of two sets of hours at like load.
 - `window.engine_counts`, `window.figures`, `window.observed`: figures from sums.
 
 `Window` hands out evidence, demand and buckets too; how these are made is its own business.

@@ -19,6 +19,7 @@ from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts, series
 from pertoken.window.columns import Columns, Floats, in_turn
 from pertoken.window.demand import demand
+from pertoken.window.epochs.history import EpochsBefore, History
 from pertoken.window.histograms import histogram
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import Measured
@@ -110,6 +111,8 @@ class EvidenceReader:
     """Rows of metrics that cannot be read, by owner."""
     holders_known_since: Mapping[int, int]
     """Devices whose holders were once unknown -> since when they are known again."""
+    history: History = field(default_factory=History)
+    """Earlier epochs, of weeks before the window too."""
     number: int = field(default_factory=_NUMBERS.__next__)
     """By which `WindowSeries` find it again."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
@@ -131,12 +134,14 @@ class EvidenceReader:
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         rows = [self.inventory.running[each] for each in deployment_ids]
         buckets = self._together(rows)
+        epochs = EpochsBefore(self.history, tuple(deployment_ids))
         if not len(buckets):
-            return Evidence({}, dict.fromkeys(SERIES, _BEGUN))
+            return Evidence({}, dict.fromkeys(SERIES, _BEGUN), epochs=epochs)
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
         found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
-        return Evidence(found, self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids))
+        remedies = self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids)
+        return Evidence(found, remedies, epochs=epochs)
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
         """Return what was measured on a device, or on several together; nothing where one was not seen."""

@@ -15,6 +15,7 @@ from pertoken.store.query.answers import Rows, asking
 from pertoken.store.query.buckets import buckets
 from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.window.columns import Columns, columns
+from pertoken.window.epochs.history import read_history
 from pertoken.window.evidence import EvidenceReader
 from pertoken.window.inventory import Inventory, by, read_inventory
 from pertoken.window.measured import read_measured, resolution
@@ -131,7 +132,11 @@ class Window:
             self._histograms(progress),
             by(read.missing(self._connection, self._as_of), "owner_id"),
             read.holders_known_since(self._connection),
+            read_history(self._connection, self._device_kinds(), self.end, self._as_of),
         )
+
+    def _device_kinds(self) -> Mapping[int, str]:
+        return {device_id: str(row.name) for device_id, row in self.inventory.devices.items()}
 
     def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
         """Read histograms day by day: what is grouped at once stays small, and progress is seen."""

@@ -20,6 +20,7 @@ BUILT_IN = {
     "continuous-batching",
     "lock-clocks",
     "move-accelerator",
+    "pin-engine",
     "prefix-cache",
     "quantize-kv",
     "quantize-weights",
@@ -28,6 +29,7 @@ BUILT_IN = {
     "scale-replicas",
     "speculative-decoding",
     "stuck-engine",
+    "upgrade-engine",
     "use-spot",
 }
 

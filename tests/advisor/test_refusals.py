@@ -49,3 +49,10 @@ def test_what_titles_end_with_in_common_is_written_once_with_its_punctuation() -
     devices = ("A10, tp 2 → 8", "L4, tp 2 → 8", "L40S")
     texts = [RefusedChange("c", "no", f"H100 → {device}; fewest replicas") for device in devices]
     assert folded(texts)[0].reason == "H100 → (A10, tp 2 → 8 | L4, tp 2 → 8 | L40S); fewest replicas: no"
+
+
+def test_versions_and_addresses_in_a_reason_are_no_numbers() -> None:
+    reason = "0.31.0 at 10.0.0.1:8000 takes 1,500.5 ms"
+    assert folded([Refusal("c", reason)])[0].reason == reason
+    changed = [RefusedChange("c", f"0.31.0 takes {ms} ms", "move") for ms in ("900", "1,500.5")]
+    assert folded(changed)[0].reason == "move: 0.31.0 takes 900 to 1,500.5 ms"

@@ -322,3 +322,12 @@ def test_llama_cpp_is_split_over_the_devices_it_says_or_holds(
 def test_only_llama_cpp_is_laid_out_by_its_devices() -> None:
     assert split_arguments("vllm", VLLM) == (None, None)
     assert layout("vllm", "layer", 2) == layout("llama.cpp", "layer", 0) == layout("llama.cpp", "", 2) == {}
+
+
+@pytest.mark.parametrize("old", [None, False])
+def test_a_switch_that_no_flag_moves_is_a_sentence_and_never_an_empty_command(old: bool | None) -> None:
+    change = commands("trtllm", {"enable_prefix_caching": (old, True)})
+    assert (change.apply, change.undo) == ((), ())
+    assert change.manual == (
+        "set enable_block_reuse of kv_cache_config in the file of --extra_llm_api_options to True",
+    )

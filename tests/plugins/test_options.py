@@ -38,6 +38,7 @@ WITHOUT_FIGURES = {
     "no-accelerator": "names the device",
     "holders-unknown": "names the series",
     "budget-unknown": "an unknown number of tokens",
+    "engine-decides": "names the engine, which has no such setting",
 }
 
 

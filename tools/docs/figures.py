@@ -42,9 +42,10 @@ def _agent() -> str:
         as_installed = "nvitop-exporter" if name == "agent" else "nvitop-exporter at its default interval"
         for discovery, subject in (("on", "pertoken agent with discovery"), ("off", "pertoken agent")):
             share = rows[subject, "cpu_share"]
-            ratio, default_ratio = share / peer, share / rows[as_installed, "cpu_share"]
+            ratio, peer_installed = share / peer, rows.get((as_installed, "cpu_share"))
+            default_ratio = "–" if peer_installed is None else f"{share / peer_installed:.2f}"
             lines.append(
-                f"| {interval} | {discovery} | {100 * share:.2f} % | {ratio:.2f} | {default_ratio:.2f} | "
+                f"| {interval} | {discovery} | {100 * share:.2f} % | {ratio:.2f} | {default_ratio} | "
                 f"[{file}](benchmarks/results/{file}) |"
             )
     return "\n".join(lines) + "\n"

@@ -16,6 +16,7 @@ from pertoken.advisor.worker.messages import MAX_TRACE
 from pertoken.advisor.worker.process import HEARTBEAT_S, TooMuch, lines, started
 from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import MAX_TEXT, storable
+from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES
 from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
 from pertoken.window.progress import Progress, no_progress
@@ -290,6 +291,6 @@ def _subject(sent: Any) -> SubjectKey:
 
 
 def _series(name: Any) -> str:
-    if name not in SERIES:
+    if name not in SERIES and name != EPOCHS:
         raise ValueError("no series")
     return str(name)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pertoken.agent.discovery.ranks import joined, with_ray_workers
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter
-from pertoken.agent.engines.locate import server_roots, with_process
+from pertoken.agent.engines.locate import in_pod, server_roots, with_process
+from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.host.published_ports import reached_at
 from pertoken.agent.readings import Endpoint, Gap
@@ -104,7 +105,7 @@ def _of_group(
     if follows_argument(kind, root.argv):
         return _following(kind, root, group)
     listening = [address for pid in group for address in host.processes[pid].listening]
-    environment = host.environment(root.pid, variables(kind))
+    environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
     told = variable_argument(kind, "port", environment) or ""
     says = names_port(kind, root.argv)
     named = int(told) if told.isdecimal() and not says else port_argument(kind, root.argv)
@@ -118,7 +119,7 @@ def _of_group(
         address = _asked(others or hidden, kind, root, before, ask_kind)
     if address is not None:
         empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
-        return with_process(empty, root, group, root.argv, environment)
+        return in_pod(with_process(empty, root, group, root.argv, environment), environment, host)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
+from pertoken.agent.host.pods import workload_of
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint
 from pertoken.catalog.knobs import (
@@ -20,6 +22,7 @@ from pertoken.catalog.knobs import (
     variable_argument,
     variables,
 )
+from pertoken.store.schema.rows import WORKLOAD
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
@@ -37,7 +40,8 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
         owner = next((pid for pid in owners if pid in group), None)
         if owner is not None:
             contested = replace(empty, contested=host.rivals(group, owners[owner]) > 0)
-            return with_process(contested, root, group, root.argv, host.environment(root.pid, variables(empty.kind)))
+            environment = host.environment(root.pid, (*variables(empty.kind), *POD_VARIABLES))
+            return in_pod(with_process(contested, root, group, root.argv, environment), environment, host)
     owner = min(owners)
     library, mapped = ADAPTERS[endpoint.kind].library, host.libraries(owner) or ()
     certain = library is not None and any(library.search(path) for path in mapped)
@@ -80,6 +84,13 @@ def with_process(
         knobs=knobs if meeting is None else {**knobs, "rendezvous": meeting},
         model_path=model,
     )
+
+
+def in_pod(endpoint: Endpoint, environment: Mapping[str, str], host: HostProcesses) -> Endpoint:
+    """Return an endpoint with the Kubernetes object that the pod of its process belongs to, if it is in one."""
+    pid = endpoint.pid
+    workload = workload_of(environment, lambda: None if pid is None else host.pod_namespace(pid), host.name)
+    return endpoint if workload is None else replace(endpoint, knobs={**endpoint.knobs, WORKLOAD: str(workload)})
 
 
 def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> bool:

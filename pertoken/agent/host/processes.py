@@ -64,6 +64,10 @@ class HostProcesses:
     """These variables of a process's environment, as far as they may be seen."""
     own_ips: frozenset[str] = frozenset({"127.0.0.1", "::1"})
     """Addresses that lead to this host."""
+    pod_namespace: Callable[[int], str | None] = lambda pid: None
+    """Kubernetes namespace of the pod a process is in; None if it may not be seen."""
+    name: str = ""
+    """Name of this host."""
 
     def rivals(self, pids: Collection[int], address: Address) -> int:
         """Return how many sockets of other processes than `pids` listen on `address` too (SO_REUSEPORT).
@@ -105,7 +109,7 @@ def host_processes() -> HostProcesses:
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
         processes[pid] = Process(pid, int(stat[1]), argv, _started_ms(stat), tuple(addresses))
     own_ips = frozenset(each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return HostProcesses(processes, unowned, mapped_files, environment, own_ips)
+    return HostProcesses(processes, unowned, mapped_files, environment, own_ips, pod_namespace, socket.gethostname())
 
 
 def start_ms(pid: int) -> int | None:
@@ -273,6 +277,18 @@ def environment(pid: int, names: Collection[str]) -> dict[str, str]:
             if name in names:
                 found[name] = value
     return found
+
+
+def pod_namespace(pid: int) -> str | None:
+    """Return the Kubernetes namespace of a process's pod, by its service account; nothing else of that is read.
+
+    Source: Kubernetes documents, "Accessing the Kubernetes API from a Pod".
+    """
+    try:
+        file = _PROC / str(pid) / "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+        return file.read_text(errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 def since_boot_ms() -> int:

@@ -161,6 +161,7 @@ def _epochs(
     epochs = {}
     # An engine on a MIG device runs on that, not on the GPU it is a slice of.
     sliced = {step.row.parent_id for step in devices}
+    drivers = {step.row.device_id: step.row.driver_version for step in devices}
     for step in engines:
         if step.deployment is None:
             continue
@@ -189,8 +190,15 @@ def _epochs(
             device_ids=tuple(device_ids),
             restarted=step.restarted,
             ts=ts,
+            driver_version=_only(drivers.get(device) for device in device_ids),
         )
     return epochs
+
+
+def _only(versions: Iterable[str | None]) -> str | None:
+    """Return the one version that all devices with a version have; None where they differ."""
+    known = set(versions) - {None}
+    return known.pop() if len(known) == 1 else None
 
 
 def _shares(

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rows import EpochRow
+from pertoken.store.schema.rows import DRIVER, WORKLOAD, EpochRow
 
-LOADED_WHILE_SERVING = frozenset({"lora_adapters"})
-"""Knobs that an engine may change while it serves, as often as its clients ask: they are kept up to date in their
-epoch, and begin none. A new epoch for each would leave rules with nothing but minutes to look at."""
+KEPT_UP_TO_DATE = frozenset({"lora_adapters", WORKLOAD})
+"""Knobs that begin no epoch. Clients load adapters as often as they like: an epoch for each would leave rules nothing
+but minutes to look at. A pod of another name runs the same."""
 
 
 def follow(
@@ -21,18 +21,21 @@ def follow(
     device_ids: tuple[int, ...],
     restarted: bool,
     ts: int,
+    driver_version: str | None = None,
 ) -> EpochRow:
     """The epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
 
-    What was unknown and becomes known completes the epoch, as does what is `LOADED_WHILE_SERVING`. A restart alone
-    begins none; after one, a knob that is no longer set has changed, while before one it may merely not have answered.
+    What was unknown and becomes known completes the epoch, as does what is `KEPT_UP_TO_DATE`. A restart alone begins
+    none; after one, a knob that is no longer set has changed, while before one it may merely not have answered. The
+    driver of its devices is stored among the knobs; one that was not read this time has not changed.
     """
+    knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     known, told = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
     changed = (
-        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - LOADED_WHILE_SERVING)
-        or (restarted and bool(known.keys() - knobs.keys() - LOADED_WHILE_SERVING))
+        any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE)
+        or (restarted and bool(known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}))
         or (previous.engine_version and engine_version and previous.engine_version != engine_version)
         or (previous.device_ids and device_ids and previous.device_ids != device_ids)
     )

@@ -10,11 +10,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, Text, case, cast, func, literal_column, or_, select
+from sqlalchemy import BigInteger, Connection, Select, Text, bindparam, case, cast, func, literal_column, or_, select
 
 from pertoken.store.query.answers import answer
 from pertoken.store.query.segments import Segment, Segments
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import HOUR
 
 NULL = -(2**62)
 """What stands for a value that is not known: no sum comes near it (`rollup.MAX_SUM`)."""
@@ -22,6 +24,7 @@ SEPARATOR = ","
 MAX_LENGTH = 64
 """Buckets of an owner in one answer: of 1,000 devices some 20 MB of text."""
 _NULL: Any = literal_column(str(NULL), BigInteger)
+_ONE: Any = literal_column("1")
 Chunks = Iterator[Sequence[str]]
 """Some rows at a time: one text per column."""
 
@@ -31,6 +34,13 @@ def buckets(connection: Connection, rollup: str, segments: Segments, names: Sequ
     for each in _divided(segments):
         query = _buckets(connection.dialect.name, rollup, shape_of(each), tuple(names))
         yield from _known(answer(connection, query, bounds(each)))
+
+
+def several_epochs_hours(connection: Connection, start: int, end: int, names: Sequence[str]) -> Chunks:
+    """Yield the columns `names` of the whole hours in [start, end) of deployments that had several epochs since."""
+    for each in _divided((Segment(HOUR, start, end),)):
+        query = _hours_of_several(connection.dialect.name, tuple(names))
+        yield from _known(answer(connection, query, {**bounds(each), "since": start}))
 
 
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
@@ -56,6 +66,16 @@ def _known(answers: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
 def _buckets(dialect: str, rollup: str, shape: Shape, names: tuple[str, ...]) -> Any:
     (rows,) = parts(dialect, rollup, shape, names, unknown=_NULL)
     return _joined(dialect, rows)
+
+
+@cache
+def _hours_of_several(dialect: str, names: tuple[str, ...]) -> Any:
+    (rows,) = parts(dialect, "deployment", ((HOUR, False),), names, unknown=_NULL)
+    since, epoch = bindparam("since", type_=BigInteger), t.epoch.c
+    served = or_(epoch.end_ts.is_(None), epoch.end_ts > since)
+    several = select(epoch.deployment_id).where(served).group_by(epoch.deployment_id).having(func.count() > _ONE)
+    ids = select(epoch.epoch_id).where(served, epoch.deployment_id.in_(several))
+    return _joined(dialect, rows.where(t.deployment_rollup[HOUR].c.epoch_id.in_(ids)))
 
 
 @cache

@@ -82,6 +82,12 @@ class DeploymentRow:
     model_facts: str | None = None
 
 
+DRIVER = "driver_version"
+"""Key among the knobs of an epoch under which the version of its devices' driver is stored."""
+WORKLOAD = "workload"
+"""Key among the knobs of an epoch for the Kubernetes object its pod belongs to, as the text of `state.workload`."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpochRow:
     """A stretch of unchanged knobs, engine version and devices of a deployment; `knobs` is JSON."""

@@ -115,7 +115,7 @@ epoch = telemetry_table(
     integer("start_ts", required=True),
     integer("end_ts"),
     text("engine_version"),
-    text("knobs", required=True),  # JSON object; a knob nobody could see is absent
+    text("knobs", required=True),  # JSON object, the driver's version in it; what nobody could see is absent
 )
 epoch_device = telemetry_table("epoch_device", integer("epoch_id", key=True), integer("device_id", key=True))
 

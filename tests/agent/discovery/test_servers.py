@@ -8,6 +8,7 @@ import pytest
 
 from pertoken.agent.discovery.servers import Found, discover
 from pertoken.agent.engines.locate import locate
+from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.processes import Address, Process, host_processes
 from pertoken.agent.readings import Endpoint
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never, vllm_tree
@@ -183,7 +184,7 @@ def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_
     (each,) = found.endpoints
     assert (each.kind, each.base_url, each.model_path) == ("nim", "http://127.0.0.1:9000", "hf://org/m")
     assert each.knobs == {"tp": 4, "max_model_len": 4096, "enable_prefix_caching": True}
-    assert asked and all(name.startswith("NIM_") for name in asked)
+    assert asked and all(name.startswith("NIM_") for name in asked - set(POD_VARIABLES))
 
 
 def test_servers_that_one_address_leads_to_are_contested_and_children_of_one_server_are_not() -> None:
@@ -236,3 +237,16 @@ def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:
         assert seen.argv == tuple(sleeper)
         assert seen.ppid == os.getpid()
         process.communicate(b"\n")
+
+
+def test_a_server_in_a_pod_names_the_object_that_makes_it_and_reads_no_other_variable() -> None:
+    def environment(pid: int, names: Collection[str]) -> dict[str, str]:
+        assert pid == 11 and not {"VLLM_API_KEY", "PATH"} & set(names)
+        return {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "llama-6d4cf56db6-x7k2p"}
+
+    there = host(
+        *vllm_tree(Address("0.0.0.0", 18000)), environment=environment, pod_namespace=lambda pid: "prod", name="gpu-1"
+    )
+    found = discover(there, never)
+    assert [each.knobs["workload"] for each in found.endpoints] == ["Deployment prod/llama"]
+    assert locate(found.endpoints[0], there).knobs["workload"] == "Deployment prod/llama"

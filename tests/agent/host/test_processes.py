@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pertoken.agent.host.processes import since_boot_ms, start_ms
+from pertoken.agent.host.processes import pod_namespace, since_boot_ms, start_ms
 
 _READ = "import sys; from pertoken.agent.host.processes import start_ms; print(start_ms(int(sys.argv[1])))"
 
@@ -37,3 +37,8 @@ def test_a_process_started_now_began_within_the_time_since_boot() -> None:
         process.stdin.close()
     assert began is not None
     assert before - 10 <= began <= since_boot_ms()
+
+
+def test_the_namespace_of_a_process_in_no_pod_is_not_known() -> None:
+    assert pod_namespace(os.getpid()) is None
+    assert pod_namespace(2**22) is None

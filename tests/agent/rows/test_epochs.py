@@ -77,3 +77,27 @@ def test_a_server_that_holds_two_gpus_and_splits_its_model_by_layers_is_a_pipeli
     tick, *_ = run(Readings(probe(gpu(0, 101), gpu(1, 101)), (llama,)))
     knobs = json.loads(tick.epochs[0].knobs)
     assert (knobs["tp"], knobs["pp"], knobs["dp"]) == (1, 2, 1)
+
+
+def test_another_driver_begins_an_epoch_and_one_that_is_not_read_does_not() -> None:
+    def served(n: int, driver: str | None, start_ms: int = START_MS - 5_000) -> Readings:
+        endpoint = replace(ENDPOINT, process_start_ms=start_ms)
+        return Readings(probe(gpu(0, *ENDPOINT.pids, driver_version=driver)), (engine(n, endpoint=endpoint),))
+
+    ticks = run(served(1, None), served(2, "570.1"), served(3, None), served(4, "570.1"), served(1, None, START_MS))
+    assert len({epoch.epoch_id for tick in ticks for epoch in tick.epochs}) == 1
+    (completed,) = ticks[1].epochs
+    assert json.loads(completed.knobs)["driver_version"] == "570.1"
+    changed = run(served(1, "570.1"), served(2, "580.2", START_MS))
+    assert len({epoch.epoch_id for tick in changed for epoch in tick.epochs}) == 2
+
+
+def test_a_pod_of_another_object_is_noted_in_the_epoch_and_begins_none() -> None:
+    def served(n: int, **knobs: object) -> Readings:
+        return Readings(probe(), (engine(n, knobs={"max_num_seqs": 4, **knobs}),))
+
+    first, second = "Deployment prod/llama", "Deployment prod/chat"
+    ticks = run(served(1), served(2, workload=first), served(3, workload=second), served(4))
+    assert len({epoch.epoch_id for tick in ticks for epoch in tick.epochs}) == 1
+    noted = [json.loads(epoch.knobs).get("workload") for tick in ticks for epoch in tick.epochs]
+    assert noted == [None, first, second]

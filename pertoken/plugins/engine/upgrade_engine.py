@@ -1,0 +1,117 @@
+"""Rule: go to an engine version, or to an engine, that is known to be better."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pertoken.plugins.engine.versions import interval, is_newer, judged, percent
+from pertoken.rule import (
+    Deployment,
+    Epoch,
+    Fleet,
+    FleetEvidence,
+    Market,
+    Proposal,
+    Service,
+    Skip,
+    option,
+    propose,
+    rule,
+    skip,
+)
+
+ALIKE = ("tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "role")
+"""Knobs that two deployments must share for the one's versions to speak for the other."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the default is judgement (Sources, 3)."""
+
+    cheaper: float = option(0.03, "share by which a token must cost less device time with the newer version", low=0.0)
+
+
+@rule("upgrade-engine")
+def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal | Skip]:
+    """Upgrade an engine where a newer version is known to be cheaper, or leave one that gets no faster any more.
+
+    ## Why it saves
+    Kernels and schedulers get faster with nearly every release: one vendor's B200s went from $0.11 to $0.02 a million
+    tokens within two months by software alone. Where a replica here, or a like deployment of yours, already ran a
+    newer version, its own hours show what it saves. An engine in maintenance gets none of that.
+    ## When it is wrong
+    Another model, device or format may gain nothing, or lose: only deployments alike in these count. An engine is more
+    than its speed: flags, metrics and outputs differ, so that moving to another one takes a trial; its saving is not
+    known before, and none is stated.
+    ## How to apply
+    Install the named version, or set the image's tag to it, on one replica, and compare it over some days. To another
+    engine: serve the same checkpoint with it beside the old one, send it a share of the requests, compare quality and
+    latency, then move the rest.
+    ## Sources
+    1. Your own telemetry: device time per token in hours matched by hour of the week, load, mix and cache hits.
+    2. The catalog's `engine_lines.toml`, with source and date; TGI's own documents: in maintenance mode, vLLM and
+       SGLang recommended instead (read January 2026). The figure of the B200s is a vendor's.
+    3. The least decrease of 3 % is judgement.
+    """
+    for service in fleet.services:
+        yield from _of_service(service, seen, fleet, market, options.cheaper)
+    if not fleet.services:
+        yield skip("no-service", "0 services run")
+
+
+def _of_service(
+    service: Service, seen: FleetEvidence, fleet: Fleet, market: Market, least: float
+) -> Iterator[Proposal | Skip]:
+    lines = {each.engine: line for each in service.deployments if (line := market.engine_line(each.engine))}
+    for line in lines.values():
+        for successor in line.successors:
+            yield propose(service.but(engine=successor), risk="quality", effort="high")
+    found = False
+    refused: dict[str, str] = {}
+    for now in service.deployments:
+        best: tuple[tuple[float, float, float], Epoch, str] | None = None
+        for version, gain, epoch in _newer(now, seen, fleet):
+            if gain is None:
+                reason = f"{version} cannot be compared with {now.engine_version}: {epoch.present.reason}"
+                refused.setdefault(epoch.present.code or "not-measured", reason)
+            elif gain[0] <= 1 or gain[1] < 1 / (1 - least):
+                figures = f"{percent(1 / gain[1])} device time per token than {now.engine_version} at like load"
+                refused.setdefault("not-cheaper", f"{version} takes {figures} ({interval(epoch)})")
+            elif best is None or gain[1] > best[0][1]:
+                best = gain, epoch, version
+        if best is not None:
+            found = True
+            gain, epoch, version = best
+            source = f"epochs of {version} and {now.engine_version} here at like load ({interval(epoch)})"
+            yield propose(now.but(engine_version=version).expecting(*gain, source), risk="availability")
+    if found or lines:
+        return
+    for code, reason in refused.items():
+        yield skip(code, reason, about=service)
+    if not refused:
+        engines = ", ".join(sorted({f"{each.engine} {each.engine_version or '?'}" for each in service.deployments}))
+        reason = f"no version newer than its own ({engines}) was seen on a like deployment in the last eight weeks"
+        yield skip("no-newer-seen", reason, about=service)
+
+
+def _newer(
+    now: Deployment, seen: FleetEvidence, fleet: Fleet
+) -> Iterator[tuple[str, tuple[float, float, float] | None, Epoch]]:
+    """Yield newer versions than the present one with tokens per device-second there over here, None if unknown."""
+    for other in fleet.deployments:
+        if not _are_alike(now, other):
+            continue
+        for epoch in judged(seen.of(other).epochs):
+            if set(epoch.changed) != {"engine_version"}:
+                continue
+            ratio = epoch.present.ratio
+            if other.deployment_id == now.deployment_id and is_newer(epoch.engine_version, now.engine_version):
+                # It ran a newer version before: device time per token now over then.
+                yield str(epoch.engine_version), ratio, epoch
+            elif epoch.engine_version == now.engine_version and is_newer(other.engine_version, now.engine_version):
+                gain = None if ratio is None else (1 / ratio[2], 1 / ratio[1], 1 / ratio[0])
+                yield str(other.engine_version), gain, epoch
+
+
+def _are_alike(one: Deployment, other: Deployment) -> bool:
+    same = (one.model.name, one.engine, one.accelerator) == (other.model.name, other.engine, other.accelerator)
+    return same and all(getattr(one, name) == getattr(other, name) for name in ALIKE)

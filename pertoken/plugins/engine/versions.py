@@ -1,0 +1,49 @@
+"""What two rules share: the order of engine versions, and what an earlier epoch shows of a version."""
+
+import re
+from collections.abc import Iterable
+
+from pertoken.rule import Epoch
+
+
+def numbers(version: str | None) -> tuple[int, ...] | None:
+    """Return the numbers a version begins with: `0.31.0rc1` and `v0.31.0` as (0, 31, 0), `b6721-0c1e` as (6721,)."""
+    match = re.match(r"[vb]?(\d+(?:\.\d+)*)", version or "")
+    return None if match is None else tuple(int(part) for part in match[1].split("."))
+
+
+def is_newer(one: str | None, other: str | None) -> bool:
+    """Whether a version is known to be newer than another one."""
+    first, second = numbers(one), numbers(other)
+    return first is not None and second is not None and first > second
+
+
+def judged(epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
+    """Return one epoch of each version: the newest one that can be compared, else the newest one.
+
+    Which of several is taken must not depend on what they show, or chance would be chosen.
+    """
+    found: dict[str, Epoch] = {}
+    for each in epochs:
+        version = each.engine_version
+        if version is not None and (version not in found or _usable(each) or not _usable(found[version])):
+            found[version] = each
+    return tuple(found.values())
+
+
+def _usable(epoch: Epoch) -> bool:
+    """Whether only the version changed since, and the device time per token can be compared."""
+    return set(epoch.changed) == {"engine_version"} and epoch.present.ratio is not None
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio as what is more or less: 1.33 as `33% more`."""
+    return f"{abs(ratio - 1):.0%} {'more' if ratio >= 1 else 'less'}"
+
+
+def interval(epoch: Epoch) -> str:
+    """Return what a comparison rests on: its interval and matched hours."""
+    compared = epoch.present
+    assert compared.ratio is not None
+    low, _, high = compared.ratio
+    return f"90 % interval {low:.2f} to {high:.2f} times, {compared.matched_hours} matched hours"

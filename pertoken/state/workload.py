@@ -1,0 +1,27 @@
+"""The Kubernetes object that a deployment's pod belongs to, as far as it can be read without the API server."""
+
+import re
+from dataclasses import dataclass
+
+_TEXT = re.compile(r"(\S+) ([^\s/]+)/([^\s/]+)")
+UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An object that makes pods. A part that is not known is None; all are None of a pod of which nothing is."""
+
+    kind: str | None = None
+    """`Deployment`, `LLMInferenceService` or `DynamoGraphDeployment`; inferred from the name of the pod."""
+    namespace: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """Return the text that `parsed` reads: `Deployment prod/llama-70b`."""
+        return f"{self.kind or UNKNOWN} {self.namespace or UNKNOWN}/{self.name or UNKNOWN}"
+
+
+def parsed(text: object) -> Workload | None:
+    """Return the workload a text is of; None for any other value."""
+    match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    return None if match is None else Workload(*(None if each == UNKNOWN else each for each in match.groups()))

@@ -1,0 +1,192 @@
+"""Earlier epochs of each deployment, and their hours: what a token cost before and since the last change."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from sqlalchemy import Connection
+
+from pertoken.evidence import Comparison, Epoch
+from pertoken.provenance import Provenance
+from pertoken.state.knobs import knobs
+from pertoken.store.query import read
+from pertoken.store.query.buckets import NULL, several_epochs_hours
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.rows import DRIVER
+from pertoken.units import HOUR_MS
+from pertoken.window import ranks
+from pertoken.window.columns import Columns, Mask, by_owner, columns
+from pertoken.window.epochs.like_for_like import HourlyOutcomes, compare
+
+HISTORY_S = 56 * 24 * HOUR
+"""How far back earlier epochs are compared: eight weeks, so that a change of last month is not forgotten."""
+MAX_EPOCHS = 16
+"""Earlier epochs of a deployment that are compared, the newest ones."""
+_HOURS = (
+    *("epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "busy_provenance"),
+    *("prompt_tokens", "cached_tokens", "generated_tokens"),
+)
+_OBSERVED = 0.9
+"""Part of an hour that must have been observed for it to count."""
+_MOSTLY_BUSY = 0.98
+"""Busy part of an hour from which an upper bound of the busy time does not depend on the tokens any more."""
+_MIN_TOKENS = 1000
+"""Tokens of an hour from which its cost per token is not that of a handful of requests."""
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Epochs of the last `HISTORY_S` of deployments that had several, and their hours."""
+
+    epochs: Mapping[int, Sequence[Any]] = field(default_factory=dict)
+    """Rows of `read.epochs` of each deployment, oldest first."""
+    devices: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Devices of each epoch, those of its worker ranks included."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """What each device is."""
+    hours: Mapping[int, Columns] = field(default_factory=dict)
+    """By epoch."""
+    _made: dict[int, tuple[Epoch, ...]] = field(default_factory=dict, init=False, repr=False)
+
+    def before(self, deployment_id: int) -> tuple[Epoch, ...]:
+        """Return the epochs of a deployment before its newest one, oldest first; compared when first asked for."""
+        if deployment_id not in self._made:
+            *earlier, present = self.epochs.get(deployment_id, (None,))
+            self._made[deployment_id] = tuple(self._epoch(row, present) for row in earlier[-MAX_EPOCHS:])
+        return self._made[deployment_id]
+
+    def _epoch(self, row: Any, present: Any) -> Epoch:
+        seen, seen_now = json.loads(row.knobs), json.loads(present.knobs)
+        hours = self.hours.get(row.epoch_id)
+        tokens = None if hours is None else int(_tokens(hours).sum())
+        return Epoch(
+            start=row.start_ts,
+            end=row.end_ts or present.start_ts,
+            engine_version=row.engine_version,
+            driver=seen.get(DRIVER),
+            knobs={name: value for name, value in seen.items() if name in knobs()},
+            changed=tuple(self._changes(row, present, seen, seen_now)),
+            tokens=tokens,
+            present=self._compared(row, present),
+            deployment_id=row.deployment_id,
+        )
+
+    def _changes(self, row: Any, present: Any, seen: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        changed = [name for name in knobs() if seen.get(name) != now.get(name)]
+        changed += ["engine_version"] if row.engine_version != present.engine_version else []
+        changed += ["driver"] if seen.get(DRIVER) != now.get(DRIVER) else []
+        kinds = [
+            sorted(self.names.get(each, str(each)) for each in self.devices.get(epoch.epoch_id, ()))
+            for epoch in (row, present)
+        ]
+        return changed + (["devices"] if kinds[0] != kinds[1] else [])
+
+    def _compared(self, row: Any, present: Any) -> Comparison:
+        """Return the present epoch against an earlier one, or why it cannot be compared."""
+        outcomes = []
+        for epoch in (row, present):
+            rows, count = self.hours.get(epoch.epoch_id), len(self.devices.get(epoch.epoch_id, ()))
+            if rows is None or not count:
+                return Comparison(code="not-measured", reason="no hour, or no device, of one of the epochs is stored")
+            found = outcomes_of(rows, count, epoch.start_ts, epoch.end_ts)
+            if isinstance(found, Comparison):
+                return found
+            outcomes.append(found)
+        return compare(*outcomes)
+
+
+_HISTORIES: WeakValueDictionary[int, History] = WeakValueDictionary()
+_NUMBERS = count()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsBefore:
+    """Earlier epochs of deployments, compared when they are first read.
+
+    It is pickled as a reference, for the same process and those forked from it.
+    """
+
+    history: History
+    deployment_ids: tuple[int, ...]
+
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Return the earlier epochs, oldest first of each deployment."""
+        return tuple(each for one in self.deployment_ids for each in self.history.before(one))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        number = next(_NUMBERS)
+        _HISTORIES[number] = self.history
+        return _epochs_before, (number, self.deployment_ids)
+
+
+def _epochs_before(number: int, deployment_ids: tuple[int, ...]) -> EpochsBefore:
+    return EpochsBefore(_HISTORIES[number], deployment_ids)
+
+
+def outcomes_of(rows: Columns, devices: int, start: int, end: int | None) -> HourlyOutcomes | Comparison:
+    """Return the whole hours of an epoch on so many devices in which it served, or why none of them can be used.
+
+    The hours in which it began and ended are left out: caches are cold then, and the hour is not all its own.
+    """
+    ts = rows.ints("ts")
+    whole = (ts >= start) & (rows.floats("observed_ms") >= _OBSERVED * HOUR_MS)
+    if end is not None:
+        whole &= ts + HOUR <= end
+    served = whole & (_tokens(rows) >= _MIN_TOKENS) & (rows.ints("generated_tokens") > 0)
+    timed = served & (rows.ints("busy_ms") > 0)
+    bound = rows.ints("busy_provenance") >= Provenance.BOUND
+    used = timed & ~(bound & (rows.floats("busy_ms") >= _MOSTLY_BUSY * rows.floats("observed_ms")))
+    if served.any() and not timed.any():
+        return Comparison(code="not-measured", reason="its engine exposes no time in which it worked")
+    if timed.any() and used.sum() < timed.sum() / 2:
+        reason = "the upper bound of its busy time is the whole hour in most of its hours: it cannot be compared"
+        return Comparison(code="mostly-busy", reason=reason)
+    return _outcomes(rows, used, devices)
+
+
+def _outcomes(rows: Columns, used: Mask, devices: int) -> HourlyOutcomes:
+    rows = rows.where(used)
+    tokens = _tokens(rows).astype(np.float64)
+    cached = rows.floats("cached_tokens")
+    known = len(cached) and not np.isnan(cached).any()
+    return HourlyOutcomes(
+        ts=rows.ints("ts"),
+        device_s_per_token=rows.floats("busy_ms") / 1000 * devices / tokens,
+        tokens_per_s=tokens / (rows.floats("duration_ms") / 1000),
+        generated_share=rows.floats("generated_tokens") / tokens,
+        cached_share=cached / np.maximum(rows.floats("prompt_tokens"), 1) if known else None,
+    )
+
+
+def _tokens(rows: Columns) -> Any:
+    """Return prompt and generated tokens of each hour; 0 where one of them is not known."""
+    prompt, generated = rows.ints("prompt_tokens"), rows.ints("generated_tokens")
+    return np.where((prompt == NULL) | (generated == NULL), 0, prompt + generated)
+
+
+def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, as_of: int | None = None) -> History:
+    """Read the epochs of the last eight weeks, and the hours of deployments that had several. `names` of devices."""
+    start = (now_ts - HISTORY_S) // HOUR * HOUR
+    rows = read.epochs(connection, start, as_of)
+    led = ranks.heads(rows)
+    epochs: dict[int, list[Any]] = defaultdict(list)
+    for row in rows:
+        if row.epoch_id not in led and not ranks.follows(row):
+            epochs[row.deployment_id].append(row)
+    several = {deployment_id: found for deployment_id, found in epochs.items() if len(found) > 1}
+    if not several:
+        return History()
+    held = ranks.devices(read.by_epoch(read.epoch_devices(connection, start)), rows, led)
+    hours = columns(_HOURS, several_epochs_hours(connection, start, now_ts // HOUR * HOUR, _HOURS))
+    wanted = {row.epoch_id for row in chain.from_iterable(several.values())}
+    return History(
+        epochs=several,
+        devices={epoch_id: each for epoch_id, each in held.items() if epoch_id in wanted},
+        names=names,
+        hours={epoch_id: each for epoch_id, each in by_owner(hours).items() if epoch_id in wanted},
+    )
