@@ -96,6 +96,8 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("cap-power", "owned-prefill", {"products": 0.9}),
         ("cap-power", "owned-prefill", {"queue": 0.1}),
         ("cap-power", "owned-decode", {"site_w": 250.0}),
+        ("pin-engine", "upgraded-dearer", {"dearer": 0.5}),
+        ("upgrade-engine", "upgraded-one", {"cheaper": 0.3}),
     ],
 )
 def test_an_option_changes_what_its_rule_yields(rule_id: str, regime: str, options: dict[str, object]) -> None:

@@ -66,11 +66,15 @@ def _proposals(service: Service, found: dict[int, Epoch], versions: set[str | No
     if len(versions) == 1:
         epoch = max(found.values(), key=_ratio)
         pinned = service.but(engine_version=epoch.engine_version)
-        yield propose(pinned.expecting(*_expected(epoch)), risk="availability")
+        yield propose(pinned.expecting(*_expected(epoch)), risk="availability", effort="medium")
         return
     for now in service.deployments:
         if (each := found.get(now.deployment_id)) is not None:
-            yield propose(now.but(engine_version=each.engine_version).expecting(*_expected(each)), risk="availability")
+            yield propose(
+                now.but(engine_version=each.engine_version).expecting(*_expected(each)),
+                risk="availability",
+                effort="medium",
+            )
 
 
 def _ratio(epoch: Epoch) -> float:

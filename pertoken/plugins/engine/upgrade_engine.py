@@ -82,7 +82,9 @@ def _of_service(
             found = True
             gain, epoch, version = best
             source = f"epochs of {version} and {now.engine_version} here at like load ({interval(epoch)})"
-            yield propose(now.but(engine_version=version).expecting(*gain, source), risk="availability")
+            yield propose(
+                now.but(engine_version=version).expecting(*gain, source), risk="availability", effort="medium"
+            )
     if found or lines:
         return
     for code, reason in refused.items():
