@@ -165,7 +165,7 @@ def test_load_time_is_the_mean_of_the_starts_and_an_upper_bound(tmp_path: Path) 
 
 def test_the_time_between_tokens_is_known_of_engines_that_measure_each_token(tmp_path: Path) -> None:
     buckets = [HistogramSample(9, "tpot_s", 0, 1, bucket, n) for bucket, n in enumerate((95, 4, 1))]
-    sets = {"bucket_sets": {1: (0.02, 0.5)}}
+    sets: dict[str, Any] = {"bucket_sets": {1: (0.02, 0.5)}}
     vllm, tgi = replace(ENGINE, kind="vllm"), replace(ENGINE, kind="tgi")
     stalls = seen_by(tmp_path / "vllm", [[served(), gpu(), *buckets]] * 4, engine=vllm, **sets)
     means = seen_by(tmp_path / "tgi", [[served(), gpu(), *buckets]] * 4, engine=tgi, **sets)
