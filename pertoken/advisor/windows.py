@@ -25,12 +25,12 @@ def measured_over(window_s: int, store: Store, gathered: Present, progress: Prog
     span, context = format_duration(window_s), gathered.context
 
     def of_span(phase: str, share: float) -> None:
-        progress(f"{phase}, last {span}", share)
+        progress(f"reading the last {span}: {phase.removeprefix('reading ')}", share)
 
     with store.read() as connection:
         window = Window(connection, context.now_ts - window_s, context.now_ts, dated=dated)
         seen = window.evidence(context.market, of_span)
-    deployments = ticking(context.deployments, len(context.deployments), "reading evidence", of_span)
+    deployments = ticking(context.deployments, len(context.deployments), "evidence", of_span)
     alone = {each: seen.of_deployments((each,)) for each in deployments}
     return _by_subject(
         alone,

@@ -36,6 +36,8 @@ FIRST_TELEMETRY_S = 300.0
 
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
+WINDOWS = 2
+"""Windows of their own that the rules of a run usually look at; each is one more phase."""
 
 
 @click.group(invoke_without_command=True, short_help="Run the rules and say what would save money, and why not.")
@@ -162,7 +164,7 @@ def _run(
     for fault in filter(None, (each.fault for each in places)):
         echo(f"pertoken advise: {fault}", err=True)
     sources = [source_of(each, settings) for each in places if each.fault or each.permission is Permission.ALLOWED]
-    with _progress(READING_PHASES + 2 * len(sources) + 1) as progress:
+    with _progress(READING_PHASES + 2 * len(sources) + WINDOWS + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
     names = (*(each.name for each in places), *(each.name for each in advice.run.rules))
     for line in unknown_options(names, settings):

@@ -87,7 +87,7 @@ def test_a_rule_sees_its_own_window_and_its_row_names_it(stored: Store) -> None:
 
 def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: Store) -> None:
     _, phases = _run(stored, _looks("of-the-run"), _looks("same", "7d"))
-    assert not [each for each in phases if "last" in each]
+    assert not [each for each in phases if "the last" in each]
     reads: list[tuple[Any, ...]] = []
 
     class Counted(Store):
@@ -98,7 +98,7 @@ def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: S
     counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
     _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"))
     assert reads.count(("telemetry",)) == 2
-    assert {each.rpartition(", ")[2] for each in phases if ", last " in each} == {"last 28d"}
+    assert {each.partition(":")[0] for each in phases if "the last" in each} == {"reading the last 28d"}
 
 
 def test_a_rule_over_the_fleet_sees_every_part_in_its_window(stored: Store) -> None:
@@ -126,7 +126,7 @@ def test_a_rule_that_is_another_one_when_its_file_is_loaded_again_fails_alone(st
         return (Loaded("changes", "here", (_looks("changes", "28d"),) if not seen.exists() else ()),)
 
     def noted(phase: str, share: float) -> None:
-        if phase.endswith("last 28d"):
+        if phase.startswith("reading the last 28d"):
             (tmp_path / "seen").touch()
 
     sources = [Source("changes", "here", "theirs", changing), source_of(_looks("of-a-month", "28d"))]

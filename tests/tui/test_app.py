@@ -33,6 +33,20 @@ async def test_details_follow_the_database_and_say_when_their_row_is_gone() -> N
         await until_shown(pilot, "It is no longer there: esc goes back.")
 
 
+async def test_the_details_of_a_row_scroll_by_the_keys_of_a_page_and_of_a_line() -> None:
+    async with running(FixedSource(), (80, 14)) as pilot:
+        await pilot.press("2")
+        await until_shown(pilot, "Open (4)")
+        await pilot.press("enter")
+        await until_shown(pilot, "last evaluated")
+        await pilot.press("pagedown")
+        await until_gone(pilot, "last evaluated")
+        await pilot.press("home")
+        await until_shown(pilot, "last evaluated")
+        await pilot.press(*["down"] * 8)
+        await until_gone(pilot, "last evaluated")
+
+
 async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_their_age() -> None:
     source, clock = FixedSource(), [float(NOW)]
     async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:

@@ -9,9 +9,9 @@ from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.rows.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.counting import counters, life_ids
+from pertoken.agent.rows.counting.loads import load
 from pertoken.agent.rows.counting.stored_peaks import peak_states, stored_peaks
 from pertoken.agent.rows.engine_ids import bucket_set_id, engine_id_of
-from pertoken.agent.rows.loads import load
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, Moment, Span, TickState
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS
 from pertoken.provenance import Provenance

@@ -21,6 +21,8 @@ _ALONE = "This page shows one thing: esc goes back to the list."
 class SheetPage(Page):
     """`sheet` makes the page of a view, or None when what it is about is gone."""
 
+    AUTO_FOCUS = "VerticalScroll"
+
     def __init__(
         self,
         view: Callable[[], View],

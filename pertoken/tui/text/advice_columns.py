@@ -94,6 +94,7 @@ def _middle(each: Recommendation) -> float | None:
 
 OPEN_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("change", lambda each: literal(each.title), 0, least=16),
+    Column("rule", lambda each: literal(each.rule_id), 6, least=10),
     Column("bankable $/month", lambda each: _money(each, bankable(each)), 1, lambda each: _likely(bankable(each))),
     Column("capacity $/month", lambda each: _money(each, capacity(each)), 2, lambda each: _likely(capacity(each))),
     Column("target", lambda each: literal(each.target), 3, least=10, keep_end=True),
