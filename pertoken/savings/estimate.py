@@ -75,7 +75,8 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
     outcomes += [
         commitments.outcome(before, each, context) for each in after.commitments if each not in before.commitments
     ]
-    if any(change.field == "partitions" for change in difference.changes):
+    slices = any(change.field == "partitions" for change in difference.changes)
+    if slices and all(held >= 0 for each in deployments_unlike(after, before) for held in each.device_ids):
         outcomes.append(Outcome(unpriced="dividing a device changes no bill by itself: price what then runs on it"))
     companies = sharing.newly_shared(before, after, deployments_unlike(after, before))
     outcomes += [sharing.outcome(before, each, context) for each in companies]
