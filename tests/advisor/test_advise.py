@@ -16,6 +16,7 @@ from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 BUILT_IN = {
     "batch-limit",
     "cap-power",
+    "consolidate",
     "chunked-prefill",
     "continuous-batching",
     "lock-clocks",
