@@ -17,6 +17,7 @@ BUILT_IN = {
     "batch-limit",
     "cap-power",
     "consolidate",
+    "scale-to-zero",
     "chunked-prefill",
     "continuous-batching",
     "lock-clocks",
