@@ -17,6 +17,7 @@ BUILT_IN = {
     "batch-limit",
     "cap-power",
     "consolidate",
+    "right-size-parallelism",
     "scale-to-zero",
     "chunked-prefill",
     "continuous-batching",
