@@ -17,6 +17,7 @@ BUILT_IN = {
     "batch-limit",
     "cap-power",
     "consolidate",
+    "disaggregate",
     "right-size-parallelism",
     "scale-to-zero",
     "chunked-prefill",
