@@ -18,6 +18,7 @@ BUILT_IN = {
     "cap-power",
     "consolidate",
     "disaggregate",
+    "offload-kv",
     "right-size-parallelism",
     "scale-to-zero",
     "chunked-prefill",

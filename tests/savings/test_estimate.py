@@ -60,4 +60,4 @@ def test_consolidating_onto_free_devices_releases_the_host_that_is_left() -> Non
 def test_disaggregation_is_measured_first() -> None:
     now = chat(FOUR).deployments[0]
     split = priced(FOUR, FOUR.replace(now, now.but(role="prefill"), now.but(role="decode")))
-    assert split.unpriced is not None and "measure them in a trial" in split.unpriced
+    assert split.unpriced is not None and "try them for a week" in split.unpriced

@@ -21,7 +21,7 @@ def outcome(
 ) -> Outcome:
     """Return the break-even of new deployments beside one that stays. Raises NoPrice."""
     if any(new.role in ("prefill", "decode") for new in added):
-        return Outcome(unpriced="prefill and decode on devices of their own are not forecast: measure them in a trial")
+        return Outcome(unpriced="prefill and decode on devices of their own are not forecast: try them for a week")
     changed = next((old for old, new in pairs if old != new), now.deployments[0])
     to = added[0]
     prices = [device_price(before, each, context) for each in changed.device_ids]
