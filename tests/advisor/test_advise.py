@@ -21,6 +21,7 @@ BUILT_IN = {
     "offload-kv",
     "right-size-parallelism",
     "scale-to-zero",
+    "split-hybrid",
     "chunked-prefill",
     "continuous-batching",
     "lock-clocks",
