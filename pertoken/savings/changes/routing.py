@@ -104,10 +104,10 @@ def _forecast(
     tpot_ms, limit_ms = point.tpot_ms[1], slo.tpot_p95_ms or slo.tpot_p50_ms
     if limit_ms is None and tpot_ms > MAX_UNASKED_SLOWDOWN * change.tpot_ms_now:
         slower = tpot_ms / change.tpot_ms_now
-        reason = f"tokens of {name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"
-        return Outcome(ratio=change.ratio, infeasible=reason)
+        text = f"tokens of {name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"
+        return Outcome(ratio=change.ratio, infeasible=text)
     if limit_ms is not None and tpot_ms > limit_ms:
-        reason = f"TPOT of {name} would be about {tpot_ms:.0f} ms, with an SLO of {limit_ms:.0f} ms"
-        return Outcome(ratio=change.ratio, infeasible=reason)
+        text = f"TPOT of {name} would be about {tpot_ms:.0f} ms, with an SLO of {limit_ms:.0f} ms"
+        return Outcome(ratio=change.ratio, infeasible=text)
     wanted = its.generated_tok_s
     return change.ratio, 1.0 if change.after.demand is not None or wanted <= 0 else point.tok_s[1] / wanted
