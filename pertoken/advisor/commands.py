@@ -253,8 +253,10 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
+    holders = listed(tuple(each.name for each in before.holders_of.get(device.device_id, ())))
     return Step(
-        (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
+        ((f"on {host}: stop {holders}: a device is divided while nothing runs on it",) if holders else ())
+        + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
         (f"{smi}mig -i {address.uuid} -dci", f"{smi}mig -i {address.uuid} -dgi", f"{smi}-i {address.uuid} -mig 0"),
     )
 

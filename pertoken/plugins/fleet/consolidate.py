@@ -24,6 +24,8 @@ RESERVES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang")
 """Engines that reserve the share of device memory that they are told, so that two can be told theirs."""
 SLEEPS = ("vllm", "dynamo-vllm", "nim")
 """Engines that leave a device's memory on request and come back without being started again (Sources, 2)."""
+NEIGHBOURS, REFUSALS = 20, 500
+"""Others that each service is tried with, and refusals that are yielded one by one: a run is bounded in both."""
 OF_ADAPTERS = (0.6, 0.85, 1.0, "adapters of one base in a batch: S-LoRA, arXiv 2311.03285, recalled; measure yours")
 
 
@@ -81,17 +83,17 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
     5. [K] S-LoRA, arXiv 2311.03285, and Punica: many adapters in a batch cost little. Recalled, not verified.
     """
     quiet: list[_Quiet] = []
+    refusals: list[Skip] = []
     for service in fleet.services:
         found = _quiet(seen.of(service), service, options)
         if isinstance(found, Skip):
-            yield found
+            refusals.append(found)
         else:
             quiet.append(found)
-    quiet.sort(key=lambda each: (each.busy, each.service.name))
-    left, proposed = list(quiet), 0
+    left, proposed = sorted(quiet, key=_kind), 0
     while left and proposed < options.pairs:
         one = left.pop(0)
-        for other in left:
+        for other in left[:NEIGHBOURS]:
             states = list(_together(one, other, fleet, market, options))
             if states:
                 left.remove(other)
@@ -99,14 +101,22 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
                 yield from states
                 break
         else:
-            yield skip(
-                "nothing-alike",
-                f"it is busy {one.busy:.0%} of the time (p95), and none of {len(quiet) - 1} other quiet services fits "
-                "beside it",
-                about=one.service,
+            reason = (
+                f"it is busy {one.busy:.0%} of the time (p95), and no other of {len(quiet)} quiet services suits it"
             )
+            refusals.append(skip("nothing-alike", reason, about=one.service))
+    if left:
+        yield skip("enough-pairs", f"{len(left)} more quiet services wait until these {proposed} pairs are decided")
+    yield from refusals[:REFUSALS]
+    if len(refusals) > REFUSALS:
+        yield skip("more-refused", f"{len(refusals) - REFUSALS} more services are refused likewise")
     if not fleet.services:
         yield skip("no-services", "0 services were seen")
+
+
+def _kind(each: _Quiet) -> tuple[object, ...]:
+    """Order in which services that suit each other are neighbours, the quieter first."""
+    return each.now.model.name, each.now.engine, each.now.accelerator, len(each.now.device_ids), each.busy
 
 
 def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:

@@ -45,7 +45,9 @@ def outcome(
     if to.placement != changed.placement:
         relation = price_relation(changed.placement, to.placement, context.market, context.today)
         if isinstance(relation, str):
-            return Outcome(ratio=known, unpriced=f"prices cannot be compared: {relation}")
+            return Outcome(
+                ratio=known, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"
+            )
         factor, note = relation.ratio[1], relation.note
     else:
         rented = sum(each.n_devices or 1 for each in added)

@@ -126,7 +126,17 @@ def test_each_service_is_in_one_pair_and_pairs_are_limited() -> None:
     assert len(ran(*many).proposals) == 2 * 3
     names = "abcdef"
     there = regime(fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, evidence(**QUIET)))
-    assert len(run(consolidate, there, pairs=1).proposals) == 2
+    few = run(consolidate, there, pairs=1)
+    assert len(few.proposals) == 2 and few.codes == ("enough-pairs",)
+    assert few.refusals[0].reason == "4 more quiet services wait until these 1 pairs are decided"
+
+
+def test_a_large_fleet_is_refused_in_a_bounded_number_of_rows() -> None:
+    names = [f"s{number}" for number in range(600)]
+    busy = evidence(**{**QUIET, "busy": 0.9})
+    there = regime(fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, busy))
+    found = run(consolidate, there)
+    assert len(found.refusals) == 501 and found.refusals[-1].reason.startswith("100 more services")
 
 
 def test_each_proposal_arrives_in_the_advice_run_as_it_was_made() -> None:
