@@ -291,12 +291,15 @@ OFFICE_HOURS = tuple(7 <= hour % 24 < 19 and hour // 24 < 5 for hour in range(16
 def _nights() -> Regime:
     load = Load(
         0.045, 1600, 400, 0.15, 0.028, 0.27, kv_use=0.06, preemptions=0, dram_active=0.26, tensor_active=0.02,
-        device_util=0.35, power_w=400, device_memory=1.54e11, peak=3.4,
+        device_util=0.3, power_w=400, device_memory=1.54e11, peak=3.4,
     )  # fmt: skip
     of_day = 168 / sum(OFFICE_HOURS)
 
     def by_hour(known: Series) -> Series:
-        return replace(known, distribution=Week(known, tuple(known.mean * of_day * served for served in OFFICE_HOURS)))
+        of_hours = tuple(known.mean * of_day * served for served in OFFICE_HOURS)
+        p95 = max(known.p95, 1.1 * max(of_hours))
+        wider = replace(known, p95=p95, max=max(known.max, p95))
+        return replace(wider, distribution=Week(wider, of_hours))
 
     rates = ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy", "dram_active", "device_util")
     seen = {name: by_hour(each) if name in rates else each for name, each in load.evidence.items()}
