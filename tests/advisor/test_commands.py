@@ -110,4 +110,6 @@ def test_a_merge_is_what_the_server_that_stays_changes() -> None:
     assert "--enable-lora" in adapters and "for each of law" in adapters
     assert "answer to the names of a, b" in names and stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
     assert drain.startswith("Drain gpu-2")
+    target = target_of(diff(there, merged), there)
+    assert (target.kind, target.label) == ("host", "gpu-2"), "each pair is a row of its own"
     assert len(step.undo) >= 3

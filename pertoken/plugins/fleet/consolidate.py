@@ -43,7 +43,7 @@ class Options:
     memory_left: float = option(
         0.2, "share of a device's memory that the weights of both must leave for their caches", low=0, high=1
     )
-    pairs: int = option(20, "pairs of services that are proposed at most", low=1, high=50)
+    pairs: int = option(20, "pairs of services that are proposed at most", low=1, high=25)
 
 
 @dataclass(frozen=True)
@@ -181,17 +181,14 @@ def _on_one_device(
 ) -> Iterator[Proposal]:
     weights = [_weights_share(each, market) for each in (stays, moves)]
     reserves = all(each.engine in RESERVES for each in (stays, moves))
-    if reserves and None not in weights:
-        left = 0.9 - sum(each or 0 for each in weights)
-        if left >= options.memory_left:
-            # Each has its weights and half of what both leave, in whole percents.
-            first, second = (int(100 * ((each or 0) + left / 2)) / 100 for each in weights)
-            shared = fleet.replace(stays, stays.but(gpu_memory_utilization=first))
-            beside = moves.but(gpu_memory_utilization=second).on_devices(stays.device_ids)
-            yield propose(
-                _released(shared.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES
-            )
-    if by_turns and all(each.engine in SLEEPS for each in (stays, moves)):
+    left = 0.9 - sum(each or 0 for each in weights) if reserves and None not in weights else 0.0
+    if left > 0 and left >= options.memory_left:
+        # Each has its weights and half of what both leave, in whole percents.
+        first, second = (int(100 * ((each or 0) + left / 2)) / 100 for each in weights)
+        shared = fleet.replace(stays, stays.but(gpu_memory_utilization=first))
+        beside = moves.but(gpu_memory_utilization=second).on_devices(stays.device_ids)
+        yield propose(_released(shared.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
+    elif by_turns and all(each.engine in SLEEPS for each in (stays, moves)):
         asleep = fleet.replace(stays, stays.but(sleep=True))
         beside = moves.but(sleep=True).on_devices(stays.device_ids)
         yield propose(_released(asleep.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)

@@ -80,7 +80,7 @@ def outcome(merge: Merge, context: Context) -> Outcome:
             generated_len=total.generated.mean,
         )
         found = slowed(Asked(base, load, total, calibration), likely, context)
-        worst = slowed(Asked(base, load, total, calibration), slow, context)
+        worst = found if slow == likely else slowed(Asked(base, load, total, calibration), slow, context)
         alone = {each.of.deployment_id: latency_alone(each, context) for each in known}
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
