@@ -7,6 +7,7 @@ from typing import Any
 
 from pertoken.advisor import kubernetes
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
+from pertoken.advisor.timers import timer_commands
 from pertoken.advisor.title import DEMAND
 from pertoken.catalog import knobs as spelled
 from pertoken.state.demand import Quantity
@@ -71,13 +72,15 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
         if change.field == "commitments":
             yield from (_commit(each) for each in change.after[len(change.before) :])
     for deployment in difference.added:
-        yield _start(deployment)
+        merged = [each for each in difference.removed if each.device_ids == deployment.device_ids]
+        yield _merge(deployment, merged[0], where) if merged else _start(deployment)
     for group in changed:
         yield from _group(group, before, where, "" if alone else f"{_where(group, where)}: ")
     for change in difference.changes:
         if change.kind == "service":
             yield from _service(change, before, chosen)
-    for deployment in difference.removed:
+    reused = {each.device_ids for each in difference.added}
+    for deployment in (each for each in difference.removed if each.device_ids not in reused):
         yield Step((f"Stop {_named(deployment, where)}.",), (f"Start {_named(deployment, where)} again.",))
     explicit = [each.name for each in difference.released]
     for name in (*explicit, *(each for each in chosen.released if each not in explicit)):
@@ -215,8 +218,10 @@ def _service(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
             to = "the fewest replicas that hold its demand" if new == FEWEST else f"{new} replicas"
             yield Step((f"Scale {name} from {old} to {to}.",), (f"Scale {name} to {old} replicas again.",))
     elif change.field == "schedule":
+        lines = timer_commands(name, change.after, len(before.service(name).deployments))
         yield Step(
-            (f"Schedule {name}: {hours(change.after)}.",), (f"Schedule {name} as before: {hours(change.before)}.",)
+            (f"Schedule {name}: {hours(change.after)}.", *lines),
+            (f"Remove these timers, and schedule {name} as before: {hours(change.before)}.",),
         )
     elif change.field in DEMAND:
         yield _demand(name, change.field.partition(".")[2], change.before, change.after)
@@ -248,6 +253,25 @@ def _start(deployment: Deployment) -> Step:
     )
 
 
+def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
+    """Return how one server takes over what others serve, on the devices where it runs."""
+    names = listed(tuple(service for service, _ in deployment.serves))
+    engine = [name for name in base.knob_changes(deployment) if knobs()[name].scope == "engine"]
+    changes = {name: (getattr(base, name), getattr(deployment, name)) for name in engine}
+    spelling = spelled.commands(base.engine, changes)
+    return Step(
+        (
+            *(f"{_named(base, where)}: {each}" for each in (*spelling.apply, *spelling.manual)),
+            f"{_named(base, where)}: answer to the names of {names} (vLLM: --served-model-name takes several), "
+            f"restart, and send it all requests for {names}.",
+        ),
+        (
+            f"Send the requests for {names} where they went before.",
+            *(f"{_named(base, where)}: {each}" for each in spelling.undo),
+        ),
+    )
+
+
 _SHOWN = ("tp", "pp", "dp", "weight_dtype", "kv_dtype", "max_model_len", "role", "lora_adapters")
 """Knobs by which a new deployment is described."""
 
@@ -262,8 +286,10 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
+    holders = listed(tuple(each.name for each in before.holders_of.get(device.device_id, ())))
     return Step(
-        (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
+        ((f"on {host}: stop {holders}: a device is divided while nothing runs on it",) if holders else ())
+        + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
         (f"{smi}mig -i {address.uuid} -dci", f"{smi}mig -i {address.uuid} -dgi", f"{smi}-i {address.uuid} -mig 0"),
     )
 
@@ -305,6 +331,8 @@ def _named(deployment: Deployment, where: Addresses) -> str:
 
 
 def _devices(device_ids: Sequence[int], where: Addresses) -> str:
+    if any(each < 0 for each in device_ids):
+        return "its new slice (its UUID is in `nvidia-smi -L`)"
     uuids = [where.devices[each].uuid for each in device_ids if each in where.devices]
     return f"devices {', '.join(uuids)}" if uuids else "other devices"
 

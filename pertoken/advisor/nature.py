@@ -39,11 +39,12 @@ FLEET = Target("fleet", "", "the fleet")
 
 
 def target_of(difference: Diff, before: Fleet) -> Target:
-    """Return the target of a proposal made over the fleet: the one service it changes, else the one host, else all."""
+    """Return the target of a proposal made over the fleet: the one service it changes, else the one host that it
+    releases, else all. Merges of different services are rows of their own by the host that each of them empties."""
     services, hosts = _services(difference, before), difference.released
     if len(services) == 1:
         return Target("service", services[0], services[0])
-    if not services and len(hosts) == 1:
+    if len(hosts) == 1:
         return Target("host", str(hosts[0].host_id), hosts[0].name)
     return FLEET
 

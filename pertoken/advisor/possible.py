@@ -52,8 +52,8 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
                 after, devices=tuple(here if each.device_id == here.device_id else each for each in after.devices)
             )
             whole.partition(here, *(part.profile for part in device.partitions))  # raises for what is not possible
-            if any(part.partition_id != 0 for part in device.partitions):
-                raise InvalidEdit(f"a new partition of {device.name} has no id yet: use fleet.partition(...)")
+            if any(part.partition_id >= 0 for part in device.partitions):
+                raise InvalidEdit(f"a new partition of {device.name} has an id below 0: use fleet.partition(...)")
     if after.commitments[: len(before.commitments)] != before.commitments:
         raise InvalidEdit("a commitment cannot be taken back")
 
@@ -106,8 +106,8 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
 
 
 def _has_device(fleet: Fleet, device_id: int) -> bool:
-    """Return whether the fleet has this device or partition; 0 is the id of partitions that do not exist yet."""
-    return device_id in fleet.device_ids or (device_id != 0 and device_id in fleet.partition_of)
+    """Return whether the fleet has this device or partition."""
+    return device_id in fleet.device_ids or device_id in fleet.partition_of
 
 
 def _listed_by(before: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:

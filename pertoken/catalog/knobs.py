@@ -13,6 +13,8 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
+from pertoken.units import format_bytes
+
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -35,6 +37,7 @@ class Knob:
     unless_flags: tuple[str, ...] = ()
     unless_model: str | None = None
     per: str | None = None
+    unit: int = 1
     member: str | None = None
     manual: str | None = None
     stop: str | None = None
@@ -254,7 +257,7 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
     manual: list[str] = []
     for knob, (old, new) in changes.items():
         rows = table().of(engine, knob)
-        values = {"old": _shown(old), "new": _shown(new)}
+        values = {"old": _named(knob, old), "new": _named(knob, new)}
         if knob in table().manual:
             manual.append(table().manual[knob].format(**values))
         elif new == 0 and (stop := next((row.stop for row in rows if row.stop), None)):
@@ -304,6 +307,8 @@ def _read(row: Knob, options: _Options) -> object:
         places = {flag: options[_plain(flag)][0] for flag in (*row.flags, *row.off_flags) if _plain(flag) in options}
         return max(places, key=lambda flag: places[flag]) in row.flags
     value = _READERS[row.type](row, _last(options, row.flags) or "")
+    if row.unit != 1 and isinstance(value, int):
+        value *= row.unit
     if row.also and value != _READERS[row.type](row, _last(options, row.also) or ""):
         return None
     return value
@@ -383,6 +388,8 @@ def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
         if value not in row.write:
             return None
         text = row.write[str(value)]
+    elif row.unit != 1:
+        text = f"{value / row.unit:.0f}" if isinstance(value, int) else _shown(value)
     else:
         text = _shown(value)
     return tuple((flag, f" {text}") for flag in (row.flags[0], *row.also[:1]))
@@ -403,7 +410,14 @@ def _move(rows: Sequence[Knob], old: object, new: object) -> str:
     return "set " + " ".join(f"{flag}{text}" for flag, text in _flags(rows[to_row], new) or ())
 
 
+def _named(knob: str, value: object) -> str:
+    """Return the value of a knob in a sentence."""
+    return format_bytes(value) if knob.endswith("_bytes") and isinstance(value, int) else _shown(value)
+
+
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value))
     if value is None:
         return "what it is now"
     if isinstance(value, float):

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
+from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.units import NANO_USD
 
@@ -24,6 +25,9 @@ ANYWHERE = "any"
 WEIGHTS_SHARE = 0.85
 """Share of device memory that weights may take. A judgement: engines take 0.9 of it by default (vLLM 0.32
 `config/cache.py`, gpu_memory_utilization), and a KV cache and activations need the rest."""
+SLICE_WEIGHTS_SHARE = 0.5
+"""Share of a slice's memory that weights may take. A judgement: what an engine takes beside weights and cache (CUDA
+context, graphs, activations) is as large in a slice as on a whole device."""
 MAX_RANKS = 8
 """Accelerators of one usual server (NVIDIA HGX, AMD OAM boards): tensor-parallel ranks across servers are rare."""
 
@@ -151,6 +155,23 @@ class Market:
             if ranks > MAX_RANKS:
                 return None
         return ranks
+
+    def slices_for(self, accelerator: Accelerator, *models: tuple[Model, str | None]) -> tuple[str, ...] | None:
+        """Return the profiles of slices (MIG) in which models with weights of these dtypes run side by side on one
+        device: for each the smallest of whose memory its weights take half, at most.
+
+        The rest is for a KV cache. None if the size of some weights is not known, or the device does not hold them so.
+        """
+        found = []
+        for model, dtype in models:
+            if model.params_total is None or dtype not in WEIGHT_BYTES:
+                return None
+            most = SLICE_WEIGHTS_SHARE * accelerator.memory_bytes / (model.params_total * WEIGHT_BYTES[dtype])
+            found.append(next((each for each in slices(accelerator.name) if each.memory_share * most >= 1), None))
+        known = [each for each in found if each is not None]
+        if len(known) < len(found) or not fit_together(known):
+            return None
+        return tuple(each.profile for each in known)
 
     def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
         """Return the accelerators of an instance type, whatever offers the market is limited to; None if not listed."""

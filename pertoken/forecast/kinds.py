@@ -2,6 +2,7 @@
 
 from pertoken.forecast.served import Abstained, Load
 from pertoken.state.deployment import Deployment
+from pertoken.state.knobs import knobs
 
 _KINDS = {
     "model": "smaller_model",
@@ -53,7 +54,8 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
         )
     unknown = [knob for knob in changes if knob not in _KINDS and knob != "weight_dtype"]
     if unknown:
-        raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for some hours")
+        trial = knobs()[unknown[0]].trial
+        raise Abstained(f"the serving model does not know what {unknown[0]} does: try it for {trial}")
     if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):
         raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
     return kinds_of(now, to)

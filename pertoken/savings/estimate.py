@@ -10,17 +10,16 @@ from dataclasses import dataclass
 
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.changes import commitments
+from pertoken.savings.changes import commitments, merging, sharing
 from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.services import outcome, questions
-from pertoken.savings.shared import newly_shared
 from pertoken.savings.slo import VERDICTS, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
@@ -65,18 +64,22 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
     if not difference:
         raise InvalidEdit("the proposal equals the present")
     services = {each.name: each for each in after.services}
-    outcomes = [
+    merges = merging.merges(before, after, difference)
+    merged = {service.name for each in merges for service in each.services}
+    outcomes = [merging.outcome(each, context) for each in merges]
+    outcomes += [
         outcome(before, each, services[each.name], context)
         for each in before.services
-        if each is not services[each.name] and each != services[each.name]
+        if each.name not in merged and each is not services[each.name] and each != services[each.name]
     ]
     outcomes += [
         commitments.outcome(before, each, context) for each in after.commitments if each not in before.commitments
     ]
-    if any(change.field == "partitions" for change in difference.changes):
+    slices = any(change.field == "partitions" for change in difference.changes)
+    if slices and all(held >= 0 for each in deployments_unlike(after, before) for held in each.device_ids):
         outcomes.append(Outcome(unpriced="dividing a device changes no bill by itself: price what then runs on it"))
-    if reason := newly_shared(before, after):
-        outcomes.append(Outcome(unpriced=reason))
+    companies = sharing.newly_shared(before, after, deployments_unlike(after, before))
+    outcomes += [sharing.outcome(before, each, context) for each in companies]
     refused = next((each for each in outcomes if each.infeasible is not None), None)
     if refused is not None:
         return _without_money(refused)

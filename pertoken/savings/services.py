@@ -277,6 +277,8 @@ def _other_devices(before: Fleet, old: Deployment, new: Deployment) -> str | Non
     """Why a deployment that moves to other devices of the fleet cannot be taken to run there as it does here."""
     if new.device_ids == old.device_ids:
         return None
+    if any(device_id < 0 for device_id in new.device_ids):
+        return f"{old.name} would run in a slice of a device, which is not forecast: try it for a day of its load"
     for each in (before.device(device_id) for device_id in new.device_ids):
         if each.accelerator != old.accelerator:
             return f"{each.name} is another accelerator: name it by on(Placement(accelerator=...)) to have it forecast"

@@ -8,7 +8,7 @@ from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet, deployments_unlike
+from pertoken.state.fleet import Fleet
 
 Holders = Mapping[int, Sequence[Deployment]]
 """Deployments by device id, as `Fleet.holders_of`."""
@@ -21,26 +21,6 @@ class BusyCost:
     nano_usd_per_hour: float
     provenance: Provenance
     assumptions: tuple[str, ...] = ()
-
-
-def newly_shared(before: Fleet, after: Fleet) -> str | None:
-    """Return why deployments that come to share a device are not priced; None if none do."""
-    if all(_stays(each, before) for each in deployments_unlike(after, before)):
-        return None
-    together = {frozenset(each.deployment_id for each in there) for there in before.holders_of.values()}
-    for there in after.holders_of.values():
-        ids = {each.deployment_id for each in there}
-        if len(ids) > 1 and not any(ids <= present for present in together):
-            names = " and ".join(dict.fromkeys(each.name for each in there))
-            return f"two engines on one device are not forecast: {names} would share one; measure it in a trial"
-    return None
-
-
-def _stays(deployment: Deployment, before: Fleet) -> bool:
-    """Return whether a deployment runs on no device that it did not run on before."""
-    known = deployment.deployment_id in before.listed_by
-    had = before.deployment(deployment.deployment_id).device_ids if known else ()
-    return set(deployment.device_ids) <= set(had)
 
 
 def busy_cost(

@@ -94,6 +94,11 @@ def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | N
         )
         found = _worst(_judged(name, limit, at) for name, limit, at in means if limit is not None)
         return found if found[0] == "fail" else ("unknown", None)
+    return judged(after, slo)
+
+
+def judged(after: Latency, slo: Slo) -> tuple[str, str | None]:
+    """Return the worst verdict on forecast quantiles and, unless it passes, the forecast beside its SLO."""
     return _worst(
         _judged(figure, limit, getattr(after, field), after.overloaded)
         for figure, field in FIGURES.items()

@@ -14,6 +14,8 @@ BISECTIONS = 10
 """Halvings of the share: to a tenth of a percent."""
 SHOWN_SHARE = 0.5
 """Share at which the gain is shown: an example, not an expectation."""
+OFFLOAD_KEEPS = 0.92
+"""Of the tokens/s, with KV offload and nothing found: the middle of published pairs without reuse (0.86 to 0.97)."""
 _SPECULATION = {"num_speculative_tokens", "speculative_method", "draft_model"}
 
 
@@ -25,6 +27,10 @@ class Unmeasured:
     """Of the load."""
     of: str
     drafted: int = 0
+    on_top: bool = False
+    """Whether it is a share of what the field as measured leaves."""
+    kept: float = 1.0
+    """Tokens/s that remain of the changed deployment's by what the change itself takes."""
 
     def shown(self, share: float) -> str:
         """Return a share in words, for drafts with the tokens that a step then yields."""
@@ -42,10 +48,13 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
         load = context.forecasts.load(context.evidence(old.deployment_id))
         calibration = calibrated(old, load, context)
 
+        measured = float(getattr(load.load, share.field) or 0.0) if share.on_top else 0.0
+
         def speed(of: Deployment, value: float) -> float | None:
-            known: Any = {share.field: value}
+            known: Any = {share.field: measured + (1 - measured) * value}
             running = forecast(of, replace(load.load, **known), context.market, calibration).running
-            return running.tok_s[1] if running is not None else None
+            kept = share.kept if of is new else 1.0
+            return kept * running.tok_s[1] if running is not None else None
 
         now, none, half, whole = speed(old, 0.0), speed(new, 0.0), speed(new, SHOWN_SHARE), speed(new, 1.0)
         if now is None or none is None or half is None or whole is None:
@@ -70,4 +79,7 @@ def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:
         return Unmeasured("acceptance", "drafted tokens accepted", new.num_speculative_tokens)
     if changes == {"enable_prefix_caching"} and new.enable_prefix_caching:
         return Unmeasured("cached_share", "prompt tokens found in the cache")
+    if changes == {"kv_offload_bytes"} and new.kv_offload_bytes and not old.kv_offload_bytes:
+        of = "prompt tokens that the device computes again found in host memory"
+        return Unmeasured("cached_share", of, on_top=True, kept=OFFLOAD_KEEPS)
     return None

@@ -26,7 +26,7 @@ class Partition:
     """A part of a device (MIG instance, AMD partition); it is paid for with the whole device."""
 
     partition_id: int
-    """0 for one that a proposal would make."""
+    """Below 0 for one that a proposal would make: `partition` numbers these -1, -2, ..."""
     profile: str
     """`1g.10gb`, `CPX`, ..."""
     share: float | None = None
@@ -320,7 +320,8 @@ class Fleet:
     def partition(self, device: Device | int, *profiles: str) -> "Fleet":
         """Return this fleet with a device divided into partitions of these profiles.
 
-        Raises InvalidEdit if it is not part of the fleet, is divided already or in use, or for what is no profile.
+        Deployments move onto them by `on_devices`, as onto any device. Raises InvalidEdit if the device is not part of
+        the fleet, is divided already or in use, or for what is no profile.
         """
         found = self.device(device if isinstance(device, int) else device.device_id)
         if found.partitions:
@@ -331,7 +332,9 @@ class Fleet:
             raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
         if len(profiles) > MAX_PARTITIONS:
             raise InvalidEdit(f"a device is divided into at most {MAX_PARTITIONS} partitions")
-        divided = replace(found, partitions=tuple(Partition(0, each) for each in profiles))
+        used = {part.partition_id for each in self.devices for part in each.partitions}
+        free = (-number for number in count(1) if -number not in used)
+        divided = replace(found, partitions=tuple(Partition(next(free), each) for each in profiles))
         return replace(
             self, devices=tuple(divided if each.device_id == found.device_id else each for each in self.devices)
         )

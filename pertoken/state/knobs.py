@@ -32,6 +32,7 @@ class Knob:
     low: float | None = None
     high: float | None = None
     values: tuple[str, ...] = ()
+    trial: str = "some hours"
 
     def check(self, value: object) -> Any:
         """Return `value` as it is stored. Raises InvalidEdit if it is of another type or outside the range."""

@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from pertoken.evidence import Series
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Commitment, Placement
-from pertoken.testing.builders import deployment, evidence, fleet, series, service
+from pertoken.state.service import Service, Slo
+from pertoken.testing.builders import Week, deployment, evidence, fleet, series, service
 from pertoken.testing.load import CHAT, Load
 from pertoken.testing.load import regime_of as _of
 from pertoken.testing.load import service_of as _service
@@ -258,13 +260,69 @@ def _asleep() -> Regime:
     return regime(present, {CHAT: still}, name="asleep", meaning=meaning)
 
 
+def _twins() -> Regime:
+    load = Load(
+        0.1, 700, 250, 0.06, 0.0085, 0.15, kv_use=0.02, preemptions=0, dram_active=0.1, tensor_active=0.01,
+        device_util=0.15, power_w=150, device_memory=7.2e10,
+    )  # fmt: skip
+    services = [_service(load, 1, deployment("Llama-3.1-8B"), name) for name in ("docs", "code")]
+    return _of("twins", "Two services of one model, each on a host of its own and mostly idle.", load, fleet(*services))
+
+
+OFFICE_HOURS = tuple(7 <= hour % 24 < 19 and hour // 24 < 5 for hour in range(168))
+
+
+def _nights() -> Regime:
+    load = Load(
+        0.045, 1600, 400, 0.15, 0.028, 0.27, kv_use=0.06, preemptions=0, dram_active=0.26, tensor_active=0.02,
+        device_util=0.3, power_w=400, device_memory=1.54e11, peak=3.4,
+    )  # fmt: skip
+    of_day = 168 / sum(OFFICE_HOURS)
+
+    def by_hour(known: Series) -> Series:
+        of_hours = tuple(known.mean * of_day * served for served in OFFICE_HOURS)
+        p95 = max(known.p95, 1.1 * max(of_hours))
+        wider = replace(known, p95=p95, max=max(known.max, p95))
+        return replace(wider, distribution=Week(wider, of_hours))
+
+    rates = ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy", "dram_active", "device_util")
+    seen = {name: by_hour(each) if name in rates else each for name, each in load.evidence.items()}
+    served = _service(load, 2, _large())
+    hours = tuple(2 * load.requests_s * of_day * served for served in OFFICE_HOURS)
+    served = replace(served, demand=replace(served.demand, requests_by_hour_of_week=hours))
+    meaning = "Two replicas of a 70B that serve an office: nothing comes at night or at the weekend."
+    return regime(fleet(served), {CHAT: evidence(**seen)}, name="nights", meaning=meaning)
+
+
+def _many_ranks() -> Regime:
+    placement = Placement("aws", "us-east-1", accelerator="L40S", purchase="on_demand")
+    load = Load(
+        1.0, 800, 300, 0.2, 0.012, 0.85, kv_use=0.02, preemptions=0, device_util=0.93, power_w=640,
+        device_memory=1.66e11, sm_clock_mhz=2400,
+    )  # fmt: skip
+    like = deployment("Llama-3.1-8B", tp=4, placement=placement)
+    meaning = "An 8B spread over four devices without NVLink in each of two replicas: they wait for each other."
+    return _of("many-ranks", meaning, load, fleet(_service(load, 2, like)))
+
+
+def _interfering() -> Regime:
+    load = Load(
+        2.0, 4000, 300, 0.8, 0.045, 1.0, waiting=1.2, kv_use=0.2, preemptions=0, dram_active=0.4, tensor_active=0.4,
+        device_util=1, power_w=2400, device_memory=3.1e11, peak=1.1,
+    )  # fmt: skip
+    slo = Slo(ttft_p95_ms=1000, tpot_p95_ms=40)
+    like = deployment("Llama-3.3-70B", tp=4, weight_dtype="fp8", max_model_len=32_768)
+    meaning = "Four large replicas whose long prompts hold up the answers: both latency objectives are missed."
+    return _of("interfering", meaning, load, fleet(_service(load, 4, like, slo=slo)))
+
+
 @cache
 def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
     made = (
         _idle(), _bandwidth_bound(), _compute_bound(), _kv_bound(), _prefill_heavy(), _saturated(), _moe(),
         _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _owned_decode(), _owned_prefill(), _uncached(),
-        _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(),
-        upgraded_dearer(), upgraded_other_load(), upgraded_one(), unmaintained(),
+        _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(), _twins(), _nights(), _many_ranks(),
+        _interfering(), upgraded_dearer(), upgraded_other_load(), upgraded_one(), unmaintained(),
     )  # fmt: skip
     return {each.name: each for each in made}

@@ -16,6 +16,12 @@ from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 BUILT_IN = {
     "batch-limit",
     "cap-power",
+    "consolidate",
+    "disaggregate",
+    "offload-kv",
+    "right-size-parallelism",
+    "scale-to-zero",
+    "split-hybrid",
     "chunked-prefill",
     "continuous-batching",
     "lock-clocks",

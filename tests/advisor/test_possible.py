@@ -132,7 +132,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "two replicas on one free host": (
         lambda: _stacked(),
-        "would share one; measure it in a trial",
+        "would reserve 180% of one device",
     ),
     "what is required is no rule": (
         lambda: Proposal(SERVICE.on(Placement(purchase="spot")), requires=("NO RULE",)),

@@ -28,7 +28,7 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
     for knob in table().knobs:
         assert knob.type in ("int", "count", "float", "bool", "word", "json")
         assert knob.flags or knob.off_flags or knob.manual
-        assert (knob.type == "word") == bool(knob.words)
+        assert (knob.type == "word") == bool(knob.words) or not (knob.flags or knob.words)
         assert knob.type != "bool" or knob.default is not None
         assert (knob.type == "json") == bool(knob.member) and (knob.type != "json" or knob.manual)
 
@@ -36,9 +36,10 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
 def test_what_is_written_is_read_back() -> None:
     values = {"int": 4, "count": 4096, "float": 0.85}
     for row in table().knobs:
-        if row.type in values and row.per is None:
-            written = commands(row.engine, {row.knob: (None, values[row.type])}).apply[0]
-            assert read_argv(row.engine, written.split()[1:]) == {row.knob: values[row.type]}, row
+        if row.type in values and row.per is None and row.flags:
+            value = values[row.type] * row.unit
+            written = commands(row.engine, {row.knob: (None, value)}).apply[0]
+            assert read_argv(row.engine, written.split()[1:]) == {row.knob: value}, row
         for word in row.write:
             written = commands(row.engine, {row.knob: (None, word)}).apply[0]
             assert read_argv(row.engine, written.split()[1:]) == {row.knob: word}
@@ -331,3 +332,17 @@ def test_a_switch_that_no_flag_moves_is_a_sentence_and_never_an_empty_command(ol
     assert change.manual == (
         "set enable_block_reuse of kv_cache_config in the file of --extra_llm_api_options to True",
     )
+def test_a_size_is_written_in_the_unit_of_its_flag_and_read_back_in_bytes() -> None:
+    gib = 2**30
+    found = commands("vllm", {"kv_offload_bytes": (None, 64 * gib)})
+    assert found.apply == ("set --kv-offloading-size 64",) and found.undo == ("remove --kv-offloading-size",)
+    assert read_argv("vllm", [*VLLM, "--kv-offloading-size", "64"])["kv_offload_bytes"] == 64 * gib
+    assert commands("llama.cpp", {"kv_offload_bytes": (None, 8 * gib)}).apply == ("set --cache-ram 8192",)
+    assert "64 GiB" in commands("sglang", {"kv_offload_bytes": (None, 64 * gib)}).manual[0]
+
+
+def test_names_and_roles_are_set_by_hand_or_by_flag_as_the_engine_has_it() -> None:
+    assert "for each of law, medicine" in commands("vllm", {"lora_adapters": (None, ("law", "medicine"))}).manual[0]
+    assert commands("sglang", {"role": (None, "prefill")}).apply == ("set --disaggregation-mode prefill",)
+    assert "NixlConnector" in commands("vllm", {"role": (None, "decode")}).manual[0]
+    assert commands("vllm", {"sleep": (None, True)}).apply == ("set --enable-sleep-mode",)

@@ -56,7 +56,7 @@ EXPECTED: dict[str, str] = {
     "replicas": BANKABLE,
     "consolidate": BANKABLE,
     "MIG": "dividing a device changes no bill by itself",
-    "multi-LoRA": "several deployments do on one engine is not forecast",
+    "multi-LoRA": "what adapters cost in one engine is not forecast",
     "sleep mode": "does not know what sleep does",
     "nights off": BANKABLE,
     "nights asleep": CAPACITY,

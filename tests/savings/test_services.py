@@ -3,12 +3,21 @@
 import pytest
 
 from pertoken.savings.context import NOTHING
+from pertoken.savings.estimate import estimate
+from pertoken.state.service import Service
+from tests.deployments import model
 from tests.savings.fleets import (
     ONE,
     chat,
+    context,
+    fleet_of,
+    host,
+    llama,
     priced,
     usd_month,
 )
+
+SMALL = model("Llama-3.1-8B")
 
 
 @pytest.mark.parametrize(
@@ -39,3 +48,15 @@ def test_a_restart_names_what_is_paid_while_nothing_is_served() -> None:
     assert found.unpriced is not None and found.unpriced.endswith("nothing is served, at $13.76 an hour")
     unknown = priced(ONE, chat(ONE).deployments[0].restarted(), price=None)
     assert unknown.unpriced == "a restart changes no bill: it ends the time in which nothing is served"
+
+
+def test_a_model_that_moves_into_a_slice_is_tried_before_it_is_priced() -> None:
+    two = [Service("chat", (llama(1, (10,), model=SMALL),)), Service("code", (llama(2, (20,), "code", model=SMALL),))]
+    fleet = fleet_of(two, [host(1, 1), host(2, 1)])
+    chat, code = fleet.deployments
+    divided = fleet.replace(chat, chat.on_devices((20,))).partition(10, "3g.40gb", "3g.40gb")
+    here, there = (each.partition_id for each in divided.device(10).partitions)
+    after = divided.replace(divided.deployment(1), chat.on_devices((here,)))
+    after = after.replace(code, code.on_devices((there,))).release(2)
+    found = estimate(fleet, after, context(fleet))
+    assert found.bankable is None and "in a slice of a device, which is not forecast" in (found.unpriced or "")

@@ -69,14 +69,14 @@ def test_a_shared_host_is_released_only_when_its_last_model_leaves() -> None:
     assert together.bankable[1] == usd_month(2 * 6.88)
 
 
-def test_two_models_that_would_come_to_share_a_device_are_unpriced() -> None:
+def test_two_models_do_not_come_to_share_a_device_whose_memory_each_reserves() -> None:
     apart = [Service("chat", (llama(1, (10, 11)),)), Service("code", (llama(2, (20, 21), "code"),))]
     fleet = fleet_of(apart, [host(1), host(2), host(3)])
     chat, code = (fleet.deployment(each) for each in (1, 2))
     stacked = fleet.replace(chat, chat.on_devices((30, 31)))
     stacked = stacked.replace(code, code.on_devices((30, 31))).release(1).release(2)
     found = estimate(fleet, stacked, context(fleet))
-    assert found.bankable is None and "would share one; measure it in a trial" in (found.unpriced or "")
+    assert found.bankable is None and "would reserve 180% of one device's memory" in (found.infeasible or "")
 
 
 def test_without_the_busy_time_of_all_there_is_no_share() -> None:

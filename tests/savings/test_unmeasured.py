@@ -41,3 +41,21 @@ def test_a_prefix_cache_costs_nothing_and_shows_what_it_would_gain() -> None:
 def test_other_changes_have_no_such_share(knobs: dict[str, object]) -> None:
     found = priced(ONE, chat(ONE).but(**knobs))
     assert found.unpriced is not None and found.break_even is None
+
+
+def test_kv_offload_shows_from_which_share_found_in_host_memory_it_pays() -> None:
+    seen = low_batch(prompt_len=8000, prompt_tok_s=800, cached_share=0.3, busy_generated_tok_s=40)
+    caching = replace(
+        chat(ONE), deployments=tuple(replace(each, enable_prefix_caching=True) for each in chat(ONE).deployments)
+    )
+    before = ONE.edit(caching)
+    found = priced(before, caching.but(kv_offload_bytes=64 * 2**30), seen=seen)
+    assert found.bankable is None and "try it for a week on one replica" in (found.unpriced or "")
+    assert found.break_even is not None and found.break_even.startswith("pays above ")
+    assert "computes again found in host memory" in found.break_even
+
+
+def test_kv_offload_of_short_prompts_does_not_pay() -> None:
+    seen = low_batch(prompt_len=20, prompt_tok_s=2)
+    found = priced(ONE, chat(ONE).but(kv_offload_bytes=64 * 2**30), seen=seen)
+    assert found.break_even is not None and found.break_even.startswith("does not pay here")

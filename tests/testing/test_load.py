@@ -10,3 +10,8 @@ def test_requests_running_follow_from_arrivals_and_latencies() -> None:
     seen = there.of("deployment", 1)
     assert seen.running.mean == pytest.approx(2.0 * (0.2 + 0.01 * 200) / 0.5)
     assert there.of("service", "chat").requests_s.mean == pytest.approx(4.0)
+
+
+def test_what_a_host_does_not_measure_is_missing() -> None:
+    assert not Load(0.1, 700, 250, 0.06, 0.0085, 0.15).evidence.has("dram_active")
+    assert Load(0.1, 700, 250, 0.06, 0.0085, 0.15, dram_active=0.4).evidence.dram_active.mean == 0.4

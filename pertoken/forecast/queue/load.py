@@ -129,6 +129,22 @@ class Arrivals:
         return self.prompt.mean + self.generated.second_moment / (2 * self.generated.mean)
 
 
+def mixed(arrivals: Sequence[Arrivals]) -> Arrivals:
+    """Return all requests together: their rates added up, and lengths in proportion to the rates.
+
+    Raises ValueError where nothing arrives.
+    """
+    rates = np.array([float(each.requests_per_s) for each in arrivals])
+    if not rates.sum() > 0:
+        raise ValueError("no request arrives")
+    copies = np.maximum(np.rint(64 * rates / rates.sum()), rates > 0).astype(int)
+    prompt, generated = (
+        from_sample(np.concatenate([np.repeat(tokens, n) for tokens, n in zip(some, copies, strict=True)]))
+        for some in ([each.prompt.tokens for each in arrivals], [each.generated.tokens for each in arrivals])
+    )
+    return Arrivals(float(rates.sum()), prompt, generated)
+
+
 _MIDDLES = (np.arange(POINTS) + 0.5) / POINTS
 
 

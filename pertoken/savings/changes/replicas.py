@@ -10,6 +10,7 @@ from pertoken.savings.hosts import device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
+from pertoken.savings.packing import packed
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
@@ -45,6 +46,8 @@ def resized(
     counts = wanted(to, counted)
     if isinstance(counts, str):
         return Outcome(infeasible=counts)
+    if _narrower(now, replicas):
+        return _packed(before, now, replicas[0], counts, known, (*said, *counted.assumptions), context)
     slow, likely, fast = (min(each, present) for each in counts)
     if counts[1] > present:
         return _scaled_up(before, now, counts[1], known, context)
@@ -76,6 +79,45 @@ def resized(
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
         assumptions=(*said, *known.assumptions, *counted.assumptions),
         against=(*known.against, *against),
+    )
+
+
+def _narrower(now: Service, replicas: Sequence[Deployment]) -> bool:
+    """Return whether replicas stay where they are and each needs fewer devices: several may then share a host."""
+    return all(
+        new.device_ids == old.device_ids and 0 < (new.n_devices or 0) < len(old.device_ids)
+        for old, new in zip(now.deployments, replicas, strict=True)
+    )
+
+
+def _packed(
+    before: Fleet,
+    now: Service,
+    like: Deployment,
+    counts: tuple[int, int, int],
+    known: Speed,
+    said: Sequence[str],
+    context: Context,
+) -> Outcome:
+    """Replicas that need fewer devices each, packed on whole hosts; those that find no room are paid for beside."""
+    for each in now.deployments:
+        refuse_partitions(before, each)
+    fitted = [packed(before, now.deployments, like, count, context) for count in counts]
+    prices = [device_price(before, held, context) for each in now.deployments for held in each.device_ids]
+    one = sum(prices) / max(1, len(prices)) * (like.n_devices or 1)
+    low, likely, high = (one * each.missing for each in reversed(fitted))
+    present = len(now.deployments)
+    more = f"at the slow end of its forecast {counts[0]} replicas are needed"
+    return Outcome(
+        kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
+        new_nano_usd_per_hour=(low, likely, high),
+        ratio=known.ratio,
+        slo=known.slo,
+        latency=known.latency,
+        replicas=(present, counts[1]) if counts[1] != present else None,
+        provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
+        assumptions=(*said, *known.assumptions),
+        against=(*known.against, *((more,) if counts[0] > counts[1] else ())),
     )
 
 

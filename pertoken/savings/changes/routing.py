@@ -1,12 +1,19 @@
 """A service split over its deployment and new ones: never money by itself, since the share is not measured."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from pertoken.evidence import NotMeasured
+from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Forecast, Range
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
+from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.speed import speed
+from pertoken.savings.price_relation import price_relation
+from pertoken.savings.sizing import objectives
+from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo
@@ -21,29 +28,88 @@ def outcome(
 ) -> Outcome:
     """Return the break-even of new deployments beside one that stays. Raises NoPrice."""
     if any(new.role in ("prefill", "decode") for new in added):
-        return Outcome(unpriced="prefill and decode on devices of their own are not forecast: measure them in a trial")
+        return Outcome(unpriced="prefill and decode on devices of their own are not forecast: try them for a week")
     changed = next((old for old, new in pairs if old != new), now.deployments[0])
     to = added[0]
     prices = [device_price(before, each, context) for each in changed.device_ids]
     if not prices:
         return Outcome(unpriced=f"the devices of {changed.name} were not seen")
-    found = speed(changed, to, context.evidence(changed.deployment_id), Slo(), context)
-    if not found.known:
-        return Outcome(ratio=found.ratio, unpriced=found.unpriced, infeasible=found.infeasible)
-    extra = sum(each.n_devices or 1 for each in added) * sum(prices) / len(prices)
+    share = dict(to.serves).get(now.name) or 0.0
+    found = _forecast(changed, to, share * len(now.deployments), objectives(now, context), context)
+    if isinstance(found, Outcome):
+        return found
+    known, of_share = found
+    held = share * of_share
+    rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
+    factor, note = 1.0, None
+    if to.placement != changed.placement:
+        relation = price_relation(changed.placement, to.placement, context.market, context.today)
+        if isinstance(relation, str):
+            return Outcome(
+                ratio=known, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"
+            )
+        factor, note = relation.ratio[1], relation.note
+    else:
+        rented = sum(each.n_devices or 1 for each in added)
+    extra = rented * factor * sum(prices) / len(prices)
     bill = sum(prices) * len(now.deployments)
     if extra >= bill:
         return Outcome(
-            ratio=found.ratio,
-            infeasible=f"{to.model.name} needs {to.n_devices or 1} devices beside those that serve "
-            f"{changed.model.name}: no share it could take pays for them",
+            ratio=known,
+            infeasible=f"{to.model.name} needs {rented} device(s) beside those that serve {changed.model.name}: no "
+            "share it could take pays for them",
+        )
+    if of_share < 1 and held <= extra / bill:
+        return Outcome(
+            ratio=known,
+            infeasible=f"{to.model.name} on {rented} device(s) holds {held:.0%} of the load at most, and pays from "
+            f"{extra / bill:.0%} on",
         )
     return Outcome(
         kept=same(now.deployments),
-        ratio=found.ratio,
+        ratio=known,
         provenance=Provenance.ASSUMED,
-        break_even=f"{to.model.name} on {to.n_devices or 1} more device(s) pays once it takes {extra / bill:.0%} of "
-        f"the load and as much of what serves {changed.model.name} is given back",
+        assumptions=(note,) if note is not None else (),
+        break_even=f"{to.model.name} on {rented} more device(s) pays once it takes {extra / bill:.0%} of "
+        f"the load and as much of what serves {changed.model.name} is given back"
+        + (f"; it holds up to {held:.0%}" if of_share < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),
         unpriced=f"the share of requests {to.model.name} could answer is not measured: label a sample, then route",
     )
+
+
+def _forecast(
+    now: Deployment, to: Deployment, times: float, slo: Slo, context: Context
+) -> tuple[Range, float] | Outcome:
+    """Return the tokens/s of a new deployment over those of one that stays, and which part it holds of `times` the
+    load of that one, 1 at most.
+
+    An outcome where it would not start, or not keep the token time.
+    """
+    try:
+        load = context.forecasts.load(context.evidence(now.deployment_id))
+        calibration = calibrated(now, load, context)
+        its = replace(
+            load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
+        )
+        change = context.forecasts.change(now, to, replace(load, load=its), calibration, context.market, None)
+    except NotMeasured as missing:
+        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+    except (Abstained, ValueError) as reason:
+        return Outcome(unpriced=str(reason))
+    name = to.model.name
+    if isinstance(change, Forecast):
+        return Outcome(infeasible=f"{name} would not start: {change.refusal}")
+    point = change.after.demand or change.after.saturated
+    if point is None:
+        return Outcome(ratio=change.ratio, unpriced=f"what {name} serves at most is not forecast")
+    tpot_ms, limit_ms = point.tpot_ms[1], slo.tpot_p95_ms or slo.tpot_p50_ms
+    if limit_ms is None and tpot_ms > MAX_UNASKED_SLOWDOWN * change.tpot_ms_now:
+        slower = tpot_ms / change.tpot_ms_now
+        text = f"tokens of {name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"
+        return Outcome(ratio=change.ratio, infeasible=text)
+    if limit_ms is not None and tpot_ms > limit_ms:
+        text = f"TPOT of {name} would be about {tpot_ms:.0f} ms, with an SLO of {limit_ms:.0f} ms"
+        return Outcome(ratio=change.ratio, infeasible=text)
+    wanted = its.generated_tok_s
+    return change.ratio, 1.0 if change.after.demand is not None or wanted <= 0 else point.tok_s[1] / wanted

@@ -9,7 +9,7 @@ from pertoken.savings.changes.replicas import alike, busiest
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, freed, whole_devices
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.sizing import Sizes, kept, sizes, total_arrivals
+from pertoken.savings.sizing import Sizes, kept, objectives, sizes, total_arrivals
 from pertoken.state.demand import HOURS_OF_WEEK
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
@@ -115,6 +115,8 @@ def _priced(
             there = free(min(running, present))
             bankable[end] += there.bankable * times / HOURS_OF_WEEK * HOURS_PER_MONTH
             timed[end] += there.capacity * times / HOURS_OF_WEEK * HOURS_PER_MONTH
+    if schedule.asleep or empty:
+        against.append(_late(now, empty > 0, context))
     asleep = (none.bankable + none.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
     return Outcome(
         kept=same(before.deployments),
@@ -124,6 +126,14 @@ def _priced(
         assumptions=(*held.assumptions, "a replica starts again before the first request that needs it"),
         against=(*against, *none.against),
     )
+
+
+def _late(now: Service, off: bool, context: Context) -> str:
+    """What a request meets in an hour in which nothing serves it, beside the objective for its first token."""
+    limit_ms = objectives(now, context).ttft_p95_ms
+    beside = "" if limit_ms is None else f", and its TTFT objective is {limit_ms:.0f} ms"
+    what = "a start (weights to load, kernels to compile: minutes)" if off else "the wake-up"
+    return f"a request that comes in these hours waits for {what}, which is not measured here{beside}"
 
 
 def _money(dollars: Sequence[float]) -> Money:

@@ -13,6 +13,7 @@ from pertoken.forecast.queue.load import (
     from_buckets,
     from_quantiles,
     from_sample,
+    mixed,
     typical,
 )
 
@@ -71,3 +72,12 @@ def test_any_histogram_gives_rising_lengths_within_its_bounds(counts: list[float
     found = from_buckets(upper, counts)
     assert np.all(np.isfinite(found.tokens)) and np.all(np.diff(found.tokens) >= 0)
     assert found.tokens[0] >= 1 and found.tokens[-1] <= 2 ** len(counts)
+
+
+def test_requests_of_two_services_mix_in_proportion_to_their_rates() -> None:
+    short, long = Arrivals(3.0, fixed(100), fixed(10)), Arrivals(1.0, fixed(1000), fixed(50))
+    both = mixed([short, long])
+    assert both.requests_per_s == 4.0
+    assert both.prompt.mean == pytest.approx(325, rel=0.05) and both.generated.mean == pytest.approx(20, rel=0.05)
+    with pytest.raises(ValueError, match="no request arrives"):
+        mixed([Arrivals(0.0, fixed(1), fixed(1))])

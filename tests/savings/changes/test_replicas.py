@@ -1,10 +1,12 @@
 from pertoken.savings.context import NOTHING
 from pertoken.state.placement import Placement
+from pertoken.state.service import Slo
 from tests.savings.fleets import (
     FOUR,
     ONE,
     chat,
     priced,
+    replicas,
     usd_month,
 )
 
@@ -26,3 +28,17 @@ def test_a_dearer_accelerator_banks_nothing_and_says_what_it_costs() -> None:
 def test_serverless_without_a_token_price_is_refused_with_its_reason() -> None:
     found = priced(ONE, chat(ONE).on(Placement(provider="bedrock", purchase="per_token")))
     assert found.infeasible is not None and "no token price" in found.infeasible
+
+
+def test_replicas_that_need_fewer_devices_each_leave_whole_hosts() -> None:
+    fleet = replicas(4, min_replicas=4, slo=Slo(tpot_p95_ms=200.0))
+    narrow = priced(fleet, chat(fleet).but(weight_dtype="fp8", tp=1, max_model_len=1024).resized())
+    assert narrow.infeasible is None and len(narrow.released) == 2
+    assert narrow.bankable is not None and narrow.bankable[1] == 2 * usd_month(2 * 6.88)
+
+
+def test_more_replicas_of_fewer_devices_are_paid_for_only_where_the_fleet_has_no_room() -> None:
+    fleet = replicas(2, min_replicas=3, slo=Slo(tpot_p95_ms=200.0))
+    found = priced(fleet, chat(fleet).but(weight_dtype="fp8", tp=1, max_model_len=1024).resized())
+    assert found.replicas == (2, 3) and found.infeasible is None
+    assert found.capacity is not None and found.capacity[1] == usd_month(6.88)

@@ -1,9 +1,12 @@
 """A service split over its deployment and a smaller one: a break-even, never money."""
 
+from pertoken.catalog.market import load_market
 from pertoken.savings.estimate import Estimate
 from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
+from pertoken.state.service import Slo
 from tests.deployments import model
-from tests.savings.fleets import FOUR, ONE, chat, priced
+from tests.savings.fleets import FOUR, ONE, chat, low_batch, priced
 
 
 def routed(fleet: Fleet) -> Estimate:
@@ -27,4 +30,31 @@ def test_a_smaller_model_that_needs_as_many_devices_pays_at_no_share() -> None:
 def test_disaggregation_is_measured_in_a_trial() -> None:
     now = chat(ONE).deployments[0]
     found = priced(ONE, ONE.replace(now, now.but(role="prefill"), now.but(role="decode")))
-    assert found.unpriced is not None and "measure them in a trial" in found.unpriced
+    assert found.unpriced is not None and "try them for a week" in found.unpriced
+
+
+def test_a_small_model_on_a_cheap_device_elsewhere_is_paid_for_at_its_own_price() -> None:
+    now = chat(FOUR).deployments[0]
+    there = Placement(accelerator="L4", purchase="on_demand")
+    small = now.but(model=model("Llama-3.1-8B"), weight_dtype="fp8", tp=1, max_model_len=4096).on(there)
+
+    def at(share: float) -> Estimate:
+        split = FOUR.replace(now, now.serving_share((1 - share) / 4), small.serving_share(share))
+        return priced(FOUR, split, slo=Slo(tpot_p95_ms=100.0), market=load_market("aws"))
+
+    found = at(0.2)
+    assert found.bankable is None and found.break_even is not None
+    share = float(found.break_even.partition("once it takes ")[2].partition("%")[0])
+    assert share < 10, "an L4 costs a small part of four pairs of H100"
+    assert any(line.startswith("L4 on-demand costs") for line in found.assumptions)
+
+
+def test_a_small_model_must_hold_its_share_of_the_load_and_the_token_time() -> None:
+    now = chat(FOUR).deployments[0]
+    small = now.but(model=model("Llama-3.1-8B"), tp=1, max_model_len=4096).on(Placement(accelerator="L4"))
+    split = FOUR.replace(now, now.serving_share(0.2), small.serving_share(0.2))
+    slow = priced(FOUR, split, slo=Slo(tpot_p95_ms=10.0))
+    assert slow.infeasible is not None and "with an SLO of 10 ms" in slow.infeasible
+    busy = low_batch(generated_tok_s=3000, busy_generated_tok_s=3300, running=100, prompt_tok_s=12000, requests_s=8)
+    full = priced(FOUR, split, seen=busy, slo=Slo(tpot_p95_ms=500.0), market=load_market("aws"))
+    assert full.break_even is not None and "it holds up to " in full.break_even

@@ -125,3 +125,12 @@ def test_an_hour_with_requests_cannot_be_off_and_an_unseen_one_is_unpriced() -> 
     blank = replace(chat(ONE), demand=replace(chat(ONE).demand, requests_by_hour_of_week=(None,) * 168))
     fleet = replace(ONE, services=(blank,))
     assert "record a whole week first" in (priced(fleet, blank.scheduled(off([0]))).unpriced or "")
+
+
+def test_a_request_in_an_hour_without_replicas_waits_for_the_start_beside_its_objective() -> None:
+    fleet = with_nights(ONE)
+    late = priced(fleet, chat(fleet).scheduled(off(NIGHTS)), slo=Slo(ttft_p95_ms=800.0)).against
+    assert any("waits for a start" in said and "its TTFT objective is 800 ms" in said for said in late)
+    slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS))).against
+    assert any("waits for the wake-up" in said and "objective" not in said for said in slept)
+    assert not saved_by(Schedule(replicas=counts(MORNING, 1))).against

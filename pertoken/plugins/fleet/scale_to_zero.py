@@ -1,0 +1,102 @@
+"""Rule: have no replicas, or sleeping ones, in the hours of the week in which nothing comes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pertoken.rule import Evidence, Proposal, Schedule, Service, Skip, asleep, off, option, propose, rule, skip
+
+WEEK = 168
+SLEEPS = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "llama.cpp", "ollama")
+"""Engines that leave the memory of their device without ending (Sources, 3 and 4)."""
+PAID_ANYWAY = ("owned", "reserved")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the idle share is of the field (Sources, 1), the others judgement."""
+
+    idle_share: float = option(0.3, "share of a week's hours that must be free for a schedule to pay", low=0, high=1)
+    observed_h: float = option(150.0, "hours that must have been observed: a week but for gaps", low=0)
+    quiet: float = option(
+        0.25, "tokens/s over those of the busiest hour up to which one replica may do for an hour", low=0, high=1
+    )
+    lead_h: int = option(1, "whole hours of each pause that are kept for starting again", low=0, high=24)
+
+
+@rule("scale-to-zero")
+def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
+    """Turn a service off, or let it sleep, in the hours of the week in which nobody calls it.
+
+    ## Why it saves
+    A server that nobody calls at night costs the same per hour. Hours in which its hosts are given back leave the bill;
+    hours in which it sleeps leave its devices to others.
+    ## When it is wrong
+    A week may have been a holiday: look at several. Whoever calls in an hour off waits for the start, minutes beside an
+    objective of a second. Instances that were given back may be gone in the morning. What is owned or reserved costs
+    the same while it is off. Idle power is a small part of the price: a device that is only idle saves next to nothing.
+    ## How to apply
+    By schedule first: a systemd timer (`OnCalendar=`) on the host, or a Kubernetes CronJob that scales to 0 and back,
+    an hour before the first request. vLLM `--enable-sleep-mode` with `POST /sleep?level=1` and `POST /wake_up`; SGLang
+    `--enable-memory-saver` with `/release_memory_occupation`; llama.cpp `--sleep-idle-seconds`; Ollama
+    `OLLAMA_KEEP_ALIVE`. By demand (KEDA, Knative, SkyServe) only where the start is within the TTFT objective.
+    ## Sources
+    1. [A] Idle in more than 30 % of the hours; the saving is the share of hours, in whole hours.
+    2. [M] arXiv 2605.23918: a loaded device draws 26 to 66 W more than an empty one; only a released one saves dollars.
+    3. [C] vLLM 0.32 sleep mode and its endpoints; llama.cpp `--sleep-idle-seconds`. Read in the code.
+    4. [K] SGLang's memory saver and Ollama's keep-alive: recalled, verify them in your version.
+    """
+    observed_h = seen.observed_h.mean
+    if observed_h < options.observed_h:
+        yield skip("observed-briefly", f"only {observed_h:.0f} of {options.observed_h:g} h were observed")
+        return
+    if service.schedule != Schedule():
+        hours = len(service.schedule.off | service.schedule.asleep) + len(service.schedule.replicas)
+        yield skip("scheduled", f"it has a schedule for {hours} hours of the week already")
+        return
+    rates = seen.hours.generated_tok_s
+    busiest = max((rate for rate in rates if rate is not None), default=0.0)
+    if busiest <= 0:
+        yield skip("no-load", f"it gave 0 tokens in {observed_h:.0f} h: releasing it, or a restart, comes first")
+        return
+    asked = service.demand.requests_by_hour_of_week
+    silent = frozenset(hour for hour in range(WEEK) if rates[hour] == 0 and not asked[hour])
+    pauses = _without_lead(silent, options.lead_h)
+    enough = options.idle_share * WEEK
+    if len(pauses) >= enough and service.min_replicas <= 1:
+        yield from _paused(service, pauses)
+        return
+    known = ((hour, rate) for hour, rate in enumerate(rates) if rate is not None)
+    quiet = _without_lead(frozenset(hour for hour, rate in known if rate <= options.quiet * busiest), options.lead_h)
+    fewest = max(1, service.min_replicas) + service.spare_replicas
+    if len(quiet) < enough:
+        yield skip(
+            "served-most-hours",
+            f"nothing came in {len(silent)} of {WEEK} hours of the week, and little in {len(quiet)}: below "
+            f"{options.idle_share:.0%} a schedule does not pay",
+        )
+    elif len(service.deployments) <= fewest:
+        yield skip("at-minimum", f"it has {len(service.deployments)} replica(s) and keeps at least {fewest} of them")
+    else:
+        few = Schedule(replicas=tuple((hour, fewest) for hour in sorted(quiet)))
+        yield propose(service.scheduled(few), risk="availability", effort="medium")
+
+
+def _without_lead(hours: frozenset[int], lead_h: int) -> frozenset[int]:
+    """Return the hours that remain if each stretch of them ends some hours early, to start again in time."""
+    return frozenset(hour for hour in hours if all((hour + ahead) % WEEK in hours for ahead in range(1, lead_h + 1)))
+
+
+def _paused(service: Service, hours: frozenset[int]) -> Iterator[Proposal | Skip]:
+    engines = dict.fromkeys(each.engine for each in service.deployments)
+    paid = [each for each in PAID_ANYWAY if any(one.placement.purchase == each for one in service.deployments)]
+    unable = [each for each in engines if each not in SLEEPS]
+    if not paid:
+        yield propose(service.scheduled(off(hours)), risk="availability", effort="medium")
+    if not unable:
+        yield propose(service.scheduled(asleep(hours)), risk="latency", effort="low")
+    elif paid:
+        yield skip(
+            "engine-cannot",
+            f"nothing comes in {len(hours)} hours of the week, but its devices are {' and '.join(paid)} and "
+            f"{', '.join(unable)} cannot leave their memory to others",
+        )
