@@ -302,7 +302,7 @@ def _many_ranks() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", tp=4, placement=placement)
     meaning = "An 8B spread over four devices without NVLink in each of two replicas: they wait for each other."
-    return _of("many-ranks", meaning, load, fleet(_service(load, 2, like)))
+    return _of("many-ranks", meaning, load, fleet(_service(load, 2, like), link="pcie_host"))
 
 
 def _interfering() -> Regime:

@@ -93,7 +93,6 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("lock-clocks", "owned-decode", {"products": 0.01}),
         ("right-size-parallelism", "many-ranks", {"kv_room": 0.01}),
         ("right-size-parallelism", "many-ranks", {"min_busy": 0.99}),
-        ("right-size-parallelism", "bandwidth-bound", {"slow_link_gb_s": 1000.0, "pcie_ranks": 1}),
         ("disaggregate", "interfering", {"min_devices": 17}),
         ("disaggregate", "interfering", {"least_ratio": 0.9}),
         ("disaggregate", "interfering", {"most_ratio": 0.31}),

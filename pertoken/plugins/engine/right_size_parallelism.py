@@ -7,6 +7,7 @@ from pertoken.rule import (
     Accelerator,
     Deployment,
     Evidence,
+    Fleet,
     Market,
     Proposal,
     Service,
@@ -35,14 +36,16 @@ class Options:
         0.02, "busy share below which its number of replicas matters, not its layout", low=0, high=1
     )
     slow_link_gb_s: float = option(
-        150.0, "GB/s between devices, both directions, up to which they talk over PCIe", low=0
+        150.0,
+        "GB/s between devices, both directions, up to which they talk over PCIe where no driver reports their links",
+        low=0,
     )
     pcie_ranks: int = option(2, "tensor-parallel ranks that such a link carries", low=1, high=8)
 
 
 @rule("right-size-parallelism")
 def right_size_parallelism(
-    seen: Evidence, service: Service, market: Market, options: Options
+    seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
     """Use fewer tensor-parallel ranks, or stages and copies in their place, where a model is spread too widely.
 
@@ -91,7 +94,7 @@ def right_size_parallelism(
         yield skip("weights-unknown", f"how many of its {ranks} ranks its weights need is not known")
         return
     yielded = False
-    for changed in _layouts(seen, service, now, device, fewest, options):
+    for changed in _layouts(seen, service, now, _slow_link(fleet, now, device, options), fewest, options):
         yielded = True
         yield propose(changed, risk="latency", effort="medium", excludes=("mixture-of-experts", "disaggregate"))
     if not yielded:
@@ -111,7 +114,7 @@ def _layout(each: Deployment) -> tuple[object, ...]:
 
 
 def _layouts(
-    seen: Evidence, service: Service, now: Deployment, device: Accelerator, fewest: int, options: Options
+    seen: Evidence, service: Service, now: Deployment, slow: bool, fewest: int, options: Options
 ) -> Iterator[Service]:
     """Yield the service with fewer ranks, with copies or stages on the same devices, and with split experts."""
     ranks = now.tp or 1
@@ -122,12 +125,17 @@ def _layouts(
         if now.engine in DATA_PARALLEL:
             yield service.but(tp=fewer, dp=(now.dp or 1) * ranks // fewer)
         fewer //= 2
-    slow = (device.interconnect_bytes_per_s or 0) <= 1e9 * options.slow_link_gb_s
     stages = ranks // options.pcie_ranks
     if slow and stages > 1 and fewest > options.pcie_ranks and now.engine in PIPELINES:
         yield service.but(tp=options.pcie_ranks, pp=(now.pp or 1) * stages)
     if now.model.n_experts and now.ep == 1 and now.engine in EXPERTS:
         yield service.but(ep=ranks * (now.dp or 1))
+
+
+def _slow_link(fleet: Fleet, now: Deployment, device: Accelerator, options: Options) -> bool:
+    """Return whether its devices reach each other over PCIe or a network: as their drivers report, else as listed."""
+    link = fleet.slowest_link(now.device_ids)
+    return link != "nvlink" if link else (device.interconnect_bytes_per_s or 0) <= 1e9 * options.slow_link_gb_s
 
 
 def _missed(seen: Evidence, service: Service) -> Skip | None:

@@ -1,5 +1,6 @@
 """Rule: have no replicas, or sleeping ones, in the hours of the week in which nothing comes."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,10 +21,15 @@ class Options:
     quiet: float = option(
         0.25, "tokens/s over those of the busiest hour up to which one replica may do for an hour", low=0, high=1
     )
-    lead_h: int = option(1, "whole hours of each pause that are kept for starting again", low=0, high=24)
+    lead_h: int = option(
+        1,
+        "whole hours of each pause that are kept for starting again, at least (the measured start)",
+        low=0,
+        high=24,
+    )
 
 
-@rule("scale-to-zero")
+@rule("scale-to-zero", window="28d")
 def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
     """Turn a service off, or let it sleep, in the hours of the week in which nobody calls it.
 
@@ -60,13 +66,14 @@ def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterato
         return
     asked = service.demand.requests_by_hour_of_week
     silent = frozenset(hour for hour in range(WEEK) if rates[hour] == 0 and not asked[hour])
-    pauses = _without_lead(silent, options.lead_h)
+    lead_h = max(options.lead_h, math.ceil(seen.load_s.p95 / 3600) if seen.has("load_s") else 0)
+    pauses = _without_lead(silent, lead_h)
     enough = options.idle_share * WEEK
     if len(pauses) >= enough and service.min_replicas <= 1:
         yield from _paused(service, pauses)
         return
     known = ((hour, rate) for hour, rate in enumerate(rates) if rate is not None)
-    quiet = _without_lead(frozenset(hour for hour, rate in known if rate <= options.quiet * busiest), options.lead_h)
+    quiet = _without_lead(frozenset(hour for hour, rate in known if rate <= options.quiet * busiest), lead_h)
     fewest = max(1, service.min_replicas) + service.spare_replicas
     if len(quiet) < enough:
         yield skip(

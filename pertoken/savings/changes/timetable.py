@@ -132,8 +132,15 @@ def _late(now: Service, off: bool, context: Context) -> str:
     """What a request meets in an hour in which nothing serves it, beside the objective for its first token."""
     limit_ms = objectives(now, context).ttft_p95_ms
     beside = "" if limit_ms is None else f", and its TTFT objective is {limit_ms:.0f} ms"
-    what = "a start (weights to load, kernels to compile: minutes)" if off else "the wake-up"
-    return f"a request that comes in these hours waits for {what}, which is not measured here{beside}"
+    if not off:
+        return f"a request that comes in these hours waits for the wake-up, which is not measured here{beside}"
+    starts = [known.p95 for each in now.deployments if (known := context.evidence(each.deployment_id).peek("load_s"))]
+    if not starts:
+        return (
+            "a request that comes in these hours waits for a start (weights to load, kernels to compile: minutes), "
+            f"which was not measured here{beside}"
+        )
+    return f"a request that comes in these hours waits for a start, {max(starts):.0f} s as measured (p95){beside}"
 
 
 def _money(dollars: Sequence[float]) -> Money:

@@ -14,7 +14,7 @@ L40S = Placement("aws", "us-east-1", accelerator="L40S", purchase="on_demand")
 def ran(replicas: int = 1, slo: Slo | None = None, seen: dict[str, float] | None = None, **knobs: Any) -> Result:
     of: dict[str, Any] = {"served": "Llama-3.1-8B", "tp": 4} | knobs
     made = service("chat", *[deployment(**of)] * replicas, slo=slo or Slo())
-    return run(right_size_parallelism, regime(fleet(made), {"chat": evidence(**{**SEEN, **(seen or {})})}))
+    return run(right_size_parallelism, regime(fleet(made, link=None), {"chat": evidence(**{**SEEN, **(seen or {})})}))
 
 
 def changes(result: Result) -> list[dict[str, Any]]:
@@ -77,3 +77,13 @@ def test_replicas_that_differ_are_left() -> None:
     mixed = service("chat", deployment(tp=4), deployment(tp=2))
     result = run(right_size_parallelism, regime(fleet(mixed), {"chat": evidence(**SEEN)}))
     assert result.codes == ("replicas-differ",)
+
+
+def test_links_that_drivers_report_count_before_those_that_are_listed() -> None:
+    made = service("chat", deployment("Llama-3.3-70B", tp=4, placement=L40S))
+    by_nvlink = regime(fleet(made, link="nvlink"), {"chat": evidence(**SEEN)})
+    assert run(right_size_parallelism, by_nvlink).codes == ("fewest-ranks",)
+    by_pcie = regime(fleet(made, link="pcie_host"), {"chat": evidence(**SEEN)})
+    assert changes(run(right_size_parallelism, by_pcie)) == [{"tp": 2, "pp": 2}]
+    unknown = regime(fleet(made, link=None), {"chat": evidence(**SEEN)})
+    assert changes(run(right_size_parallelism, unknown)) == [{"tp": 2, "pp": 2}]

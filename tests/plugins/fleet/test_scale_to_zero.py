@@ -15,9 +15,12 @@ OWNED = Placement(accelerator="H100 SXM5", purchase="owned")
 
 def ran(rates: tuple[float | None, ...], replicas: int = 1, observed_h: float = 168, **fields: Any) -> Result:
     of = fields.pop("of", {})
+    measured = {"load_s": fields.pop("load_s")} if "load_s" in fields else {}
     made = service("chat", *[deployment(**of)] * replicas, **fields)
     known = [rate for rate in rates if rate is not None]
-    seen = evidence(generated_tok_s=series(sum(known) / len(known), max=max(known), hours=rates), observed_h=observed_h)
+    seen = evidence(
+        generated_tok_s=series(sum(known) / len(known), max=max(known), hours=rates), observed_h=observed_h, **measured
+    )
     return run(scale_to_zero, regime(fleet(made), {"chat": seen}))
 
 
@@ -69,3 +72,8 @@ def test_minimum_replicas_forbid_hours_without_any() -> None:
 def test_it_refuses_what_was_not_seen_to_be_free(rates: Any, fields: dict[str, Any], code: str) -> None:
     result = ran(rates, **fields)
     assert result.codes[0] == code and not result.proposals
+
+
+def test_a_start_that_takes_more_than_an_hour_keeps_more_hours() -> None:
+    (first, *_) = schedules(ran(office(), load_s=5_000.0))
+    assert first == off(FREE - {hour for hour in FREE if OFFICE[(hour + 2) % 168]})

@@ -134,3 +134,9 @@ def test_a_request_in_an_hour_without_replicas_waits_for_the_start_beside_its_ob
     slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS))).against
     assert any("waits for the wake-up" in said and "objective" not in said for said in slept)
     assert not saved_by(Schedule(replicas=counts(MORNING, 1))).against
+
+
+def test_a_measured_start_is_what_such_a_request_waits_for() -> None:
+    fleet = with_nights(ONE)
+    found = priced(fleet, chat(fleet).scheduled(off(NIGHTS)), seen=low_batch(load_s=140.0), slo=Slo(ttft_p95_ms=800.0))
+    assert any("waits for a start, 140 s as measured" in said and "800 ms" in said for said in found.against)
