@@ -33,6 +33,10 @@ class Present:
     names: Mapping[int, str]
     """Devices, hosts and deployments as people call them, by id."""
     addresses: Addresses
+    configured_rules: frozenset[str] = frozenset()
+    """Ids of rules of which a person set options."""
+    forbidden: tuple[str, ...] = ()
+    """What no proposal may change, of services and of the fleet as a whole."""
 
 
 def present(
@@ -99,6 +103,8 @@ def present(
             {row.deployment_id: row.host_name for row in there.running.values()},
             {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in there.devices.items()},
         ),
+        configured_rules=frozenset(each.rule_id for each in settings.rules if each.options),
+        forbidden=settings.advisor_forbid,
     )
 
 

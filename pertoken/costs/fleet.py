@@ -37,7 +37,7 @@ def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, setti
     said = {each.name: each for each in settings.services}
     return Fleet(
         services=tuple(
-            _service(name, deployments[name], demands.get(name, Demand()), said.get(name))
+            _service(name, deployments[name], demands.get(name, Demand()), said.get(name), settings)
             for name in sorted(deployments)
         ),
         hosts=tuple(hosts.values()),
@@ -57,8 +57,16 @@ def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, setti
     )
 
 
-def _service(name: str, deployments: Sequence[Deployment], demand: Demand, said: ServiceSettings | None) -> Service:
-    service = Service(name, tuple(deployments), demand)
+def _service(
+    name: str, deployments: Sequence[Deployment], demand: Demand, said: ServiceSettings | None, settings: Settings
+) -> Service:
+    service = Service(
+        name,
+        tuple(deployments),
+        demand,
+        forbidden=settings.advisor_forbid,
+        quality_gate=settings.advisor_quality_gate,
+    )
     if said is None:
         return service
     return replace(
@@ -67,6 +75,9 @@ def _service(name: str, deployments: Sequence[Deployment], demand: Demand, said:
         min_replicas=said.min_replicas,
         spare_replicas=said.spare_replicas,
         isolation=said.isolation,
+        forbidden=tuple(dict.fromkeys((*service.forbidden, *said.forbid))),
+        quality_gate=service.quality_gate if said.quality_gate is None else said.quality_gate,
+        quality_passed=said.quality_passed,
     )
 
 
