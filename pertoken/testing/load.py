@@ -1,0 +1,108 @@
+"""What one replica serves in a typical situation, and everything that is measured of it.
+
+Figures hang together as on a real host: requests running follow from arrivals and latencies (Little's law), tokens from
+requests and lengths.
+"""
+
+from dataclasses import dataclass
+
+from pertoken.evidence import Evidence, Series
+from pertoken.testing.builders import evidence, series
+from pertoken.testing.regime import HOST_MEMORY_FREE, OBSERVED_H
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one replica serves, and how its engine and devices take it."""
+
+    requests_s: float
+    prompt_len: float
+    generated_len: float
+    ttft_s: float
+    tpot_s: float
+    busy: float
+    waiting: float = 0.0
+    cached_share: float = 0.0
+    kv_use: float | None = None
+    preemptions: float | None = None
+    dram_active: float | None = None
+    tensor_active: float | None = None
+    device_util: float | None = None
+    power_w: float | None = None
+    """Of all its devices together."""
+    device_memory: float | None = None
+    sm_clock_mhz: float = 1755.0
+    throttled: float = 0.0
+    """Time in which power, heat or a limit slowed the clocks."""
+    aborted: float = 0.02
+    """Requests that were aborted, of all that ended."""
+    peak: float = 1.5
+    """95th percentile of the minutes over their mean."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was measured of it in a week."""
+        prompts, tokens = self.requests_s * self.prompt_len, self.requests_s * self.generated_len
+        e2e_s = self.ttft_s + self.tpot_s * self.generated_len
+        rates = {
+            "requests_s": self.requests_s,
+            "prompt_tok_s": prompts,
+            "computed_tok_s": prompts * (1 - self.cached_share),
+            "generated_tok_s": tokens,
+        }
+        values = {name: series(mean, p95=mean * self.peak, max=2 * mean * self.peak) for name, mean in rates.items()}
+        running = self.requests_s * e2e_s / self.busy
+        values["running"] = series(running, p95=running * self.peak, max=2 * running * self.peak)
+        values["busy"] = series(self.busy, p95=min(1, self.busy * self.peak), max=min(1, 2 * self.busy * self.peak))
+        values["waiting"] = series(self.waiting, p95=self.waiting * self.peak, max=2 * self.waiting * self.peak)
+        values["busy_generated_tok_s"] = series(tokens / self.busy)
+        values["cached_share"] = series(self.cached_share)
+        requests = max(1, round(self.requests_s * 7 * 86_400))
+        for name, mean in (("prompt_len", self.prompt_len), ("generated_len", self.generated_len)):
+            values[name] = series(mean, p50=0.7 * mean, p95=2.5 * mean, max=4 * mean, n=requests)
+        for name, mean in (("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s), ("e2e_s", e2e_s)):
+            values[name] = series(mean, p50=0.9 * mean, p95=1.6 * mean, max=4 * mean, n=requests)
+        values["observed_h"] = series(OBSERVED_H, n=1)
+        shares = ("kv_use", "dram_active", "tensor_active", "device_util")
+        known = {name: getattr(self, name) for name in (*shares, "preemptions", "power_w", "device_memory")}
+        for name, mean in known.items():
+            if mean is not None:
+                high = min(1.0, 1.1 * mean) if name in shares else 1.1 * mean
+                values[name] = series(mean, p95=high, max=high)
+        return evidence(**values, **self._requests(requests), **self._devices())
+
+    def _requests(self, n: int) -> dict[str, Series]:
+        """Return how requests came, waited and ended, and how many tokens a step has."""
+        # Waiting follows from arrivals (Little's law); a preempted request waits after its first token, too.
+        queue_s = min(self.waiting / self.requests_s, 0.9 * self.ttft_s)
+        tokens_s = self.requests_s * (self.prompt_len * (1 - self.cached_share) + self.generated_len)
+        step = tokens_s * self.tpot_s / self.busy
+        known = {
+            "queue_s": series(queue_s, p50=0.9 * queue_s, p95=1.6 * queue_s, max=4 * queue_s, n=n),
+            "max_tokens": series(4 * self.generated_len, n=n),
+            "step_tokens": series(step, p50=0.8 * step, p95=2.5 * step, max=4 * step, n=n),
+            "ended_by_stop": series(0.92 - self.aborted),
+            "ended_by_length": series(0.08),
+            "ended_by_abort": series(self.aborted),
+            "arrival_dispersion": series(1 + 2 * (self.peak - 1)),
+        }
+        if self.cached_share:
+            known |= {"prefix_hit_rate": series(self.cached_share), "kv_reuse_gap_s": series(60, p95=600, max=3600)}
+        return known
+
+    def _devices(self) -> dict[str, Series]:
+        """Return energy, clocks and memory as far as the devices are measured at all."""
+        known = {"host_memory_free": series(HOST_MEMORY_FREE)}
+        if self.power_w is not None:
+            power_w, tokens_s = self.power_w, self.requests_s * (self.prompt_len + self.generated_len)
+            known |= {
+                "energy_w": series(power_w, p95=1.1 * power_w, max=1.1 * power_w),
+                "j_per_token": series(power_w / tokens_s, p95=1.2 * power_w / tokens_s, max=2 * power_w / tokens_s),
+                "sm_clock_mhz": series(self.sm_clock_mhz),
+                "temperature_c": series(61, p95=66, max=70),
+                "throttled": series(self.throttled),
+            }
+        if self.tensor_active is not None and self.device_util is not None:
+            active = max(self.tensor_active, 0.9 * self.device_util)
+            known |= {"sm_active": series(active), "sm_occupancy": series(0.3 * active)}
+        return known
