@@ -248,6 +248,6 @@ def _saved(money: Estimate) -> str:
     return text
 
 
-def _rank(each: Variant) -> tuple[object, ...]:
-    likely = [-(money[1] if money else 0) for money in (each.bankable, each.capacity)]
-    return (*likely, each.key)
+def _rank(each: Variant) -> tuple[int, ...]:
+    """Sort by what is saved; of equal ones the order of the rule stays."""
+    return tuple(-(money[1] if money else 0) for money in (each.bankable, each.capacity))

@@ -322,3 +322,16 @@ def test_llama_cpp_is_split_over_the_devices_it_says_or_holds(
 def test_only_llama_cpp_is_laid_out_by_its_devices() -> None:
     assert split_arguments("vllm", VLLM) == (None, None)
     assert layout("vllm", "layer", 2) == layout("llama.cpp", "layer", 0) == layout("llama.cpp", "", 2) == {}
+
+
+def test_a_flag_that_holds_the_context_of_all_slots_is_written_with_their_number() -> None:
+    change = commands("llama.cpp", {"max_num_seqs": (1, 8)}, {"max_model_len": 2048})
+    assert change == Commands(
+        apply=("set --parallel 8", "set --ctx-size 16384"), undo=("set --parallel 1", "set --ctx-size 2048")
+    )
+    assert read_argv("llama.cpp", (*LLAMA, *" ".join(change.apply).replace("set ", "").split())) == {
+        "max_num_seqs": 8,
+        "max_model_len": 2048,
+    }
+    unknown = commands("llama.cpp", {"max_num_seqs": (1, 8)}, {"max_model_len": None})
+    assert unknown.apply == ("set --parallel 8",) and unknown.manual[0].startswith("scale --ctx-size with the slots")
