@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pertoken.advisor.rules.found import installed
+from pertoken.advisor.rules import found as found_rules
 from pertoken.cli import main
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
-BUILT_IN = {each.name for each in installed() if each.distribution == "pertoken"}
+BUILT_IN = {each.name for each in found_rules.installed() if each.distribution == "pertoken"}
 
 
 MONTH = 6.88 * 730

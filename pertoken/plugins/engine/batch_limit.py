@@ -47,10 +47,10 @@ def batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[
     large, and `--batch-size`. TensorRT-LLM: `--max_batch_size` and `--max_num_tokens`. TGI: `--max-batch-size`.
     LMDeploy: `--max-batch-size`.
     ## Sources
-    1. Yu et al., Orca, OSDI 2022: iteration-level scheduling against static batches.
-    2. vLLM 0.32 `engine/arg_utils.py`: max_num_seqs and how it bounds a batch.
-    3. docs.vllm.ai, "Optimization and Tuning": preemptions mean that the KV cache is too small; a smaller batch is one
-       of the remedies.
+    1. [K] Yu et al., Orca, OSDI 2022: iteration-level scheduling against static batches.
+    2. [C] vLLM 0.32 `engine/arg_utils.py`: max_num_seqs and how it bounds a batch.
+    3. [K] docs.vllm.ai, "Optimization and Tuning": preemptions mean that the KV cache is too small; a smaller batch is
+       one of the remedies.
     4. The limits are judgement: at the limit nearly always, and somebody waiting; one request of ten preempted.
     """
     running = seen.running

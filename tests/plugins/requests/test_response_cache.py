@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from pertoken.plugins.requests.response_cache import response_cache
 from pertoken.rule import Proposal, to
 from pertoken.testing import run
+from tests.advisor.gathered import advised, gathered
 from tests.plugins.proposals import chat, refusal, yielded
 from tests.savings.fleets import low_batch
 
@@ -48,3 +51,14 @@ def test_it_refuses_a_second_cache() -> None:
     there = chat()
     cached = there.edit(there.services[0].serving(response_cache_share=to(0.2)))
     assert refusal(response_cache, cached) == ("cached-already", "a response cache answers 20% of its requests already")
+
+
+@pytest.mark.parametrize("supplied", [False, True])
+def test_advice_has_money_in_it_only_where_a_person_supplied_the_share(supplied: bool) -> None:
+    there = gathered(chat())
+    rule = response_cache.configured({"repeat_share": 0.3})
+    configured = frozenset({"response-cache"} if supplied else ())
+    (row,) = advised(replace(there, configured_rules=configured), rule)
+    assert row.best is not None and row.best.title == "response-cache share 0.299"
+    assert (row.best.capacity is not None, row.best.break_even is None) == (supplied, supplied)
+    assert (row.best.unpriced is None) == supplied
