@@ -65,6 +65,7 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("prefix-cache", "uncached", {"min_prompt_tokens": 1000.0}),
         ("prefix-cache", "prefill-heavy", {"low_hits": 0.9, "shared_share": 0.8}),
         ("prefix-cache", "one-at-a-time", {"shared_share": 0.8}),
+        ("prefix-cache", "one-at-a-time", {"planned_share": 0.5}),
         ("speculative-decoding", "bandwidth-bound", {"few_running": 0.1}),
         ("speculative-decoding", "bandwidth-bound", {"spare_flops": 0.01}),
         ("speculative-decoding", "bandwidth-bound", {"min_busy": 0.99}),
