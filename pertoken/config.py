@@ -125,6 +125,10 @@ def _texts(what: str) -> Any:
     return parse
 
 
+def _forbidden(value: object) -> tuple[str, ...]:
+    return fleet.read_forbidden(_items(value))
+
+
 def _access(value: object) -> tuple[Access, ...]:
     try:
         rows = tomllib.loads(f"rows = {value}")["rows"] if isinstance(value, str) else value
@@ -219,7 +223,9 @@ class Settings:
     )
     """What clients call by one name, as tables [services."NAME"]: `models` (served model names; by default NAME alone,
     and each other model is a service of its own), `ttft_p50_ms`, `ttft_p95_ms`, `tpot_p50_ms`, `tpot_p95_ms`,
-    `min_replicas`, `spare_replicas` (beyond what the demand needs), `isolation` ("tenant": shares nothing)."""
+    `min_replicas`, `spare_replicas` (beyond what the demand needs), `isolation` ("tenant": shares nothing), `forbid`
+    (changes that are never proposed, as in `advisor.forbid`), `quality_gate` (as `advisor.quality_gate`),
+    `quality_passed` (changes you evaluated: ["weight_dtype=fp8", "model=Qwen/Qwen3-8B"])."""
     hosts: tuple[fleet.HostSettings, ...] = _setting(
         "", _tables(fleet.read_hosts), (), '{gpu-1 = {purchase = "reserved", paid_until = "2027-01-31"}}'
     )
@@ -306,6 +312,13 @@ class Settings:
     """Installed distributions whose rules may be loaded, besides pertoken. Without it all may; [] allows none."""
     advisor_deny: tuple[str, ...] = _setting("advisor", _texts("distributions"), (), '["acme-rules"]')
     """Installed distributions whose rules are never loaded, allowed or not."""
+    advisor_forbid: tuple[str, ...] = _setting("advisor", _forbidden, (), '["model", "purchase", "commitments"]')
+    """Changes that no rule may propose, for all services: a knob (docs/rules.md), `placement` or a part of it
+    (`provider`, `region`, `instance_type`, `accelerator`, `purchase`), `demand` or a part of it, `replicas`,
+    `schedule`, `shares`, `devices`, `restart`, `release`, `partitions`, `commitments`."""
+    advisor_quality_gate: bool = _setting("advisor", _flag, False, "true")
+    """Whether what can alter outputs (another model, fewer bits, shorter prompts or outputs, a response cache) is
+    refused for all services until it is in `quality_passed` of [services."NAME"]."""
     advisor_kernel_tables: str | None = _setting("advisor", _text, None, '"/opt/kernels/bin/python"')
     """Python of an environment that has aiconfigurator (`pip install aiconfigurator`): NVIDIA's kernel tables are then
     a second opinion, blended into each forecast they cover. Without it the forecast speaks alone."""

@@ -11,6 +11,22 @@ from pertoken.units import NANO_USD
 HOST_PURCHASES = ("on_demand", "spot", "reserved", "owned")
 """Ways a host is paid for."""
 ISOLATIONS = ("tenant",)
+KNOBS = (
+    "model", "engine", "engine_version", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "max_num_seqs",
+    "max_num_batched_tokens", "enable_chunked_prefill", "max_model_len", "gpu_memory_utilization", "enforce_eager",
+    "enable_prefix_caching", "num_speculative_tokens", "speculative_method", "draft_model", "lora_adapters",
+    "kv_offload_bytes", "sm_clock_mhz", "power_cap_w", "sleep", "role",
+)  # fmt: skip
+"""Knobs of a deployment, as in `pertoken.state.knobs`, which settings cannot import."""
+PLACEMENTS = ("placement", "provider", "region", "instance_type", "accelerator", "purchase")
+DEMANDS = ("demand", "prompt_len", "output_len", "cached_share", "response_cache_share", "requests_per_s")
+FORBIDDABLE = (
+    *KNOBS, *PLACEMENTS, *DEMANDS, "replicas", "schedule", "shares", "devices", "restart", "release", "partitions",
+    "commitments",
+)  # fmt: skip
+"""What a person may forbid to change. `placement` and `demand` stand for all of their parts."""
+QUALITY_FIELDS = ("model", "weight_dtype", "kv_dtype", "prompt_len", "output_len", "response_cache_share")
+"""What can alter outputs, and so is subject to a quality gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +43,10 @@ class ServiceSettings:
     min_replicas: int = 1
     spare_replicas: int = 0
     isolation: str | None = None
+    forbid: tuple[str, ...] = ()
+    quality_gate: bool | None = None
+    """None: as `advisor.quality_gate` has it."""
+    quality_passed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +83,8 @@ def read_services(value: object) -> tuple[ServiceSettings, ...]:
     latency: Reader = _above_0
     fields: dict[str, Reader] = {"models": _names, "min_replicas": _at_least(1), "spare_replicas": _at_least(0)}
     fields |= {f"{figure}_{at}_ms": latency for figure in ("ttft", "tpot") for at in ("p50", "p95")}
-    fields["isolation"] = _one_of(ISOLATIONS)
+    fields |= {"isolation": _one_of(ISOLATIONS), "forbid": read_forbidden}
+    fields |= {"quality_gate": _flag, "quality_passed": _passed}
     services = []
     owners: dict[str, str] = {}
     for name, row in _tables(value, "services"):
@@ -161,6 +182,31 @@ def _one_of(words: tuple[str, ...]) -> Reader:
         return str(value)
 
     return read
+
+
+def read_forbidden(value: object) -> tuple[str, ...]:
+    """Return what a person forbids to change. Raises ValueError for what is no list of known words."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise ValueError('must be a list of what may not change, such as ["model", "placement"]')
+    for word in value:
+        if word not in FORBIDDABLE:
+            raise ValueError(f"{word!r} is nothing that can be forbidden: there are {', '.join(FORBIDDABLE)}")
+    return tuple(value)
+
+
+def _passed(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise ValueError('must be a list of evaluated changes, such as ["weight_dtype=fp8"]')
+    for each in value:
+        if each.partition("=")[0] not in QUALITY_FIELDS:
+            raise ValueError(f"{each!r}: write FIELD=VALUE or FIELD; fields are {', '.join(QUALITY_FIELDS)}")
+    return tuple(value)
+
+
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError("must be true or false")
+    return value
 
 
 def _nano_usd(value: object) -> int:

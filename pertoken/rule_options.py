@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 _KINDS: Mapping[Any, str] = {
@@ -17,8 +18,9 @@ _KINDS: Mapping[Any, str] = {
 def option(default: Any, meaning: str, *, low: float | None = None, high: float | None = None) -> Any:
     """Declare a field of an options dataclass: `few_running: int = option(16, "requests per device", low=0)`.
 
-    The annotation is `bool`, `int`, `float`, `str`, `tuple[str, ...]` or a `Literal` of texts. `low` and `high` bound a
-    number, both included. A plain default (`few_running: int = 16`) is an option without a meaning or bounds.
+    The annotation is `bool`, `int`, `float`, `str`, `tuple[str, ...]` or a `Literal` of texts. A number that only a
+    person knows is `int | None` or `float | None` with the default None. `low` and `high` bound a number, both
+    included. A plain default (`few_running: int = 16`) is an option without a meaning or bounds.
     """
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
@@ -33,6 +35,8 @@ class Option:
     meaning: str = ""
     low: float | None = None
     high: float | None = None
+    optional: bool = False
+    """Whether it is None, not known, until a person sets it."""
 
     @property
     def domain(self) -> str:
@@ -83,20 +87,29 @@ def options_of(kind: type) -> tuple[Option, ...]:
     hints = get_type_hints(kind)
     options = []
     for each in fields(kind):
-        hint = hints[each.name]
+        hint, optional = _without_none(hints[each.name])
         words = get_args(hint) if get_origin(hint) is Literal else ()
         if hint not in _KINDS and not (words and all(type(word) is str for word in words)):
-            raise ValueError(f"option {each.name}: use bool, int, float, str, tuple[str, ...] or a Literal of texts")
+            kinds = "bool, int, float, str, tuple[str, ...], a Literal of texts, int | None or float | None"
+            raise ValueError(f"option {each.name}: use {kinds}")
         if each.default is MISSING:
             raise ValueError(f"option {each.name} needs a default")
         bounds = {name: each.metadata.get(name) for name in ("low", "high")}
-        declared = Option(each.name, hint, each.default, each.metadata.get("meaning", ""), **bounds)
+        declared = Option(each.name, hint, each.default, each.metadata.get("meaning", ""), **bounds, optional=optional)
         try:
-            declared.check(each.default)
+            if not (optional and each.default is None):
+                declared.check(each.default)
         except ValueError as error:
             raise ValueError(f"option {error}: its default is not allowed") from None
         options.append(declared)
     return tuple(options)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Return the type of an option that may be unknown, `float | None`, without its None."""
+    known = [each for each in get_args(hint) if each is not NoneType]
+    number = known[0] if len(known) == 1 and len(get_args(hint)) == 2 else None
+    return (number, True) if number in (int, float) else (hint, False)
 
 
 def read_options(kind: type, values: Mapping[str, object]) -> Any:

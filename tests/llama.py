@@ -1,8 +1,8 @@
 """A real llama.cpp server for tests: xllamacpp in a process of its own, serving a tiny model of random weights.
 
-Run as a program it is that server (`python -m tests.llama MODEL HOST PORT SLOTS METRICS SHARED`); it ends when its
-standard input does, so that it cannot outlive the test that started it. A line on standard input (MODEL, tab, ALIAS)
-swaps the model in the living process.
+Run as a program it is that server (`python -m tests.llama MODEL HOST PORT SLOTS METRICS SHARED CONTEXT`); it ends when
+its standard input does, so that it cannot outlive the test that started it. A line on standard input (MODEL, tab,
+ALIAS) swaps the model in the living process.
 """
 
 import json
@@ -107,14 +107,19 @@ class LlamaServer:
         slots: int = SLOTS,
         host: str = "127.0.0.1",
         shared: bool = False,
+        context: int | None = None,
     ) -> None:
-        """`shared`: other servers may listen on the same address (SO_REUSEPORT)."""
+        """`shared`: other servers may listen on the same address (SO_REUSEPORT).
+
+        `context`: tokens of all slots together, which it divides among them; by default `CONTEXT` for each.
+        """
         self.model = model
         self.metrics = metrics
         self.slots = slots
         self.port = port or free_port()
         self.host = host
         self.shared = shared
+        self.context = context or CONTEXT * slots
         self.url = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -129,7 +134,7 @@ class LlamaServer:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.llama", str(self.model), self.host, str(self.port)),
-                *(str(self.slots), str(int(self.metrics)), str(int(self.shared))),
+                *(str(self.slots), str(int(self.metrics)), str(int(self.shared)), str(self.context)),
             ],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
@@ -235,7 +240,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: bool) -> None:
+def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: bool, context: int) -> None:
     """Be the server until standard input ends."""
     import xllamacpp
 
@@ -247,7 +252,7 @@ def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: b
         params.port = port
         params.reuse_port = shared
         params.n_parallel = slots
-        params.n_ctx = CONTEXT * slots
+        params.n_ctx = context
         params.kv_unified = False
         params.endpoint_metrics = metrics
         params.warmup = False
@@ -265,4 +270,12 @@ def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: b
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] == "1", sys.argv[6] == "1")
+    serve(
+        sys.argv[1],
+        sys.argv[2],
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+        sys.argv[5] == "1",
+        sys.argv[6] == "1",
+        int(sys.argv[7]),
+    )

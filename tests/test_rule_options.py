@@ -62,6 +62,23 @@ def test_an_option_of_another_type_or_range_is_refused_by_name_with_what_is_allo
     assert str(caught.value) == message
 
 
+@dataclass(frozen=True)
+class Supplied:
+    share: float | None = option(None, "share of requests: count them", low=0, high=1)
+    days: int | None = option(None, "days", low=1)
+
+
+def test_a_number_that_only_a_person_knows_is_none_until_it_is_set() -> None:
+    assert read_options(Supplied, {}) == Supplied(None, None)
+    assert read_options(Supplied, {"share": 1, "days": 7}) == Supplied(1.0, 7)
+    assert [(each.domain, each.optional) for each in options_of(Supplied)] == [
+        ("a number from 0 to 1", True),
+        ("a whole number, 1 or more", True),
+    ]
+    with pytest.raises(ValueError, match="days: must be a whole number, 1 or more"):
+        read_options(Supplied, {"days": 0})
+
+
 def test_a_rule_without_options_refuses_any() -> None:
     def plain(now: Deployment) -> Any:
         yield now

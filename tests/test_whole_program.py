@@ -15,10 +15,14 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import func, select
 
+from pertoken.agent.engines.reader import EngineReader, detect
+from pertoken.agent.scrape.http import Limits
+from pertoken.catalog.knobs import read_argv
 from pertoken.cli import main
 from pertoken.store.connect.location import AgentLock, locate
 from pertoken.store.schema import telemetry as t
-from tests.llama import LlamaServer, write_model
+from tests.agent.engine_pages import read_one
+from tests.llama import CONTEXT, LlamaServer, write_model
 from tests.load import Load
 from tests.recorded import (
     DEADLINE_S,
@@ -98,6 +102,35 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
     bill = fleet["bill"]
     assert bill["paid"] == bill["busy"] + bill["idle"] + bill["other"] + bill["unallocated"]
     assert fleet["power_w"] is None or fleet["power_w"] > 0
+
+
+def test_requests_that_queue_behind_one_slot_on_cpus_get_slots_by_commands_that_a_server_starts_with(
+    model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "db"
+    with LlamaServer(model, slots=1) as crowded:
+        named = agent(folder, "--engine", crowded.url, PERTOKEN_AGENT_DISCOVER="false")
+        with Load(lambda n: crowded.complete([*PROMPT, 60 + n % 100], generated=150), clients=4), named:
+            until(lambda: scalar(folder, rows_of(crowded, func.count())) >= 4, "some ticks under load")
+        rows = advise(folder)["recommendations"]
+    found = {each["rule_id"]: each for each in rows if each["target"] == "tiny-llama"}
+    slots, weights = found["continuous-batching"], found["quantize-weights"]
+    assert (slots["state"], weights["state"]) == ("OPEN", "OPEN"), (slots["reason"], weights["reason"])
+    variant = slots["variants"][0]
+    assert variant["title"] == "batch limit 1 → 8"
+    assert "runs on a device the catalog does not know, such as CPUs: try it" in variant["unpriced"]
+    assert variant["undo"] == ["set --parallel 1", f"set --ctx-size {CONTEXT}"]
+
+    flags = [word for line in variant["commands"] for word in line.removeprefix("set ").split()]
+    knobs = read_argv("llama.cpp", ("llama-server", *flags))
+    assert knobs == {"max_num_seqs": 8, "max_model_len": CONTEXT}
+    whole = int(flags[flags.index("--ctx-size") + 1])
+    with LlamaServer(model, slots=int(flags[flags.index("--parallel") + 1]), context=whole) as roomy:
+        seen = read_one(EngineReader(detect(roomy.url, Limits(timeout_s=10)), Limits(timeout_s=10)))
+        assert {name: seen.knobs[name] for name in knobs} == knobs
+        with Load(lambda n: roomy.complete([*PROMPT, 60 + n % 100], generated=150), clients=4):
+            until(lambda: roomy.counter("requests_processing") >= 3, "requests to run side by side")
+            assert roomy.counter("requests_deferred") == 0
 
 
 def test_an_engine_restarted_under_the_agent_keeps_both_lives_and_marks_what_nobody_saw(

@@ -202,20 +202,20 @@ class _Pricer:
 
     def rows(self, run: RuleRun) -> Iterator[Recommendation]:
         """Yield the rows of one rule, target by target. What cannot be priced is a row too, whatever it raises."""
-        for together in self._batches(run.calls):
+        for together in self._batches(run.rule.rule_id, run.calls):
             self._prepare([each for _, each in together if isinstance(each, Proposed)])
             for call, proposed in together:
                 yield from self._rows(run.rule, call, proposed)
                 self._done += 1
                 self._within_target(0.0)
 
-    def _batches(self, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
+    def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
         """Yield calls with what they propose, or why that is nothing that can be priced, some at a time."""
         batch: list[tuple[Call, Proposed | str | None]] = []
         count = 0
         for call in calls:
             self._within_target(0.0)
-            proposed = self._proposed(call)
+            proposed = self._proposed(rule_id, call)
             batch.append((call, proposed))
             count += proposed.size if isinstance(proposed, Proposed) else 0
             if count >= MAX_TOGETHER:
@@ -223,12 +223,12 @@ class _Pricer:
                 batch, count = [], 0
         yield batch
 
-    def _proposed(self, call: Call) -> Proposed | str | None:
+    def _proposed(self, rule_id: str, call: Call) -> Proposed | str | None:
         """Return what a call proposes, or what failed; None for a rule that was blocked."""
         if call.blocked is not None or call.failed is not None:
             return call.failed
         try:
-            return self._pricing.proposed(call.target, json.loads(call.yielded))
+            return self._pricing.proposed(rule_id, call.target, json.loads(call.yielded))
         except Exception as error:  # of this target: the others are priced all the same
             return _failure(error)
 

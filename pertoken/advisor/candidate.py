@@ -24,11 +24,14 @@ class Candidate:
     """Not empty."""
 
 
-def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, market: Market) -> Candidate | None:
+def candidate(
+    before: Fleet, sent: object, asked: Deployment | Service | None, market: Market, *, configured: bool = False
+) -> Candidate | None:
     """Return what a worker sent as a candidate, None if it equals the present.
 
-    `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Raises InvalidEdit
-    for what no edit of the fleet leads to, ValueError for a risk, an effort or a rule id that is none.
+    `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Numbers of a demand
+    count as confirmed only from a rule that a person `configured`. Raises InvalidEdit for what no edit of the fleet
+    leads to, ValueError for a risk, an effort or a rule id that is none.
     """
     proposal = proposal_of(sent, before)
     state = proposal.state
@@ -40,7 +43,7 @@ def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, m
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
     present = {each.name: each for each in before.services}
-    unlike = {each.name: _service(present.get(each.name), each) for each in services_unlike(after, before)}
+    unlike = {each.name: _service(present.get(each.name), each, configured) for each in services_unlike(after, before)}
     if any(each is not unlike.get(each.name, each) for each in after.services):
         after = replace(after, services=tuple(unlike.get(each.name, each) for each in after.services))
     difference = diff(before, after)
@@ -51,7 +54,7 @@ def candidate(before: Fleet, sent: object, asked: Deployment | Service | None, m
     return Candidate(proposal, after, difference)
 
 
-def _service(now: Service | None, after: Service) -> Service:
+def _service(now: Service | None, after: Service, configured: bool) -> Service:
     """Return a service with demand and placements changed as the edits do it, however a rule changed them."""
     if now is None:
         return after
@@ -63,7 +66,7 @@ def _service(now: Service | None, after: Service) -> Service:
         return after
     # What a rule changes of a demand is assumed.
     changes = {
-        name: to(quantity.value, quantity.source)
+        name: to(quantity.value, quantity.source, confirmed=configured and quantity.confirmed)
         for name in EDITABLE
         if isinstance(quantity := getattr(after.demand, name), Quantity) and quantity != getattr(now.demand, name)
     }

@@ -123,7 +123,8 @@ def _knob(group: Group, name: str, prefix: str) -> Step:
         engine = group.deployments[0].engine
         back = f"install {engine} {old} again" if old else f"install the version of {engine} that ran before"
         return Step((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
-    spelling = spelled.commands(group.deployments[0].engine, {name: (old, new)})
+    staying = {each: getattr(group.deployments[0], each) for each in knobs() if each not in group.changes}
+    spelling = spelled.commands(group.deployments[0].engine, {name: (old, new)}, staying)
     undo = spelling.undo or (f"change {knobs()[name].label} back to {'what it was' if old is None else shown(old)}",)
     return Step(
         tuple(prefix + each for each in (*spelling.apply, *spelling.manual)), tuple(prefix + each for each in undo)

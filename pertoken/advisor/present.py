@@ -38,6 +38,10 @@ class Present:
     addresses: Addresses
     window_s: int
     """The window that all of this is of."""
+    configured_rules: frozenset[str] = frozenset()
+    """Ids of rules of which a person set options."""
+    forbidden: tuple[str, ...] = ()
+    """What no proposal may change, of services and of the fleet as a whole."""
 
 
 def present(
@@ -106,6 +110,8 @@ def present(
             _workloads(there),
         ),
         window_s=window_s,
+        configured_rules=frozenset(each.rule_id for each in settings.rules if each.options),
+        forbidden=settings.advisor_forbid,
     )
 
 

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.candidate import Candidate, candidate
 from pertoken.advisor.commands import commands
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
+from pertoken.advisor.objectives import full_batch_factor, held_again
+from pertoken.advisor.permitted import refusal as refusal_by_settings
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
 from pertoken.advisor.refusals import RefusedChange, folded
@@ -24,6 +26,7 @@ from pertoken.units import format_usd
 
 MAX_PROPOSALS = 100
 """Different proposals that are priced for one rule and target."""
+NO_SAVING = "no-saving"
 MAX_VARIANTS = 3
 """Variants of one rule on one target that are kept: the ones that save most."""
 
@@ -64,7 +67,7 @@ class Pricing:
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of a target's proposals that is priced."""
 
-    def proposed(self, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
+    def proposed(self, rule_id: str, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
         """Validate what a rule yielded, as a worker sends it.
 
         Raises whatever is wrong with any of it: the caller makes that the rule's row.
@@ -79,7 +82,8 @@ class Pricing:
                 target = own if asked is not None else self._about(refused)
                 found[target].refusals.append(Refusal(refused.code, refused.reason))
                 continue
-            possible = candidate(before, each, asked, self.context.market)
+            configured = rule_id in self.gathered.configured_rules
+            possible = candidate(before, each, asked, self.context.market, configured=configured)
             if possible is None:
                 found[own].ignored += 1
                 continue
@@ -89,6 +93,10 @@ class Pricing:
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
+            refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
+            if refusal is not None:
+                found[target].refusals.append(self._refused(possible, refusal))
+                continue
             proposals.append((possible, found[target]))
         if not found:
             found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
@@ -140,11 +148,16 @@ class Pricing:
     def _price(self, possible: Candidate, found: Found) -> None:
         money = estimate(self.gathered.fleet, possible.after, self.context)
         refusal = _against(money)
-        if refusal is not None:
-            what = title(possible.diff, self.gathered.fleet, Chosen())
-            found.refusals.append(RefusedChange(refusal.code, refusal.reason, what))
+        if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
+            found.variants.append(self._variant(possible, replace(money, bankable=None, capacity=None, unpriced=held)))
+        elif refusal is not None:
+            found.refusals.append(self._refused(possible, refusal))
         else:
             found.variants.append(self._variant(possible, money))
+
+    def _refused(self, possible: Candidate, refusal: Refusal) -> RefusedChange:
+        what = title(possible.diff, self.gathered.fleet, Chosen())
+        return RefusedChange(refusal.code, refusal.reason, what)
 
     def _variant(self, possible: Candidate, money: Estimate) -> Variant:
         before, difference = self.gathered.fleet, possible.diff
@@ -178,6 +191,17 @@ class Pricing:
             against=money.against,
         )
 
+    def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:
+        """Return the objectives that are missed now and would be held; None if there are none, or others are missed."""
+        names = [each.partition(":")[2] for each in touches(possible.diff, self.gathered.fleet) if "service:" in each]
+        services = [self.gathered.fleet.service(each) for each in names]
+        if len(services) != 1 or objectives(services[0], self.context) == Slo():
+            return None
+        lines = [
+            each for each in self._latency(money.latency, map("service:{}".format, names)) if each.slo_ms is not None
+        ]
+        return held_again(lines, full_batch_factor(possible.diff, money, self.context))
+
     def _latency(self, found: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
         """Return the forecast latency of the one service that changes, beside what was measured of it."""
         if found is None or found.before is None or found.after is None or found.provenance is None:
@@ -209,7 +233,7 @@ def _against(money: Estimate) -> Refusal | None:
     if money.unpriced is not None or money.break_even is not None:
         return None
     if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
-        return Refusal("no-saving", "; ".join([_saved(money), *money.against]))
+        return Refusal(NO_SAVING, "; ".join([_saved(money), *money.against]))
     return None
 
 
@@ -224,6 +248,6 @@ def _saved(money: Estimate) -> str:
     return text
 
 
-def _rank(each: Variant) -> tuple[object, ...]:
-    likely = [-(money[1] if money else 0) for money in (each.bankable, each.capacity)]
-    return (*likely, each.key)
+def _rank(each: Variant) -> tuple[int, ...]:
+    """Sort by what is saved; of equal ones the order of the rule stays."""
+    return tuple(-(money[1] if money else 0) for money in (each.bankable, each.capacity))

@@ -247,10 +247,11 @@ def split_arguments(engine: str, argv: Sequence[str]) -> tuple[str | None, int |
     return (modes[0] if modes else None), (sum(float(share) > 0 for share in shares) or None)
 
 
-def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
+def commands(engine: str, changes: Mapping[str, tuple[Any, Any]], present: Mapping[str, Any] | None = None) -> Commands:
     """Flags for `{knob: (old, new)}` when the server is restarted, their undo, and what no flag expresses.
 
-    An old value of None was not set by a flag, so its undo is to remove the new flag.
+    An old value of None was not set by a flag, so its undo is to remove the new flag. `present` are the knobs that
+    stay: a flag that holds one of them times a changed one (`--ctx-size`) is written with it.
     """
     apply: list[str] = []
     undo: list[str] = []
@@ -269,8 +270,20 @@ def commands(engine: str, changes: Mapping[str, tuple[Any, Any]]) -> Commands:
         else:
             apply += filter(None, [_move(rows, old, new)])
             undo += filter(None, [_move(rows, new, old)])
-            manual += [row.note.format(**values) for row in rows if row.note]
+            whole = _whole_flags(engine, knob, (old, new), present or {})
+            apply += [f"set {flag} {after}" for flag, _, after in whole]
+            undo += [f"set {flag} {before}" for flag, before, _ in whole]
+            manual += [row.note.format(**values) for row in rows if row.note and not whole]
     return Commands(tuple(apply), tuple(undo), tuple(manual))
+
+
+def _whole_flags(
+    engine: str, knob: str, change: tuple[Any, Any], present: Mapping[str, Any]
+) -> list[tuple[str, int, int]]:
+    """Return the flags that hold another knob times this one, before and after, where both are known."""
+    known = [(row.flags[0], present.get(row.knob)) for row in table().of(engine) if row.per == knob and row.flags]
+    counts = all(type(each) is int for each in change)
+    return [(flag, each * change[0], each * change[1]) for flag, each in known if counts and each is not None]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------

@@ -180,6 +180,16 @@ class Market:
         }
         return sizes.pop() if len(sizes) == 1 else None
 
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """All models of the catalog, by name."""
+        known = {each.name: each for each, _ in _models().values()}
+        return tuple(known[name] for name in sorted(known))
+
+    def family(self, model: Model) -> str | None:
+        """Return the family of a model; None for one that the catalog does not know."""
+        return next((family for each, family in _models().values() if each.name == model.name), None)
+
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
         """Models of the same family with fewer active parameters, largest first; empty for an unknown one."""
         known = {each.name: (each, family) for each, family in _models().values()}

@@ -38,7 +38,7 @@ def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, setti
     said = {each.name: each for each in settings.services}
     return Fleet(
         services=tuple(
-            _service(name, deployments[name], demands.get(name, Demand()), said.get(name))
+            _service(name, deployments[name], demands.get(name, Demand()), said.get(name), settings)
             for name in sorted(deployments)
         ),
         hosts=tuple(hosts.values()),
@@ -58,17 +58,35 @@ def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, setti
     )
 
 
-def _service(name: str, deployments: Sequence[Deployment], demand: Demand, said: ServiceSettings | None) -> Service:
-    service = Service(name, tuple(deployments), demand)
+def _service(
+    name: str, deployments: Sequence[Deployment], demand: Demand, said: ServiceSettings | None, settings: Settings
+) -> Service:
+    service = Service(
+        name,
+        tuple(deployments),
+        demand,
+        forbidden=settings.advisor_forbid,
+        quality_gate=settings.advisor_quality_gate,
+        slo=_slo(settings, said),
+    )
     if said is None:
         return service
     return replace(
         service,
-        slo=Slo(**{field.name: getattr(said, field.name) for field in fields(Slo)}),
         min_replicas=said.min_replicas,
         spare_replicas=said.spare_replicas,
         isolation=said.isolation,
+        forbidden=tuple(dict.fromkeys((*service.forbidden, *said.forbid))),
+        quality_gate=service.quality_gate if said.quality_gate is None else said.quality_gate,
+        quality_passed=said.quality_passed,
     )
+
+
+def _slo(settings: Settings, said: ServiceSettings | None) -> Slo:
+    """Return the objectives of a service: its own, completed by those for all services."""
+    common = Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms)
+    own = {field.name: getattr(said, field.name) for field in fields(Slo)} if said is not None else {}
+    return replace(common, **{name: limit for name, limit in own.items() if limit is not None})
 
 
 def _hosts(devices: Iterable[Any], there: Inventory, market: Market, settings: Settings) -> dict[int, Host]:

@@ -189,7 +189,9 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     columns = shape(deployment.model, name)
     accelerator = market.accelerator(deployment.accelerator)
     if accelerator is None:
-        raise Abstained(f"{name} runs on a device the catalog does not know")
+        raise Abstained(
+            f"{name} runs on a device the catalog does not know, such as CPUs: try it for some hours and compare"
+        )
     if deployment.weight_dtype is None:
         raise Abstained(f"the weight dtype of {name} is not known")
     engine = engine_tag(deployment.engine)

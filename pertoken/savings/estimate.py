@@ -6,7 +6,7 @@ exceeds what is paid.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
@@ -21,11 +21,13 @@ from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH, format_usd
+from pertoken.units import HOURS_PER_MONTH, NANO_USD, format_usd
 
 LOW, LIKELY, HIGH = range(3)
 MAX_NAMED = 4
 """Hosts that an assumption names; all of them are in `released`."""
+ONE_OFF_NANO_USD = 10_000 * NANO_USD
+"""Example of what evaluating, distilling or training once may cost, to show how long it takes to be repaid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,33 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
         money = _money(before, after, difference, outcomes, context)
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
-    return _joined(outcomes, money)
+    found = _joined(outcomes, money)
+    unconfirmed = "; ".join(dict.fromkeys(each.unconfirmed for each in outcomes if each.unconfirmed))
+    return _held_back(found, unconfirmed) if unconfirmed else found
+
+
+def _held_back(found: Estimate, why: str) -> Estimate:
+    """Return an estimate whose money a person has to confirm: shown as a break-even, and in no total.
+
+    One that saves nothing is returned as it is: there is nothing to confirm.
+    """
+    bankable, capacity = found.bankable or NOTHING, found.capacity or NOTHING
+    if bankable[LIKELY] <= 0 and capacity[LIKELY] <= 0:
+        return found
+    if bankable[LIKELY] > 0:
+        days = ONE_OFF_NANO_USD / bankable[LIKELY] * HOURS_PER_MONTH / 24
+        pays = (
+            f"it saves {_monthly(bankable)} of the bill if its outputs are as good: {format_usd(ONE_OFF_NANO_USD)} "
+            f"spent once on evaluation and training is repaid in {days:.0f} days"
+        )
+    else:
+        pays = f"it frees capacity worth {_monthly(capacity)} if its outputs are as good, and the bill stays"
+    return replace(found, bankable=None, capacity=None, break_even=pays, unpriced=why, provenance=Provenance.ASSUMED)
+
+
+def _monthly(money: Money) -> str:
+    low, likely, high = map(format_usd, money)
+    return f"{likely} a month" + (f" ({low} to {high})" if low != high else "")
 
 
 def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:

@@ -32,6 +32,8 @@ class Outcome:
     against: tuple[str, ...] = ()
     break_even: str | None = None
     unpriced: str | None = None
+    unconfirmed: str | None = None
+    """What a person has to confirm before its money enters a total."""
     infeasible: str | None = None
     bankable: Money | None = field(default=None)
     """Dollars that are not of whole months of hosts: energy of owned hardware, hours of a schedule; per month."""

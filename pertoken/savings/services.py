@@ -51,7 +51,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
             return timetable.outcome(before, now, to.schedule, context)
         if changed["a demand"]:
             return demand_change.outcome(before, now, to, context)
-        return _changed(before, now, to, pairs, context)
+        return replace(_changed(before, now, to, pairs, context), unconfirmed=_other_model(now, pairs))
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))
 
@@ -89,6 +89,19 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         faster = _sped_up(before, pairs, speeds, context)
         return faster if len(pairs) == 1 else replace(faster, against=(*faster.against, sized.infeasible))
     return _sped_up(before, pairs, speeds, context)
+
+
+def _other_model(service: Service, pairs: Sequence[Pair]) -> str | None:
+    """Return why money of another model is no total yet: nobody stated that its outputs are as good."""
+    names = dict.fromkeys(new.model.name for old, new in pairs if new.model != old.model)
+    unknown = [name for name in names if not service.passed("model", name)]
+    if not unknown:
+        return None
+    passed = ", ".join(f'"model={name}"' for name in unknown)
+    return (
+        f"whether the outputs of {' and '.join(unknown)} are as good is not measured: evaluate them on your own "
+        f'tasks, then add {passed} to `quality_passed` of [services."{service.name}"]'
+    )
 
 
 def _restart(before: Fleet, restarted: Sequence[Deployment], context: Context) -> str:

@@ -52,12 +52,16 @@ def total_arrivals(service: Service, context: Context) -> tuple[Arrivals, tuple[
 def changed_arrivals(arrivals: Arrivals, before: Demand, after: Demand) -> Arrivals:
     """Return arrivals under a changed demand: requests that a response cache answers never arrive."""
     rate, prompt, output = (_ratio(before, after, name) for name in ("requests_per_s", "prompt_len", "output_len"))
-    kept = (1 - _share(after, "response_cache_share")) / max(1e-9, 1 - _share(before, "response_cache_share"))
     return Arrivals(
-        arrivals.requests_per_s * rate * kept,
+        arrivals.requests_per_s * rate * arriving_share(before, after),
         arrivals.prompt.scaled_to(max(1e-9, arrivals.prompt.mean * prompt)),
         arrivals.generated.scaled_to(max(1e-9, arrivals.generated.mean * output)),
     )
+
+
+def arriving_share(before: Demand, after: Demand) -> float:
+    """Return the requests that a changed response cache lets through, over those that arrive now."""
+    return (1 - _share(after, "response_cache_share")) / (1 - _share(before, "response_cache_share"))
 
 
 def changed_load(load: MeasuredLoad, before: Demand, after: Demand) -> MeasuredLoad:

@@ -18,6 +18,8 @@ class Quantity:
     value: float
     provenance: Provenance
     source: str = ""
+    confirmed: bool = False
+    """Of an assumed one: whether a person supplied it, so that it is priced."""
 
     def __post_init__(self) -> None:
         _check("a quantity of", self.value)
@@ -29,6 +31,7 @@ class Times:
 
     factor: float
     source: str = ""
+    confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +40,22 @@ class To:
 
     value: float
     source: str = ""
+    confirmed: bool = False
 
 
-def times(factor: float, source: str = "") -> Times:
-    """Multiply the present value: `service.serving(output_len=times(0.7))`. `source` names where the factor is from."""
+def times(factor: float, source: str = "", *, confirmed: bool = False) -> Times:
+    """Multiply the present value: `service.serving(output_len=times(0.7))`. `source` names where the factor is from.
+
+    `confirmed`: a person supplied the factor, in an option of the rule. Only then a change of demand is priced.
+    """
     _check("times", factor)
-    return Times(factor, source)
+    return Times(factor, source, confirmed)
 
 
-def to(value: float, source: str = "") -> To:
-    """Replace the present value: `service.serving(response_cache_share=to(0.2))`."""
+def to(value: float, source: str = "", *, confirmed: bool = False) -> To:
+    """Replace the present value: `service.serving(response_cache_share=to(0.2))`. `confirmed` as in `times`."""
     _check("to", value)
-    return To(value, source)
+    return To(value, source, confirmed)
 
 
 SHARES = ("cached_share", "response_cache_share")
@@ -118,7 +125,7 @@ def _changed(name: str, present: Quantity | None, change: Times | To) -> Quantit
     low, high = LIMITS.get(name, (0.0, math.inf))  # shares are checked by the demand
     if not low <= value <= high:
         raise InvalidEdit(f"{name}={value:g} is not possible: use a number from {low:g} to {high:g}")
-    return Quantity(value, Provenance.ASSUMED, change.source)
+    return Quantity(value, Provenance.ASSUMED, change.source, change.confirmed)
 
 
 def _scaled(before: Demand, after: Demand) -> tuple[float | None, ...]:

@@ -160,8 +160,8 @@ def _of_deployment(now: Deployment, to: Deployment) -> Iterator[Change]:
             yield Change("deployment", target, name, getattr(now, name), getattr(to, name))
 
 
-_NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id")
-"""Fields that say what a change costs or promises, not what it is."""
+_NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", "confirmed")
+"""Fields that state what a change costs or promises, or who vouches for it, not what it is."""
 
 
 def plain(value: Any) -> Any:

@@ -36,10 +36,21 @@ class Service:
     """Replicas beyond what the demand needs (N+1 is 1)."""
     isolation: str | None = None
     """`tenant`: no device, cache or engine is shared with other services."""
+    forbidden: tuple[str, ...] = ()
+    """What no proposal may change, in the words of the setting `forbid`."""
+    quality_gate: bool = False
+    """Whether a change that can alter outputs is refused until a person evaluated it."""
+    quality_passed: tuple[str, ...] = ()
+    """Changes that a person evaluated: `FIELD=VALUE`, or `FIELD` for any value."""
     labels: tuple[tuple[str, str], ...] = ()
     schedule: Schedule = field(default_factory=Schedule)
     replicas: int | str | None = None
     """A number of replicas, `FEWEST`, or None for as many as there are."""
+
+    def passed(self, field: str, value: object) -> bool:
+        """Return whether a person evaluated a value of a field: `service.passed("model", "Qwen/Qwen3-8B")`."""
+        names = {str(value), str(value).rpartition("/")[2]}  # a model may be named without its organization
+        return field in self.quality_passed or any(f"{field}={name}" in self.quality_passed for name in names)
 
     def but(self, **changes: Any) -> "Service":
         """Return this service with other knobs on each of its deployments.

@@ -9,7 +9,7 @@ from typing import Any
 from pertoken.evidence import Series
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Commitment, Placement
-from pertoken.state.service import Service, Slo
+from pertoken.state.service import Slo
 from pertoken.testing.builders import Week, deployment, evidence, fleet, series, service
 from pertoken.testing.load import CHAT, Load
 from pertoken.testing.load import regime_of as _of
@@ -316,6 +316,36 @@ def _interfering() -> Regime:
     return _of("interfering", meaning, load, fleet(_service(load, 4, like, slo=slo)))
 
 
+def _unbounded() -> Regime:
+    load = Load(
+        1.2, 900, 900, 0.2, 0.016, 0.92, kv_use=0.16, preemptions=0, dram_active=0.6, tensor_active=0.16,
+        device_util=0.95, power_w=460, device_memory=7.2e10, peak=1.2,
+    )  # fmt: skip
+    measured = evidence(
+        **dict(load.evidence.items())
+        | {
+            "generated_len": series(900, p50=420, p95=2400, max=8000, n=500_000),
+            "max_tokens": series(32_768, n=500_000),
+            "ended_by_stop": series(0.976),
+            "ended_by_length": series(0.004),
+        }
+    )
+    present = fleet(_service(load, 2, deployment(max_model_len=65_536)))
+    meaning = "Requests allow tens of thousands of tokens, most outputs are short, and a few run on."
+    return regime(present, {CHAT: measured}, name="unbounded", meaning=meaning)
+
+
+def _overcommitted() -> Regime:
+    load = Load(
+        0.55, 4000, 700, 3.0, 0.105, 1.0, waiting=1.2, kv_use=0.97, preemptions=500, dram_active=0.62,
+        tensor_active=0.18, device_util=1, power_w=1100, device_memory=1.58e11, peak=1.03,
+    )  # fmt: skip
+    like = _large(weight_dtype="fp8")
+    present = fleet(_service(load, 2, like, slo=Slo(tpot_p95_ms=80)))
+    meaning = "More requests run than the KV cache holds: one of four is preempted, and tokens come later than agreed."
+    return _of("overcommitted", meaning, load, present)
+
+
 @cache
 def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
@@ -323,6 +353,7 @@ def regimes() -> Mapping[str, Regime]:
         _idle(), _bandwidth_bound(), _compute_bound(), _kv_bound(), _prefill_heavy(), _saturated(), _moe(),
         _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _owned_decode(), _owned_prefill(), _uncached(),
         _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(), _twins(), _nights(), _many_ranks(),
-        _interfering(), upgraded_dearer(), upgraded_other_load(), upgraded_one(), unmaintained(),
+        _interfering(), _unbounded(), _overcommitted(), upgraded_dearer(), upgraded_other_load(), upgraded_one(),
+        unmaintained(),
     )  # fmt: skip
     return {each.name: each for each in made}

@@ -8,36 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pertoken.advisor.rules import found as found_rules
 from pertoken.cli import main
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
-BUILT_IN = {
-    "batch-limit",
-    "cap-power",
-    "consolidate",
-    "disaggregate",
-    "offload-kv",
-    "right-size-parallelism",
-    "scale-to-zero",
-    "split-hybrid",
-    "chunked-prefill",
-    "continuous-batching",
-    "lock-clocks",
-    "move-accelerator",
-    "pin-engine",
-    "prefix-cache",
-    "quantize-kv",
-    "quantize-weights",
-    "release-idle",
-    "route-requests",
-    "scale-replicas",
-    "speculative-decoding",
-    "stuck-engine",
-    "upgrade-engine",
-    "use-spot",
-}
+BUILT_IN = {each.name for each in found_rules.installed() if each.distribution == "pertoken"}
 
 
 MONTH = 6.88 * 730
@@ -133,7 +110,8 @@ def test_a_healthy_host_gets_nothing_bankable_and_a_reason_for_each_rule(healthy
     monies = [variant["bankable"] for each in found for variant in each["variants"]]
     assert not [money for money in monies if money and money[1] > 0]
     for each in found:
-        assert each["state"] == "OPEN" or (each["reason"] and each["refusals"]), each["rule_id"]
+        why = each["remedy"] if each["state"] == "BLOCKED" else each["refusals"]
+        assert each["state"] == "OPEN" or (each["reason"] and why), each["rule_id"]
 
 
 def test_without_a_price_levers_are_shown_and_not_priced(tmp_path: Path) -> None:

@@ -332,6 +332,8 @@ def test_a_switch_that_no_flag_moves_is_a_sentence_and_never_an_empty_command(ol
     assert change.manual == (
         "set enable_block_reuse of kv_cache_config in the file of --extra_llm_api_options to True",
     )
+
+
 def test_a_size_is_written_in_the_unit_of_its_flag_and_read_back_in_bytes() -> None:
     gib = 2**30
     found = commands("vllm", {"kv_offload_bytes": (None, 64 * gib)})
@@ -346,3 +348,16 @@ def test_names_and_roles_are_set_by_hand_or_by_flag_as_the_engine_has_it() -> No
     assert commands("sglang", {"role": (None, "prefill")}).apply == ("set --disaggregation-mode prefill",)
     assert "NixlConnector" in commands("vllm", {"role": (None, "decode")}).manual[0]
     assert commands("vllm", {"sleep": (None, True)}).apply == ("set --enable-sleep-mode",)
+
+
+def test_a_flag_that_holds_the_context_of_all_slots_is_written_with_their_number() -> None:
+    change = commands("llama.cpp", {"max_num_seqs": (1, 8)}, {"max_model_len": 2048})
+    assert change == Commands(
+        apply=("set --parallel 8", "set --ctx-size 16384"), undo=("set --parallel 1", "set --ctx-size 2048")
+    )
+    assert read_argv("llama.cpp", (*LLAMA, *" ".join(change.apply).replace("set ", "").split())) == {
+        "max_num_seqs": 8,
+        "max_model_len": 2048,
+    }
+    unknown = commands("llama.cpp", {"max_num_seqs": (1, 8)}, {"max_model_len": None})
+    assert unknown.apply == ("set --parallel 8",) and unknown.manual[0].startswith("scale --ctx-size with the slots")

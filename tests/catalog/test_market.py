@@ -5,6 +5,7 @@ from importlib.resources import files
 import pytest
 
 from pertoken.catalog.market import load_market
+from pertoken.state.model import Model
 from pertoken.units import NANO_USD
 
 MARKET = load_market()
@@ -109,6 +110,14 @@ def test_mixture_models_carry_their_experts_and_dense_ones_do_not() -> None:
         model = MARKET.model(row["name"])
         assert model is not None and model.known
         assert (model.params_active != model.params_total) == (model.n_experts is not None), row["name"]
+
+
+def test_each_model_of_the_catalog_is_listed_once_with_its_family() -> None:
+    names = [each.name for each in MARKET.models]
+    assert names == sorted(set(names)) and "Qwen/Qwen3-30B-A3B" in names
+    llama = MARKET.model("Llama-3.3-70B")
+    assert llama is not None and MARKET.family(llama) == "Llama 3"
+    assert MARKET.family(Model("secret")) is None
 
 
 def test_smaller_models_are_of_the_same_family() -> None:

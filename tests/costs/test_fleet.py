@@ -10,6 +10,7 @@ from pertoken.config import load
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.state.demand import Demand
 from pertoken.state.fleet import Fleet
+from pertoken.state.service import Slo
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B, seed
@@ -73,3 +74,30 @@ def test_devices_know_how_their_driver_says_they_reach_each_other(tmp_path: Path
     gpus = [each for each in found.devices if each.kind == "gpu"]
     assert [each.links for each in gpus] == [((other.device_id, "nvlink"),) for other in gpus[::-1]]
     assert found.slowest_link(each.device_id for each in gpus) == "nvlink"
+
+
+def test_what_binds_all_services_is_completed_by_what_binds_one(tmp_path: Path) -> None:
+    text = f"""
+[slo]
+ttft_ms = 800
+tpot_ms = 50
+[advisor]
+forbid = ["model"]
+quality_gate = true
+[services.chat]
+models = ["{MODEL}"]
+tpot_p95_ms = 30
+forbid = ["region"]
+quality_passed = ["weight_dtype=fp8"]
+"""
+    (chat,) = seen(tmp_path / "own", text).services
+    assert chat.slo == Slo(ttft_p95_ms=800, tpot_p95_ms=30)
+    assert (chat.forbidden, chat.quality_gate, chat.quality_passed) == (
+        ("model", "region"),
+        True,
+        ("weight_dtype=fp8",),
+    )
+    (open_to_all,) = seen(tmp_path / "none", text.partition("[services")[0]).services
+    assert (open_to_all.slo, open_to_all.forbidden) == (Slo(ttft_p95_ms=800, tpot_p95_ms=50), ("model",))
+    (ungated,) = seen(tmp_path / "off", f"{text}quality_gate = false").services
+    assert ungated.quality_gate is False

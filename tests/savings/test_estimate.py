@@ -1,10 +1,13 @@
 """What proposals save, in whole hosts."""
 
+from dataclasses import replace
+
 import pytest
 
 from pertoken.savings.context import NOTHING
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.service import Service
+from tests.deployments import model
 from tests.savings.fleets import (
     FOUR,
     ONE,
@@ -61,3 +64,22 @@ def test_disaggregation_is_measured_first() -> None:
     now = chat(FOUR).deployments[0]
     split = priced(FOUR, FOUR.replace(now, now.but(role="prefill"), now.but(role="decode")))
     assert split.unpriced is not None and "try them for a week" in split.unpriced
+
+
+def test_another_model_enters_a_total_only_once_a_person_evaluated_it() -> None:
+    smaller = chat(FOUR).but(model=model("Llama-3.1-8B"), tp=1).resized()
+    found = priced(FOUR, smaller)
+    assert (found.bankable, found.capacity) == (None, None)
+    assert found.unpriced is not None and '"model=meta-llama/Llama-3.1-8B" to `quality_passed`' in found.unpriced
+    assert found.break_even is not None and "of the bill if its outputs are as good: $10,000" in found.break_even
+    passed = replace(chat(FOUR), quality_passed=("model=Llama-3.1-8B",))
+    fleet = replace(FOUR, services=(passed,))
+    counted = priced(fleet, passed.but(model=model("Llama-3.1-8B"), tp=1).resized())
+    assert counted.unpriced is None and counted.bankable is not None and counted.bankable[1] > 0
+
+
+def test_another_model_that_saves_nothing_is_no_break_even() -> None:
+    larger = chat(ONE).but(model=model("Qwen3-235B-A22B"), tp=8)
+    found = priced(ONE, larger)
+    assert found.break_even is None
+    assert found.infeasible is not None or found.bankable == (0, 0, 0)

@@ -6,8 +6,9 @@ import pytest
 
 from pertoken.provenance import Provenance
 from pertoken.state.demand import times, to
+from pertoken.state.diff import diff
 from pertoken.state.errors import InvalidEdit
-from tests.state.fleets import CHAT
+from tests.state.fleets import CHAT, FLEET
 
 
 def test_demand_changes_are_relative_or_absolute_and_assumed() -> None:
@@ -38,3 +39,11 @@ def test_a_change_takes_finite_numbers_only(number: Any) -> None:
     for make in (times, to):
         with pytest.raises(InvalidEdit, match="use a finite number, 0 or more"):
             make(number)
+
+
+def test_a_number_that_a_person_supplied_is_marked_and_is_the_same_change_as_the_guess() -> None:
+    guess, supplied = (CHAT.serving(output_len=times(0.7, confirmed=each)) for each in (False, True))
+    assert supplied.demand.output_len is not None and guess.demand.output_len is not None
+    assert (supplied.demand.output_len.confirmed, guess.demand.output_len.confirmed) == (True, False)
+    assert supplied.demand.output_len.provenance is Provenance.ASSUMED
+    assert diff(FLEET, FLEET.edit(supplied)).key == diff(FLEET, FLEET.edit(guess)).key

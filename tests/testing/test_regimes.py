@@ -8,8 +8,8 @@ from pertoken.testing import Regime, regimes
 NAMES = (
     "idle", "bandwidth-bound", "compute-bound", "kv-bound", "prefill-heavy", "saturated", "moe", "multi-tenant",
     "cpu", "spot", "committed", "owned", "owned-decode", "owned-prefill", "uncached", "drafting", "drafting-saturated",
-    "one-at-a-time", "stuck", "asleep", "twins", "nights", "many-ranks", "interfering", "upgraded-dearer",
-    "upgraded-other-load", "upgraded-one", "unmaintained",
+    "one-at-a-time", "stuck", "asleep", "twins", "nights", "many-ranks", "interfering", "unbounded", "overcommitted",
+    "upgraded-dearer", "upgraded-other-load", "upgraded-one", "unmaintained",
 )  # fmt: skip
 
 

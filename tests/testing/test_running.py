@@ -13,7 +13,7 @@ def test_a_result_holds_proposals_with_their_differences_refusals_and_what_was_r
     result = run(batch_limit, "saturated")
     assert [each.diff.knobs(1)["max_num_seqs"] for each in result.proposals] == [(64, 128), (64, 256)]
     assert (result.refusals, result.blocked) == ((), ())
-    assert result.read[:2] == ("running", "waiting")
+    assert result.read[0] == "running" and "waiting" in result.read
     assert run(batch_limit, "idle").codes == ("below-limit",)
 
 

@@ -253,10 +253,14 @@ def _described(rule: Rule) -> dict[str, Any]:
         "window_s": rule.window_s,
         "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
         "options": [
-            [each.name, str(getattr(rule.options, each.name)), str(each.default), each.domain, each.meaning]
+            [each.name, *map(_option_text, (getattr(rule.options, each.name), each.default)), each.domain, each.meaning]
             for each in declared
         ],
     }
+
+
+def _option_text(value: object) -> str:
+    return "not set" if value is None else str(value)
 
 
 def _printed(limits: Limits) -> str:

@@ -20,9 +20,10 @@ class Options:
     low_hits: float = option(
         0.2, "share of prompt tokens found in the cache from which it is in good use", low=0, high=1
     )
-    shared_share: float = option(
-        0.3, "share of prompt tokens that could be found: replace it by a sample of your prompts", low=0, high=1
+    shared_share: float | None = option(
+        None, "share of prompt tokens that could be found: from a sample of your prompts; it is priced", low=0, high=1
     )
+    planned_share: float = option(0.3, "share for which the break-even is shown while none is supplied", low=0, high=1)
 
 
 @rule("prefix-cache")
@@ -77,8 +78,11 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
             yield propose(service.but(enable_prefix_caching=True), risk="none", effort="medium")
     else:
         hits = seen.prefix_hit_rate.mean if seen.has("prefix_hit_rate") else seen.cached_share.mean
-        if hits >= min(options.low_hits, options.shared_share):
+        share = options.planned_share if options.shared_share is None else options.shared_share
+        if hits >= min(options.low_hits, share):
             yield skip("found-already", f"{hits:.0%} of its prompt tokens are found in the cache already")
         else:
-            source = "a guess: compare the beginnings of a sample of prompts"
-            yield propose(service.serving(cached_share=to(options.shared_share, source)), risk="none", effort="medium")
+            supplied = options.shared_share is not None
+            guess = "a guess: compare the beginnings of a sample of prompts"
+            found = to(share, "as [rules.prefix-cache] states" if supplied else guess, confirmed=supplied)
+            yield propose(service.serving(cached_share=found), risk="none", effort="medium")

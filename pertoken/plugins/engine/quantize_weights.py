@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pertoken.rule import Accelerator, Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
+FILE_FORMATS = ("int8", "int4")
+"""Formats of GGUF files."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield skip("already-quantized", f"its weights are in {now.weight_dtype} already")
         return
     device = market.accelerator(now.accelerator)
+    if device is None and now.engine == "llama.cpp":  # it computes each of its formats on any device, CPUs included
+        for dtype in FILE_FORMATS:
+            yield propose(service.but(weight_dtype=dtype), risk="quality", effort="medium")
+        return
     if device is None:
         name = now.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
@@ -76,7 +82,7 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
 
 def _formats(engine: str, device: Accelerator, *, few: bool) -> list[str]:
     if engine == "llama.cpp":
-        return ["int8", "int4"]
+        return list(FILE_FORMATS)
     formats = []
     if device.fp8_flops is not None:
         formats.append("fp8")

@@ -1,19 +1,27 @@
-"""A changed demand: what it frees depends on a number that nobody measured, so that it yields a break-even."""
+"""A changed demand: what it frees depends on a number that nobody measured, so that it yields a break-even.
 
+Where a person supplied the number it is priced: as capacity, because no host is released by it alone.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import latency
 from pertoken.forecast.served import Abstained
-from pertoken.savings.context import Context
+from pertoken.provenance import Provenance
+from pertoken.savings.context import Context, Money
+from pertoken.savings.hosts import NoPrice
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.sizing import changed_arrivals, changed_load, objectives, sizes, total_arrivals
+from pertoken.savings.shared import busy_cost
+from pertoken.savings.sizing import arriving_share, changed_arrivals, changed_load, objectives, sizes, total_arrivals
 from pertoken.savings.speed import Speed, speed
 from pertoken.state.demand import EDITABLE, Demand, Quantity
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
+from pertoken.units import HOURS_PER_MONTH
 
 STEPS = 50
 """Points between the present and the proposed demand at which replicas are counted."""
@@ -22,10 +30,12 @@ STEPS = 50
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
     """Return the share of busy time that a changed demand frees, and from where on it frees a replica."""
     changed = [name for name in EDITABLE if getattr(now.demand, name) != getattr(to.demand, name)]
-    name = changed[0]
     one = now.deployments[0]
     found = speed(one, one, context.evidence(one.deployment_id), objectives(now, context), context)
     if found.load is None or found.calibration is None:
+        if changed == ["response_cache_share"]:  # its requests never arrive, whatever a forecast makes of the others
+            share = 1 - arriving_share(now.demand, to.demand)
+            return _freed(before, now, to, changed, share, Outcome(), context)
         return Outcome(unpriced=found.unpriced or "nothing was measured of its load")
     try:
         arrivals, said = total_arrivals(now, context)
@@ -34,28 +44,53 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
-    proposed = _shown(to.demand, name)
-    if share <= 0:
-        return Outcome(infeasible=f"{proposed} frees no busy time: it takes {-share:.0%} more of it")
-    frees = f"at {proposed} it frees {share:.0%} of its busy time"
     releases = "no replica is released"
     for step in range(STEPS + 1):
         demand = _between(now.demand, to.demand, changed, step / STEPS)
         load = changed_load(found.load, now.demand, demand)
         counted = sizes(now, one, found, changed_arrivals(arrivals, now.demand, demand), context, load)
         if not isinstance(counted, str) and counted.likely < len(now.deployments):
-            from_here = f"a replica is released from {_shown(demand, name)} on"
+            from_here = f"a replica is released from {_shown(demand, changed[0])} on"
             releases = from_here if step else "the demand as it is needs fewer replicas already"
             break
-    source = getattr(to.demand, name).source
-    return Outcome(
-        kept=same(before.deployments),
-        slo=found.slo,
-        latency=found.latency,
-        assumptions=(*said, *found.assumptions, *([f"{proposed}: {source}"] if source else [])),
-        break_even=f"{frees}; {releases}",
-        unpriced=f"{proposed} is a proposal, not a measurement: try it, or confirm the number",
+    forecast = Outcome(
+        slo=found.slo, latency=found.latency, assumptions=(*said, *found.assumptions), break_even=releases
     )
+    return _freed(before, now, to, changed, share, forecast, context)
+
+
+def _freed(
+    before: Fleet, now: Service, to: Service, changed: Sequence[str], share: float, known: Outcome, context: Context
+) -> Outcome:
+    """Return what a freed share of busy time is worth: money where a person supplied the number, else a break-even."""
+    proposed, source = _shown(to.demand, changed[0]), getattr(to.demand, changed[0]).source
+    if share <= 0:
+        return Outcome(infeasible=f"{proposed} frees no busy time: it takes {-share:.0%} more of it")
+    frees = f"at {proposed} it frees {share:.0%} of its busy time" + (
+        f"; {known.break_even}" if known.break_even else ""
+    )
+    known = replace(
+        known,
+        kept=same(before.deployments),
+        provenance=Provenance.ASSUMED,
+        assumptions=(*known.assumptions, *([f"{proposed}: {source}"] if source else [])),
+        break_even=frees,
+    )
+    if not all(getattr(to.demand, each).confirmed for each in changed):
+        return replace(known, unpriced=f"{proposed} is a proposal, not a measurement: try it, or confirm the number")
+    try:
+        capacity = _freed_money(before, now, share, context)
+    except (NotMeasured, NoPrice) as missing:
+        return replace(known, unpriced=str(missing))
+    return replace(known, capacity=capacity, assumptions=(*known.assumptions, frees), break_even=None)
+
+
+def _freed_money(before: Fleet, now: Service, share: float, context: Context) -> Money:
+    """Return what a share of the busy time of a service costs a month. Raises NotMeasured, NoPrice."""
+    held = before.holders_of
+    costs = [busy_cost(before, held, each, each.device_ids, context) for each in now.deployments]
+    monthly = round(sum(each.nano_usd_per_hour for each in costs) * share * HOURS_PER_MONTH)
+    return monthly, monthly, monthly
 
 
 def _freed_share(now: Service, demand: Demand, found: Speed, context: Context) -> float:
@@ -84,4 +119,5 @@ def _between(before: Demand, after: Demand, names: list[str], share: float) -> D
 
 
 def _shown(demand: Demand, name: str) -> str:
-    return f"{name.replace('_', ' ')} {getattr(demand, name).value:.3g}"
+    value = getattr(demand, name).value
+    return f"{name.replace('_', ' ')} {f'{value:,.0f}' if value >= 100 else f'{value:.3g}'}"

@@ -104,3 +104,13 @@ def test_equal_states_are_no_difference() -> None:
     same: Deployment = NOW.but(tp=NOW.tp)
     assert encoded(same, FLEET) == {"deployment": NOW.deployment_id, "set": {}}
     assert candidate(FLEET, encoded(same, FLEET), NOW, MARKET) is None
+
+
+def test_a_number_counts_as_supplied_only_from_a_rule_that_a_person_configured() -> None:
+    claimed: Service = SERVICE.serving(requests_per_s=times(0.5, confirmed=True))
+    sent = encoded(claimed, FLEET)
+    for configured in (False, True):
+        found = candidate(FLEET, sent, SERVICE, MARKET, configured=configured)
+        assert found is not None
+        requests = found.after.service("chat").demand.requests_per_s
+        assert requests is not None and requests.confirmed is configured

@@ -41,6 +41,12 @@ def test_it_refuses_where_a_cache_would_find_nothing_or_is_used(
     assert refusal(prefix_cache, chat(**fields), low_batch(**LONG_PROMPTS | seen), options=Options())[0] == code
 
 
+def test_a_share_that_a_person_supplies_is_priced() -> None:
+    for options, confirmed in (({}, False), ({"shared_share": 0.5}, True)):
+        (change,) = run(prefix_cache, "one-at-a-time", **options).proposals[0].diff.changes
+        assert (change.field, change.after.confirmed) == ("demand.cached_share", confirmed)
+
+
 def test_tenants_that_share_nothing_share_no_cache() -> None:
     result = run(prefix_cache, "multi-tenant")
     assert [each.code for each in result.refusals] == ["isolated"]

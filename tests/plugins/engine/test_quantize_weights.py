@@ -39,6 +39,11 @@ def test_a_blackwell_may_go_to_four_bit_floats_and_never_to_its_slow_int8() -> N
     assert tried(running=60, placement=Placement(accelerator="B300 SXM"), tp=1) == {("fp8", 1), ("fp4", 1)}
 
 
+def test_llama_cpp_on_cpus_gets_the_formats_of_its_files_without_a_known_device() -> None:
+    there = chat(engine="llama.cpp", weight_dtype="fp16", placement=Placement(), tp=None, pp=None, dp=None)
+    assert [each.deployments[0].weight_dtype for each in proposals(quantize_weights, there)] == ["int8", "int4"]
+
+
 def test_llama_cpp_gets_the_formats_of_its_files() -> None:
     assert {dtype for dtype, _ in tried(engine="llama.cpp")} == {"int8", "int4"}
 

@@ -1,9 +1,10 @@
+from dataclasses import replace
+
+import pytest
+
 from pertoken.state.demand import times, to
-from tests.savings.fleets import (
-    ONE,
-    chat,
-    priced,
-)
+from pertoken.units import HOURS_PER_MONTH
+from tests.savings.fleets import AWS_H100, ONE, chat, priced
 
 
 def test_a_changed_demand_yields_a_break_even_and_no_dollars() -> None:
@@ -13,3 +14,22 @@ def test_a_changed_demand_yields_a_break_even_and_no_dollars() -> None:
     assert found.unpriced is not None and "a proposal, not a measurement" in found.unpriced
     unknown = priced(ONE, chat(ONE).serving(requests_per_s=times(0.5)))
     assert unknown.break_even is not None and "frees 50% of its busy time" in unknown.break_even
+
+
+def test_a_share_that_a_person_supplied_is_priced_as_capacity() -> None:
+    found = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3, "as set", confirmed=True)))
+    busy = 0.6 * 2 * AWS_H100 * HOURS_PER_MONTH
+    assert found.unpriced is None and found.bankable == (0, 0, 0)
+    assert found.capacity is not None and found.capacity[1] == pytest.approx(0.3 * busy, rel=0.01)
+    assert "response cache share 0.3: as set" in found.assumptions
+
+
+def test_what_a_response_cache_frees_needs_no_forecast() -> None:
+    unknown = tuple(
+        replace(each, placement=replace(each.placement, accelerator=None)) for each in chat(ONE).deployments
+    )
+    cpus = replace(ONE, services=(replace(chat(ONE), deployments=unknown),))
+    found = priced(cpus, chat(cpus).serving(response_cache_share=to(0.3)))
+    assert found.break_even == "at response cache share 0.3 it frees 30% of its busy time"
+    shorter = priced(cpus, chat(cpus).serving(output_len=to(200)))
+    assert shorter.unpriced is not None and "the catalog does not know" in shorter.unpriced

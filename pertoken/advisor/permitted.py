@@ -1,0 +1,136 @@
+"""Settings that bind the proposals of every rule: forbidden changes, the quality gate, isolation, minimum replicas."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from pertoken.advisor.groups import shown
+from pertoken.advisor.recommendation import Refusal
+from pertoken.fleet_settings import QUALITY_FIELDS
+from pertoken.state.demand import Quantity
+from pertoken.state.diff import Change, Diff
+from pertoken.state.fleet import Fleet
+from pertoken.state.model import Model
+from pertoken.state.service import Service
+
+_FLEET_WIDE = {"commitments": "commitments", "partitions": "partitions"}
+_RENAMED = {"device_ids": "devices", "serves": "shares"}
+_SHARED_CACHES = ("demand.response_cache_share", "demand.cached_share")
+"""What arranges the prompts of several clients for one cache, or answers one client with another's response."""
+
+
+def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[str]) -> Refusal | None:
+    """Return why the settings of a person refuse a proposal; None if they permit it.
+
+    `forbidden` is for the fleet as a whole; that of each service is part of it.
+    """
+    words = {_FLEET_WIDE[each.field] for each in difference.changes if each.field in _FLEET_WIDE}
+    words |= {"release"} if difference.released else set()
+    if hit := sorted(words & set(forbidden)):
+        return Refusal("forbidden", f"{hit[0]} must not change: `advisor.forbid` names it")
+    for name, changes in _by_service(difference, before).items():
+        service = before.service(name)
+        found = (
+            _forbidden(service, changes)
+            or _not_evaluated(service, changes)
+            or _one_cache(service, changes)
+            or _too_few(service, changes)
+        )
+        if found is not None:
+            return found
+    return _together(difference, before, after)
+
+
+def _by_service(difference: Diff, before: Fleet) -> Mapping[str, Sequence[Change]]:
+    """Return what changes of each service and its deployments; a new deployment of another model changes the model."""
+    found: dict[str, list[Change]] = defaultdict(list)
+    for each in difference.changes:
+        if each.kind == "service":
+            found[str(each.target)].append(each)
+        elif each.kind == "deployment":
+            for name in before.listed_by.get(int(each.target), ()):
+                found[name].append(each)
+    for added in difference.added:
+        for name, _ in added.serves:
+            served = [each.model for each in before.service(name).deployments]
+            if added.model not in served:
+                found[name].append(Change("deployment", added.deployment_id, "model", served[0], added.model))
+    return found
+
+
+def _words(change: Change) -> set[str]:
+    """Return the words by which a person may forbid a change: `placement.region` is `placement` and `region`."""
+    return set(_RENAMED.get(change.field, change.field).split("."))
+
+
+def _forbidden(service: Service, changes: Iterable[Change]) -> Refusal | None:
+    for change in changes:
+        if hit := sorted(_words(change) & set(service.forbidden)):
+            where = f'`advisor.forbid` or `forbid` of [services."{service.name}"]'
+            return Refusal("forbidden", f"{hit[0]} of {service.name} must not change: {where} names it")
+    return None
+
+
+def _not_evaluated(service: Service, changes: Iterable[Change]) -> Refusal | None:
+    if not service.quality_gate:
+        return None
+    for change in changes:
+        field = change.field.removeprefix("demand.")
+        value = _value(change.after)
+        if field in QUALITY_FIELDS and not service.passed(field, value):
+            return Refusal(
+                "quality-gate",
+                f"{field} {value} can alter the outputs of {service.name} and has not passed its quality gate: "
+                f'evaluate it on your own tasks, then add "{field}={value}" to `quality_passed` of '
+                f'[services."{service.name}"]',
+            )
+    return None
+
+
+def _value(after: object) -> str:
+    if isinstance(after, Model):
+        return after.name
+    return f"{after.value:.4g}" if isinstance(after, Quantity) else shown(after)
+
+
+def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
+    """Refuse what lets the clients of an isolated service share a cache or an engine's adapters."""
+    if service.isolation != "tenant":
+        return None
+    for change in changes:
+        if change.field in _SHARED_CACHES or (change.field == "enable_prefix_caching" and change.after):
+            return _isolated(service.name, "no cache")
+        if change.field == "lora_adapters" and change.after:
+            return _isolated(service.name, "no engine with adapters")
+    return None
+
+
+def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
+    """Refuse what brings another service onto an engine or a device of an isolated one."""
+    if not difference.added and not any(each.field == "device_ids" for each in difference.changes):
+        return None
+    for service in before.services:
+        if service.isolation == "tenant" and (new := _neighbours(service, after) - _neighbours(service, before)):
+            return _isolated(service.name, f"no engine and no device with {', '.join(sorted(new))}")
+    return None
+
+
+def _neighbours(service: Service, fleet: Fleet) -> set[str]:
+    """Return the other services that share an engine or a device with a service."""
+    own = fleet.service(service.name).deployments
+    sharing = [other for each in own for device in each.device_ids for other in fleet.holders_of.get(device, ())]
+    return {name for each in (*own, *sharing) for name, _ in each.serves} - {service.name}
+
+
+def _isolated(name: str, what: str) -> Refusal:
+    return Refusal("isolated", f'clients of {name} may share {what}: it has isolation = "tenant"')
+
+
+def _too_few(service: Service, changes: Iterable[Change]) -> Refusal | None:
+    fewest = service.min_replicas + service.spare_replicas
+    for change in changes:
+        if change.field == "replicas" and isinstance(change.after, int) and change.after < fewest:
+            return Refusal(
+                "below-minimum",
+                f'{change.after} replica(s) are fewer than the {fewest} that [services."{service.name}"] keeps',
+            )
+    return None

@@ -1,0 +1,134 @@
+"""Settings of a person refuse proposals of any rule."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pertoken.advisor.permitted import refusal
+from pertoken.advisor.recommendation import State
+from pertoken.rule import Commitment, Fleet, Placement, Service, times, to
+from pertoken.state.diff import diff
+from tests.advisor.gathered import advised, gathered, own
+from tests.deployments import model
+from tests.savings.fleets import fleet_of, host, llama, replicas
+
+SMALL = model("Llama-3.1-8B")
+YEAR = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 1_000_000_000, 1_900_000_000)
+SPOT = Placement(purchase="spot")
+Edit = Callable[[Fleet, Service], Any]
+
+
+def with_settings(fleet: Fleet, **settings: Any) -> Fleet:
+    return replace(fleet, services=(replace(fleet.services[0], **settings), *fleet.services[1:]))
+
+
+def refused(edit: Edit, fleet: Fleet | None = None, fleet_wide: tuple[str, ...] = (), **settings: Any) -> Any:
+    """Return code and reason with which the settings of the first service refuse an edit; None if they permit it."""
+    before = with_settings(fleet or replicas(2), **settings)
+    after = before.edit(edit(before, before.services[0]))
+    found = refusal(diff(before, after), before, after, fleet_wide)
+    return None if found is None else (found.code, found.reason)
+
+
+def split(fleet: Fleet, chat: Service) -> Fleet:
+    now = chat.deployments[0]
+    return fleet.replace(now, now.serving_share(0.3), now.but(model=SMALL, tp=1).serving_share(0.4))
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda fleet, chat: chat.but(tp=1), ("tp",)),
+        (lambda fleet, chat: chat.on(SPOT, all_but=1), ("purchase", "placement")),
+        (lambda fleet, chat: chat.serving(requests_per_s=times(0.9)), ("demand", "requests_per_s")),
+        (lambda fleet, chat: chat.scaled_to(1), ("replicas",)),
+        (lambda fleet, chat: chat.deployments[0].restarted(), ("restart",)),
+        (split, ("model", "shares")),
+    ],
+)
+def test_what_a_person_forbids_of_a_service_is_refused(edit: Edit, words: tuple[str, ...]) -> None:
+    assert refused(edit) is None
+    assert refused(edit, forbidden=("engine",)) is None
+    for word in words:
+        code, reason = refused(edit, forbidden=(word,))
+        assert code == "forbidden" and reason.startswith(f"{word} of chat must not change")
+
+
+def test_what_is_of_the_fleet_as_a_whole_is_forbidden_for_all() -> None:
+    commit: Edit = lambda fleet, chat: fleet.commit(YEAR)  # noqa: E731
+    assert refused(commit) is None
+    assert refused(commit, fleet_wide=("commitments",)) == (
+        "forbidden",
+        "commitments must not change: `advisor.forbid` names it",
+    )
+    idle = fleet_of(replicas(1).services, (*replicas(1).hosts, host(9)))
+    assert refused(lambda fleet, chat: fleet.release(9), idle, fleet_wide=("release",))[0] == "forbidden"
+
+
+@pytest.mark.parametrize(
+    ("edit", "evaluated"),
+    [
+        (lambda fleet, chat: chat.but(weight_dtype="fp8"), "weight_dtype=fp8"),
+        (lambda fleet, chat: chat.but(model=SMALL), "model=meta-llama/Llama-3.1-8B"),
+        (split, "model=meta-llama/Llama-3.1-8B"),
+        (lambda fleet, chat: chat.serving(response_cache_share=to(0.2)), "response_cache_share=0.2"),
+    ],
+)
+def test_what_can_alter_outputs_passes_the_gate_only_once_it_was_evaluated(edit: Edit, evaluated: str) -> None:
+    code, reason = refused(edit, quality_gate=True)
+    assert code == "quality-gate" and f'add "{evaluated}" to `quality_passed` of [services."chat"]' in reason
+    assert refused(edit, quality_gate=True, quality_passed=(evaluated,)) is None
+    assert refused(edit, quality_gate=True, quality_passed=(evaluated.partition("=")[0],)) is None
+    assert refused(edit) is None, "without a gate its rule states the risk"
+    assert refused(lambda fleet, chat: chat.but(max_num_seqs=8), quality_gate=True) is None
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda fleet, chat: chat.serving(response_cache_share=to(0.2)),
+        lambda fleet, chat: chat.serving(cached_share=to(0.2)),
+        lambda fleet, chat: chat.but(enable_prefix_caching=True),
+        lambda fleet, chat: chat.but(lora_adapters=("a", "b")),
+    ],
+)
+def test_clients_of_an_isolated_service_share_no_cache_and_no_engine(edit: Edit) -> None:
+    assert refused(edit) is None
+    assert refused(edit, isolation="tenant")[0] == "isolated"
+
+
+def test_no_other_service_comes_onto_a_device_of_an_isolated_one() -> None:
+    chat, code = Service("chat", (llama(1, (10,)),)), Service("code", (llama(2, (20,), "code"),))
+    two = fleet_of([chat, code], [host(1), host(2)])
+
+    def together(fleet: Fleet, chat: Service) -> Fleet:
+        other = fleet.service("code").deployments[0]
+        return fleet.replace(other, other.on_devices((10,)))
+
+    assert refused(together, two) is None
+    assert refused(together, two, isolation="tenant") == (
+        "isolated",
+        'clients of chat may share no engine and no device with code: it has isolation = "tenant"',
+    )
+    assert refused(lambda fleet, chat: chat.deployments[0].on_devices((11,)), two, isolation="tenant") is None
+
+
+def test_fewer_replicas_than_a_service_keeps_are_refused() -> None:
+    fewer: Edit = lambda fleet, chat: chat.scaled_to(1)  # noqa: E731
+    assert refused(fewer, min_replicas=1) is None
+    assert refused(fewer, min_replicas=1, spare_replicas=1)[0] == "below-minimum"
+    assert refused(lambda fleet, chat: chat.resized(), min_replicas=2) is None, "pricing keeps to the minimum"
+
+
+def test_a_refused_change_is_named_in_its_row_and_forecast_by_nothing() -> None:
+    def proposes(service: Service) -> Iterator[Service]:
+        yield service.but(weight_dtype="fp8")
+        yield service.but(weight_dtype="int4")
+
+    there = with_settings(replicas(1), quality_gate=True, quality_passed=("weight_dtype=fp8",))
+    (row,) = advised(gathered(there), own(proposes))
+    (found,) = row.refusals
+    assert row.state is State.OPEN and [each.title for each in row.variants] == ["weights bf16 → fp8"]
+    assert found.code == "quality-gate" and found.reason.startswith("weights bf16 → int4: weight_dtype int4 can alter")

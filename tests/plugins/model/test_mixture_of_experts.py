@@ -1,0 +1,53 @@
+from typing import Any
+
+import pytest
+
+from pertoken.plugins.model.mixture_of_experts import mixture_of_experts
+from pertoken.rule import FEWEST, Model
+from pertoken.testing import run
+from tests.deployments import model
+from tests.plugins.proposals import chat, proposals, refusal
+from tests.savings.fleets import low_batch
+
+DENSE = model("Qwen3-32B")
+
+
+def names(found: Any) -> list[tuple[str, int]]:
+    return [(each.deployments[0].model.name.rpartition("/")[2], each.deployments[0].tp) for each in found]
+
+
+def test_a_large_dense_model_may_leave_its_work_to_a_mixture_of_its_family_first() -> None:
+    found = proposals(mixture_of_experts, chat(model=DENSE, tp=1), low_batch(running=30))
+    assert names(found)[0] == ("Qwen3-30B-A3B", 1)
+    assert all(each.replicas == FEWEST for each in found)
+
+
+def test_memory_is_not_reduced_few_requests_do_not_pay_for_more_devices() -> None:
+    many, few = (run(mixture_of_experts, "bandwidth-bound", few_running=limit) for limit in (0.0, 8.0))
+    assert "tiny-batch" in few.codes and "tiny-batch" not in many.codes
+    assert any("gpt-oss-120b needs 4 devices instead of 2" in each.reason for each in few.refusals)
+    larger = [
+        each for each in many.proposals if ("tp", 2, 4) in {(c.field, c.before, c.after) for c in each.diff.changes}
+    ]
+    assert larger and all("right-size-parallelism" in each.excludes for each in larger)
+
+
+def test_a_person_names_the_mixtures_that_may_take_over() -> None:
+    only = run(mixture_of_experts, "kv-bound", models=["gpt-oss-120b"]).proposals
+    assert [{c.after.name for c in each.diff.changes if c.field == "model"} for each in only] == [
+        {"openai/gpt-oss-120b"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"model": model("Qwen3-30B-A3B")}, "mixture-already"),
+        ({"model": model("Llama-3.1-8B")}, "small"),
+        ({"model": Model("secret")}, "size-unknown"),
+        ({"model": model("Llama-3.1-405B"), "weight_dtype": "fp32"}, "no-mixture"),
+        ({"weight_dtype": None}, "dtype-unknown"),
+    ],
+)
+def test_it_refuses_what_is_no_large_dense_model_or_fits_no_server(fields: dict[str, Any], code: str) -> None:
+    assert refusal(mixture_of_experts, chat(**fields))[0] == code

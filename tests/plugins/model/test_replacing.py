@@ -1,0 +1,25 @@
+from pertoken.plugins.model.replacing import fewest_ranks, refusal, replaced
+from tests.deployments import MARKET, model
+from tests.plugins.proposals import chat
+from tests.savings.fleets import low_batch
+
+SMALL = model("Llama-3.1-8B")
+
+
+def test_another_model_takes_the_fewest_ranks_that_hold_it_and_one_pipeline_stage() -> None:
+    (now,) = replaced(chat(pp=2).services[0], SMALL, MARKET).deployments
+    assert (now.model, now.tp, now.pp) == (SMALL, 1, 1)
+    assert fewest_ranks(chat().services[0].deployments[0], model("Qwen3-235B-A22B"), MARKET) == 8
+
+
+def test_where_ranks_or_the_device_are_not_known_only_the_model_changes() -> None:
+    for unknown in ({"tp": None, "pp": None}, {"weight_dtype": None}):
+        service = chat(**unknown).services[0]  # type: ignore[arg-type]
+        assert replaced(service, SMALL, MARKET) == service.but(model=SMALL)
+
+
+def test_replicas_that_differ_and_models_of_unknown_size_are_not_replaced() -> None:
+    assert refusal(low_batch(), chat(2).services[0], 0.05) is None
+    mixed = chat(2).edit(chat(2).services[0].deployments[0].but(tp=1)).services[0]
+    found = refusal(low_batch(), mixed, 0.05)
+    assert found is not None and found.code == "replicas-differ"

@@ -1,0 +1,43 @@
+import pytest
+
+from pertoken.plugins.model.smaller_model import smaller_model
+from pertoken.rule import FEWEST, Model
+from pertoken.testing import run
+from tests.deployments import model
+from tests.plugins.proposals import chat, proposals, refusal, yielded
+from tests.savings.fleets import low_batch
+
+
+def test_a_70b_is_replaced_by_the_8b_of_its_family_on_one_device_each() -> None:
+    (made,) = yielded(smaller_model, chat(2))
+    assert (made.risk, made.effort, made.excludes) == (
+        "quality",
+        "high",
+        ("mixture-of-experts", "prune", "route-requests"),
+    )
+    assert [(each.model.name, each.tp) for each in made.state.deployments] == [("meta-llama/Llama-3.1-8B", 1)] * 2
+    assert made.state.replicas == FEWEST
+
+
+def test_the_largest_smaller_models_are_variants_and_mixtures_are_left_to_their_own_rule() -> None:
+    found = [each.deployments[0].model.name for each in proposals(smaller_model, chat(model=model("Qwen3-32B")))]
+    assert found == ["Qwen/Qwen3-14B", "Qwen/Qwen3-8B", "Qwen/Qwen3-4B"]
+
+
+def test_a_person_names_the_models_that_may_take_over() -> None:
+    there = "bandwidth-bound"
+    found = [each.diff.changes for each in run(smaller_model, there, models=["Qwen3-14B", "Qwen3-235B-A22B"]).proposals]
+    assert [{each.after.name for each in changes if each.field == "model"} for changes in found] == [{"Qwen/Qwen3-14B"}]
+    assert run(smaller_model, there, models=["unheard-of"]).codes == ("no-smaller-model",)
+
+
+@pytest.mark.parametrize(
+    ("served", "busy", "code"),
+    [
+        (model("Qwen3-0.6B"), 0.6, "no-smaller-model"),
+        (Model("secret"), 0.6, "size-unknown"),
+        (model("Llama-3.3-70B"), 0.01, "hardly-busy"),
+    ],
+)
+def test_it_refuses_without_a_smaller_model_or_without_load(served: Model, busy: float, code: str) -> None:
+    assert refusal(smaller_model, chat(model=served), low_batch(busy=busy))[0] == code
