@@ -65,7 +65,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pertoken.catalog.market import Accelerator, Market, Offer
+from pertoken.catalog.market import Accelerator, Market
+from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Evidence, NotMeasured, Series
 from pertoken.rule_options import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
@@ -102,6 +103,7 @@ __all__ = [
     "Series",
     "Service",
     "Skip",
+    "TokenOffer",
     "UnknownKnob",
     "asleep",
     "off",

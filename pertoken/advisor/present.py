@@ -81,6 +81,8 @@ def present(
         services=together,
         devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
         nano_usd_per_hour={each: _nano_usd_per_hour(each, there, prices) for each in there.devices},
+        listed=_listed(there, prices),
+        token_apis=frozenset(settings.market_token_apis),
         slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
         energy=None
         if settings.energy_usd_per_kwh is None
@@ -109,3 +111,13 @@ def _nano_usd_per_hour(device_id: int, there: Inventory, prices: PriceBook) -> i
     per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), there.now_ts) if payer else None
     share_1e6 = SHARE if row.parent_id is None else row.part_1e6
     return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE
+
+
+def _listed(there: Inventory, prices: PriceBook) -> dict[int, str]:
+    """Return by device whose list price it is, of when and with what marks, where nobody set a price."""
+    found = {}
+    for device_id, row in there.devices.items():
+        price = prices.at(Priced(row.kind, row.name, row.uuid), there.now_ts) if row.parent_id is None else None
+        if price is not None and price.listed and price.note is not None:
+            found[device_id] = price.note
+    return found

@@ -8,7 +8,7 @@ from pertoken.advisor.recommendation import Refusal
 
 MAX_REASONS = 10
 """Different reasons of one code that are kept for one rule and target."""
-_NUMBER = re.compile(r"(?<![\w.-])[0-9]+(?:[.,][0-9]+)*(?![\w-]|\.\w)")
+_NUMBER = re.compile(r"(?<![\w.-])[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?![\w-]|[.,]\w)")
 """A number that stands alone: not one in a name."""
 _WORD = re.compile(r"\s*(?:[^\s;,]+|[;,])")
 

@@ -14,6 +14,9 @@ from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
 BUILT_IN = {
+    "commit-capacity",
+    "change-provider",
+    "serverless-api",
     "batch-limit",
     "cap-power",
     "chunked-prefill",

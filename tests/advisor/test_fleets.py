@@ -7,7 +7,7 @@ import pytest
 
 from pertoken.advisor.recommendation import State
 from pertoken.plugins.fleet.release_idle import release_idle
-from pertoken.plugins.fleet.use_spot import use_spot
+from pertoken.plugins.market.use_spot import use_spot
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.tui.text.advice_columns import bankable, best_of_each_target, total

@@ -49,3 +49,10 @@ def test_what_titles_end_with_in_common_is_written_once_with_its_punctuation() -
     devices = ("A10, tp 2 → 8", "L4, tp 2 → 8", "L40S")
     texts = [RefusedChange("c", "no", f"H100 → {device}; fewest replicas") for device in devices]
     assert folded(texts)[0].reason == "H100 → (A10, tp 2 → 8 | L4, tp 2 → 8 | L40S); fewest replicas: no"
+
+
+def test_a_version_is_a_name_and_no_number() -> None:
+    (only,) = folded([RefusedChange("infeasible", "by litellm 1.109.1, at $1,234.50", "move")])
+    assert only.reason == "move: by litellm 1.109.1, at $1,234.50"
+    texts = [RefusedChange("c", f"v1.2.{n} at {n},000.5 tokens", title) for n, title in ((3, "a"), (3, "b"))]
+    assert folded(texts)[0].reason == "(a | b): v1.2.3 at 3,000.5 tokens"

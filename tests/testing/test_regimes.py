@@ -8,7 +8,7 @@ from pertoken.testing import Regime, regimes
 NAMES = (
     "idle", "bandwidth-bound", "compute-bound", "kv-bound", "prefill-heavy", "saturated", "moe", "multi-tenant",
     "cpu", "spot", "committed", "owned", "owned-decode", "owned-prefill", "uncached", "drafting", "drafting-saturated",
-    "one-at-a-time", "stuck", "asleep",
+    "one-at-a-time", "stuck", "asleep", "steady",
 )  # fmt: skip
 
 
