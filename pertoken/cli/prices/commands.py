@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -109,6 +110,38 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     for selector in dict.fromkeys(each.selector for each in known.book.prices):
         if lost := known.lost(selector):
             echo(_no_longer(selector, lost), err=True)
+
+
+@prices.command("import", short_help="Import list prices of instances from a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool) -> None:
+    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
+
+    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
+    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and if you like
+    confidence (high, medium or low) and note. The difference is shown before anything is written; what is implausible
+    is left out with its reason. A changed price counts from now on: past costs stay as they are.
+    """
+    from pertoken.cli.prices.offers import write
+    from pertoken.costs.prices.offer_lists import read_list
+
+    write(config_file, db, lambda market, today: read_list(file, market), yes)
+
+
+@prices.command("update", short_help="Fetch the newest list prices.")
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
+    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
+
+    It needs a network and the package gpuhunt (`pip install 'pertoken[prices]'`), which collects them every day. The
+    difference is shown before anything is written, as for `import`.
+    """
+    from pertoken.cli.prices.offers import fetched, write
+
+    write(config_file, db, fetched, yes)
 
 
 def _put(
