@@ -87,6 +87,23 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, rea
         raise PricesChanged("list prices were imported by someone else meanwhile; look again") from None
 
 
+def owned(connection: Connection) -> Rows:
+    """What every owned server ever cost: by when it is in force from, then in the order of setting."""
+    return answer(connection, _OWNED, named=True)
+
+
+_OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
+
+
+def add_owned(connection: Connection, **values: Any) -> None:
+    """Add what an owned server costs as the one set last. Raises PricesChanged if another was set at once."""
+    seq = 1 + (connection.execute(select(func.max(a.owned.c.seq))).scalar() or 0)
+    try:
+        connection.execute(insert(a.owned).values(owned_id=stable_id("owned", seq), seq=seq, **values))
+    except IntegrityError:
+        raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
+
+
 def recommendations(connection: Connection) -> Rows:
     """Every recommendation as it stands."""
     return connection.execute(select(a.recommendation)).all()

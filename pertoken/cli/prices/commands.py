@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,6 +142,37 @@ def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
     from pertoken.cli.prices.offers import fetched, write
 
     write(config_file, db, fetched, yes)
+
+
+def _terms(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each number of the cost of ownership, its default and usual range in its help."""
+    from pertoken.catalog.owned import terms
+
+    for name, term in reversed(list(terms().items())):
+        text = f"{term.meaning[0].upper()}{term.meaning[1:]} [default: {term.value:g}; usual: {term.usual}]."
+        command = click.option(f"--{name.replace('_', '-')}", name, type=float, help=text)(command)
+    return command
+
+
+@prices.command("own", short_help="State what a server of your own cost.")
+@click.argument("host")
+@click.option(
+    "--capex", type=float, required=True, help="Dollars paid for the whole server, with its share of the network."
+)
+@click.option("--nameplate-kw", type=float, help="Power reserved for the server; without it colocation is not counted.")
+@_terms
+@db_option
+def own_server(
+    config_file: str | None, db: str | None, host: str, capex: float, nameplate_kw: float | None, **stated: float | None
+) -> None:
+    """State what the server HOST cost, so that an hour of its devices has the price of owning it.
+
+    To capital, maintenance and room comes the energy that was measured, week by week. It counts for devices that no
+    price is set for: from the beginning, or from now on where HOST had such a price already.
+    """
+    from pertoken.cli.prices.ownership import own
+
+    own(config_file, db, host, {"capex_usd": capex, "nameplate_kw": nameplate_kw, **stated})
 
 
 def _put(

@@ -39,6 +39,18 @@ offer = Table(
     integer("seq", required=True),  # order of import, without gaps
 )
 """List prices that people imported; none is ever changed or deleted, so that past costs stay as they are."""
+owned = Table(
+    "owned",
+    metadata,
+    integer("owned_id", key=True),
+    text("host", required=True),  # its name
+    text("terms", required=True),  # JSON: capex_usd and what its owner states of the running cost
+    integer("from_ts", required=True),  # in force from this minute on; 0: from the beginning
+    integer("set_ts", required=True),
+    text("set_by", required=True),
+    integer("seq", required=True),  # order of setting, without gaps
+)
+"""What servers of one's own cost; the newest row of a host in force counts."""
 recommendation = Table(
     "recommendation",
     metadata,

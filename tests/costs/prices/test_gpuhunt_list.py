@@ -106,16 +106,18 @@ HEADER = (
 def test_the_package_itself_reads_the_lists_of_a_server(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip("gpuhunt")
+    providers = pytest.importorskip("gpuhunt._internal.catalog").OFFLINE_PROVIDERS
     rows = [
         HEADER,
         "p5.48xlarge,us-east-1,48.0,192,2048.0,8,H100,80.0,False,,nvidia,,x86,{}",
         "m7i.large,us-east-1,0.1,2,8.0,0,,,False,,,,x86,{}",
     ]
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("aws.csv", "\n".join(rows))
-    pages = {"/aws/version": b"20261120-305", "/aws/20261120-305/catalog.zip": packed.getvalue()}
+    pages: dict[str, bytes] = {}
+    for name in providers:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr(f"{name}.csv", "\n".join(rows if name == "aws" else rows[:1]))
+        pages |= {f"/{name}/version": b"20261120-305", f"/{name}/20261120-305/catalog.zip": packed.getvalue()}
     with served(pages) as url:
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)
         found = fetch(MARKET, TODAY)

@@ -1,4 +1,4 @@
-"""List prices that people import, beside those of the catalog
+"""List prices that people import, and what owned servers cost
 
 Revision: 0004, after 0003
 """
@@ -41,5 +41,17 @@ def upgrade() -> None:
         _text("set_by"),
         _integer("seq"),
         sa.PrimaryKeyConstraint("offer_id", name=op.f("pk_offer")),
+        schema=schema,
+    )
+    op.create_table(
+        "owned",
+        _integer("owned_id"),
+        _text("host"),
+        _text("terms"),
+        _integer("from_ts"),
+        _integer("set_ts"),
+        _text("set_by"),
+        _integer("seq"),
+        sa.PrimaryKeyConstraint("owned_id", name=op.f("pk_owned")),
         schema=schema,
     )
