@@ -104,7 +104,10 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     for each in known.book.prices:
         echo(f"{_since(each.from_ts, now):24} {_per_hour(each):>14}  {each.selector}  {_by(each)}")
         echo(f"{'':24} {_named(known, each.selector)}")
+    shown_last = {each[-1].selector: each[-1] for each in known.book.detected.values() if each}
     for each in listed:
+        if each.set_by == "ownership" and each is not shown_last[each.selector]:
+            continue  # one of each week that its energy was measured in
         since = f"where none is set, {_since(each.from_ts, now)}"
         echo(f"{since:24} {_per_hour(each):>14}  {each.selector}  ({each.note})")
     for selector in dict.fromkeys(each.selector for each in known.book.prices):

@@ -51,6 +51,7 @@ def test_the_bill_is_by_the_cost_of_owning_it_and_says_what_is_measured_and_assu
     report = fleet_report(open_store(where), 7200, END)
     (gpu, *_) = (each for each in report.devices if each.kind == "gpu")
     assert gpu.nano_usd_per_hour == hourly and "cost of owning" in (gpu.listed_price or "")
+    assert run(where, "show").output.count("cost of owning") == 2, "a line for each device"
     bill = report.bill
     assert bill is not None and bill.paid == pytest.approx(2 * 2 * hourly, abs=10)
     assert bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
