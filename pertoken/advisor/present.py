@@ -10,7 +10,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.prices.stored import ownership, price_book
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.state.fleet import Fleet
@@ -64,7 +64,7 @@ def present(
         name: seen.demand_of(rows)
         for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
     }
-    now = fleet(there, demands, market, settings, now_ts)
+    now = fleet(there, demands, market, settings, now_ts, ownership(store))
     deployments = ticking(now.deployments, len(now.deployments), "reading the evidence of deployments", progress)
     alone = {each.deployment_id: seen.of_deployments([each.deployment_id]) for each in deployments}
     together = {

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pertoken.advisor.present import present
+from pertoken.catalog.market import load_market
 from pertoken.cli import main
 from pertoken.costs.prices.owned import Ownership, device_hour
 from pertoken.costs.report.fleet_report import fleet_report
@@ -67,6 +69,14 @@ def test_other_terms_change_no_past_costs_and_a_price_that_is_set_comes_first(wh
     run(where, "set", "3", "--for", "H100", "--from", "ever", "--yes")
     paid = fleet_report(open_store(where), 7200, END).bill
     assert paid is not None and paid.paid == 4 * 3 * 10**9
+
+
+def test_a_server_whose_cost_is_stated_is_owned_so_that_releasing_it_banks_nothing(where: StoreLocation) -> None:
+    before = present(open_store(where), load_market(), 7200, END).fleet
+    run(where, "own", host_of(where), "--capex", "60000")
+    after = present(open_store(where), load_market(), 7200, END).fleet
+    assert [each.placement.purchase for each in (*before.hosts, *after.hosts)] == [None, "owned"]
+    assert {each.placement.purchase for each in after.deployments} == {"owned"}
 
 
 @pytest.mark.parametrize(
