@@ -188,12 +188,16 @@ class Market:
 
     def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
         """Return the accelerators of an instance type, whatever offers the market is limited to; None if not listed."""
-        sizes = {
-            offer.n_devices
-            for offer in (*listed_offers(), *self.all_offers)
-            if (offer.provider, offer.instance_type) == (provider, instance_type)
-        }
-        return sizes.pop() if len(sizes) == 1 else None
+        sizes = self._sizes.get((provider, instance_type), frozenset())
+        return next(iter(sizes)) if len(sizes) == 1 else None
+
+    @cached_property
+    def _sizes(self) -> Mapping[tuple[str, str], frozenset[int]]:
+        """Accelerators of each instance type, as far as it is listed."""
+        found: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for offer in (*listed_offers(), *self.all_offers):
+            found[offer.provider, offer.instance_type].add(offer.n_devices)
+        return {key: frozenset(sizes) for key, sizes in found.items()}
 
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
         """Models of the same family with fewer active parameters, largest first; empty for an unknown one."""
