@@ -326,6 +326,9 @@ class Settings:
     """Only offers of this provider are considered; without it, all in the catalog."""
     market_region: str | None = _setting("market", _text, None, '"us-east-1"')
     """Only offers of this region are considered."""
+    market_token_apis: tuple[str, ...] = _setting("market", _texts("serverless APIs"), (), '["bedrock"]')
+    """Serverless APIs whose answers you compared with your own, and that your prompts may be sent to. Of others only
+    the break-even is shown."""
     slo_ttft_ms: float | None = _setting("slo", _positive, None, "500")
     """Objective for p95 time to first token, milliseconds."""
     slo_tpot_ms: float | None = _setting("slo", _positive, None, "50")

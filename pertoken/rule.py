@@ -74,7 +74,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.catalog.engine_lines import EngineLine
-from pertoken.catalog.market import Accelerator, Market, Offer
+from pertoken.catalog.market import Accelerator, Market
+from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.rule_options import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
@@ -116,6 +117,7 @@ __all__ = [
     "Series",
     "Service",
     "Skip",
+    "TokenOffer",
     "UnknownKnob",
     "asleep",
     "off",

@@ -62,7 +62,7 @@ def with_example(python: Path, wheel: Path, tmp_path_factory: pytest.TempPathFac
 def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"pertoken", "pertoken-0.1.0.dist-info"}
-    facts = ("catalog/prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
+    facts = ("catalog/prices.csv", "catalog/token_prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
     unit = "agent/systemd/pertoken-agent.service"
     templates = [f"advisor/rules/templates/{name}.txt" for name in ("rule.py", "test.py", "pyproject.toml")]
     for needed in (*templates, "py.typed", "tui/pertoken.tcss", "migrations/env.py", unit, *facts):
@@ -82,7 +82,7 @@ def test_a_fresh_environment_upgrades_a_database_with_it_and_finds_its_rules(pyt
     done = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert str(python.parents[1]) in done.stdout
     rules = {each["rule_id"]: each["state"] for each in json.loads(run("advise", "--json"))["recommendations"]}
-    assert rules == {"release-idle": "REFUSED"}
+    assert rules == {"release-idle": "REFUSED", "commit-capacity": "REFUSED"}
 
 
 def test_the_agent_and_its_sampler_run_from_it(python: Path, tmp_path: Path) -> None:

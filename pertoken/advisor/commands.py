@@ -186,6 +186,15 @@ def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: st
     to = replace(now, **there)
     count = len(group.deployments)
     what = "the server" if count == 1 else f"{count} servers"
+    if to.purchase == "per_token":
+        model = group.deployments[0].model.name
+        return Step(
+            (
+                f"{prefix}send a sample of its prompts to {model} at {to.provider} too, and compare the answers",
+                f"{prefix}point its clients at {to.provider}, then stop {what}",
+            ),
+            (f"{prefix}start {what} {_place(now, changes)} again, point the clients back",),
+        )
     return Step(
         (f"{prefix}start {what} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",),
         (f"{prefix}start {what} {_place(now, changes)} again, move the traffic back, then stop the new",),
@@ -300,10 +309,14 @@ def _commit(each: Commitment) -> Step:
     return Step(
         (
             f"Commit to {each.count} × {each.instance_type} at {at} for "
-            f"{format_usd(each.nano_usd_per_instance_hour)} per instance and hour.",
+            f"{format_usd(each.nano_usd_per_instance_hour)} per instance and hour{_term(each)}.",
         ),
         ("A commitment cannot be taken back before it ends.",),
     )
+
+
+def _term(each: Commitment) -> str:
+    return f", for {each.years} year{'s' if each.years > 1 else ''}" if each.years else ""
 
 
 def _release(name: str, host: Host | None, before: Fleet) -> Step:

@@ -11,7 +11,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.prices.stored import ownership, price_book
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.state.fleet import Fleet
@@ -73,7 +73,7 @@ def present(
         name: seen.demand_of(rows)
         for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
     }
-    now = fleet(there, demands, market, settings, now_ts)
+    now = fleet(there, demands, market, settings, now_ts, ownership(store))
     deployments = ticking(now.deployments, len(now.deployments), "reading the evidence of deployments", progress)
     alone = {each.deployment_id: seen.of_deployments([each.deployment_id]) for each in deployments}
     together = {
@@ -90,6 +90,8 @@ def present(
         services=together,
         devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
         nano_usd_per_hour={each: _nano_usd_per_hour(each, there, prices) for each in there.devices},
+        listed=_listed(there, prices),
+        token_apis=frozenset(settings.market_token_apis),
         slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
         energy=None
         if settings.energy_usd_per_kwh is None
@@ -128,3 +130,13 @@ def _nano_usd_per_hour(device_id: int, there: Inventory, prices: PriceBook) -> i
     per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), there.now_ts) if payer else None
     share_1e6 = SHARE if row.parent_id is None else row.part_1e6
     return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE
+
+
+def _listed(there: Inventory, prices: PriceBook) -> dict[int, str]:
+    """Return by device whose list price it is, of when and with what marks, where nobody set a price."""
+    found = {}
+    for device_id, row in there.devices.items():
+        price = prices.at(Priced(row.kind, row.name, row.uuid), there.now_ts) if row.parent_id is None else None
+        if price is not None and price.listed and price.note is not None:
+            found[device_id] = price.note
+    return found

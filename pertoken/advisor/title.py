@@ -50,7 +50,10 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
             parts.append(f"divide {before.device(int(change.target)).name} into {', '.join(change.after)}")
         if change.field == "commitments":
             new = change.after[len(change.before) :]
-            parts += [f"commit to {each.count} × {each.instance_type}" for each in new]
+            terms = [f" for {each.years} y" if each.years else "" for each in new]
+            parts += [
+                f"commit to {each.count} × {each.instance_type}{term}" for each, term in zip(new, terms, strict=True)
+            ]
     text = "; ".join(parts)
     return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
@@ -91,6 +94,8 @@ def _words(group: Group) -> Iterator[str]:
     for name in sorted(group.changes, key=lambda each: _FIRST.index(each) if each in _FIRST else len(_FIRST)):
         old, new = group.changes[name]
         if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
+            continue
+        if name.startswith("placement.") and new is None:  # an API has no devices and no region of theirs
             continue
         if name == "restart":
             yield f"restart {group.deployments[0].name}"

@@ -3,25 +3,24 @@
 Every offer is a list price somebody published, with its date and source: what a person really pays is configured.
 """
 
-import csv
 import re
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import date
-from decimal import ROUND_HALF_EVEN, Decimal
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
+from math import inf, log
 from typing import Any
 
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
+from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
 from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.model import WEIGHT_BYTES, Model
-from pertoken.units import NANO_USD
+from pertoken.state.placement import Placement
 
 MIB = 2**20
-ANYWHERE = "any"
-"""Region of an offer that costs the same everywhere."""
 WEIGHTS_SHARE = 0.85
 """Share of device memory that weights may take. A judgement: engines take 0.9 of it by default (vLLM 0.32
 `config/cache.py`, gpu_memory_utilization), and a KV cache and activations need the rest."""
@@ -70,27 +69,6 @@ class Accelerator:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A listed price of an instance; `nano_usd_per_device_hour` is its share for one device."""
-
-    provider: str
-    instance_type: str
-    accelerator: str
-    n_devices: int
-    region: str
-    purchase: str
-    """`on_demand`, `spot`, `reserved_1y`, `reserved_3y` or `capacity_block`."""
-    nano_usd_per_device_hour: int
-    as_of: date
-    """When it was published at the earliest."""
-    source: str
-
-    def age_days(self, today: date) -> int:
-        """Days since it was published, at the most."""
-        return (today - self.as_of).days
-
-
-@dataclass(frozen=True, slots=True)
 class Pair:
     """Two offers of one provider and region, and what the second costs relative to the first."""
 
@@ -104,12 +82,37 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceFall:
+    """By how much on-demand list prices are taken to fall, where a term of years is held against them."""
+
+    per_year: float
+    source: str
+
+    def mean_over(self, years: float) -> float:
+        """Return the mean price over some years, as a share of the present one."""
+        left = 1 - self.per_year
+        return 1.0 if years <= 0 else (1 - left**years) / (-years * log(left))
+
+    def years_to(self, share: float) -> float:
+        """Return the years after which the price is this share of the present one."""
+        return log(share) / log(1 - self.per_year) if share > 0 else inf
+
+
+@dataclass(frozen=True)
 class Market:
     """The read-only catalog. Offers are those of the provider and region it was loaded for."""
 
     accelerators: tuple[Accelerator, ...]
     all_offers: tuple[Offer, ...]
+    """Every offer, those that a newer one of the same key replaces included: they price the past."""
     stale_after_days: int
+    price_fall: PriceFall
+    provider: str | None = None
+    region: str | None = None
+
+    def having(self, offers: Iterable[Offer]) -> "Market":
+        """Return this market with more offers: those of its provider and region."""
+        return replace(self, all_offers=(*self.all_offers, *_limited(offers, self.provider, self.region)))
 
     def accelerator(self, reported_name: str | None) -> Accelerator | None:
         """The accelerator a driver reports under this name, or with this catalog name; None if it is not listed."""
@@ -117,14 +120,50 @@ class Market:
 
     def offers(self, accelerator: str, purchase: str = "on_demand") -> tuple[Offer, ...]:
         """Offers of an accelerator by its catalog name, cheapest first."""
-        found = (each for each in self.all_offers if (each.accelerator, each.purchase) == (accelerator, purchase))
-        return tuple(sorted(found, key=lambda each: each.nano_usd_per_device_hour))
+        return self._newest.get((accelerator, purchase), ())
+
+    def offers_at(self, placement: Placement, purchase: str = "on_demand") -> tuple[Offer, ...]:
+        """Return offers of a placement's accelerator at its provider, cheapest first.
+
+        They are of its region and instance type as far as these are known.
+        """
+        return tuple(
+            each
+            for each in self.offers(placement.accelerator or "", purchase)
+            if each.provider == placement.provider
+            and (placement.region is None or each.region in (placement.region, ANYWHERE))
+            and placement.instance_type in (None, each.instance_type)
+        )
+
+    @cached_property
+    def _newest(self) -> Mapping[tuple[str, str], tuple[Offer, ...]]:
+        """Offers in force by accelerator and purchase, cheapest first."""
+        found: dict[tuple[str, str], list[Offer]] = defaultdict(list)
+        for each in sorted(newest(self.all_offers), key=lambda offer: offer.nano_usd_per_device_hour):
+            found[each.accelerator, each.purchase].append(each)
+        return {key: tuple(some) for key, some in found.items()}
+
+    def token_offers(self, model: Model) -> tuple[TokenOffer, ...]:
+        """Return the serverless APIs that list token prices of a model, by provider; none for an unknown model.
+
+        They are of every provider and region: an API is no instance.
+        """
+        known = self.model(model.name)
+        if known is None:
+            return ()
+        found = (each for each in listed_token_offers() if each.model == known.name)
+        return tuple(sorted(found, key=lambda each: each.provider))
 
     def pairs(self, here: tuple[str, str], there: tuple[str, str]) -> tuple[Pair, ...]:
-        """Like with like: for each provider and region listing both (accelerator, purchase) pairs, their cheapest."""
+        """Like with like: for each provider and region listing both (accelerator, purchase) pairs, their cheapest.
+
+        Pairs of low confidence are left out where there are others.
+        """
         cheapest = [_cheapest(self.offers(*what)) for what in (here, there)]
         same = [place for place in cheapest[0] if place in cheapest[1]]
-        return tuple(Pair(cheapest[0][place], cheapest[1][place]) for place in same)
+        found = [Pair(cheapest[0][place], cheapest[1][place]) for place in same]
+        trusted = [each for each in found if "low" not in (each.here.confidence, each.there.confidence)]
+        return tuple(trusted or found)
 
     def model(self, name: str) -> Model | None:
         """Shape of a model by its name, an alias, or a path ending in one; tuning and quantization suffixes are
@@ -175,10 +214,16 @@ class Market:
 
     def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
         """Return the accelerators of an instance type, whatever offers the market is limited to; None if not listed."""
-        sizes = {
-            offer.n_devices for offer in _offers() if (offer.provider, offer.instance_type) == (provider, instance_type)
-        }
-        return sizes.pop() if len(sizes) == 1 else None
+        sizes = self._sizes.get((provider, instance_type), frozenset())
+        return next(iter(sizes)) if len(sizes) == 1 else None
+
+    @cached_property
+    def _sizes(self) -> Mapping[tuple[str, str], frozenset[int]]:
+        """Accelerators of each instance type, as far as it is listed."""
+        found: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for offer in (*listed_offers(), *self.all_offers):
+            found[offer.provider, offer.instance_type].add(offer.n_devices)
+        return {key: frozenset(sizes) for key, sizes in found.items()}
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -203,13 +248,25 @@ class Market:
 @cache
 def load_market(provider: str | None = None, region: str | None = None) -> Market:
     """The catalog, its offers limited to a provider and a region where they are given."""
-    offers = tuple(
-        offer
-        for offer in _offers()
-        if (provider is None or offer.provider == provider.strip().lower())
-        and (region is None or offer.region in (region, ANYWHERE))
+    name = None if provider is None else provider.strip().lower()
+    offers = _limited(listed_offers(), name, region)
+    fall = _settings()["price_fall"]
+    return Market(
+        _accelerators(),
+        offers,
+        _settings()["staleness"]["max_age_days"],
+        PriceFall(fall["per_year"], fall["source"]),
+        name,
+        region,
     )
-    return Market(_accelerators(), offers, _settings()["staleness"]["max_age_days"])
+
+
+def _limited(offers: Iterable[Offer], provider: str | None, region: str | None) -> tuple[Offer, ...]:
+    return tuple(
+        offer
+        for offer in offers
+        if provider in (None, offer.provider) and (region is None or offer.region in (region, ANYWHERE))
+    )
 
 
 def _cheapest(offers: Iterable[Offer]) -> dict[tuple[str, str], Offer]:
@@ -230,11 +287,6 @@ def _model_keys(name: str) -> Iterable[str]:
     while "-" in key and (key.rsplit("-", 1)[1] in suffixes or re.fullmatch(r"q\d\w*", key.rsplit("-", 1)[1])):
         key = key.rsplit("-", 1)[0]
         yield key
-
-
-def _rows(file: str) -> list[dict[str, str]]:
-    with files("pertoken.catalog").joinpath(file).open(encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
 
 
 @cache
@@ -270,33 +322,13 @@ def _accelerators() -> tuple[Accelerator, ...]:
             as_of=date.fromisoformat(row["as_of"]),
             confidence=row["confidence"],
         )
-        for row in _rows("accelerators.csv")
+        for row in rows("accelerators.csv")
     )
 
 
 @cache
 def _accelerators_by_name() -> dict[str, Accelerator]:
     return {_plain(name): each for each in _accelerators() for name in (each.name, *each.reported_names)}
-
-
-@cache
-def _offers() -> tuple[Offer, ...]:
-    return tuple(
-        Offer(
-            provider=row["provider"],
-            instance_type=row["instance_type"],
-            accelerator=row["accelerator"],
-            n_devices=int(row["n_devices"]),
-            region=row["region"],
-            purchase=row["purchase"],
-            nano_usd_per_device_hour=int(
-                (Decimal(row["usd_per_hour"]) * NANO_USD / int(row["n_devices"])).to_integral_value(ROUND_HALF_EVEN)
-            ),
-            as_of=date.fromisoformat(row["as_of"]),
-            source=row["source"],
-        )
-        for row in _rows("prices.csv")
-    )
 
 
 def _count(text: str) -> int | None:
@@ -307,7 +339,7 @@ def _count(text: str) -> int | None:
 def _models() -> dict[str, tuple[Model, str]]:
     """Model and family by every name it is known under."""
     known: dict[str, tuple[Model, str]] = {}
-    for row in _rows("models.csv"):
+    for row in rows("models.csv"):
         model = Model(
             name=row["name"],
             params_total=_count(row["params_total"]),

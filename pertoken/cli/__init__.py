@@ -13,7 +13,7 @@ from pertoken.cli.costs import costs
 from pertoken.cli.db import db
 from pertoken.cli.doctor import doctor
 from pertoken.cli.export import export, restore
-from pertoken.cli.prices import prices
+from pertoken.cli.prices.commands import prices
 from pertoken.cli.rules import rules
 from pertoken.cli.screens.top import top
 from pertoken.cli.screens.up import up

@@ -147,7 +147,7 @@ def _run(
     from pertoken.advisor.book import keep
     from pertoken.advisor.rules.found import Permission, find_rules
     from pertoken.advisor.rules.load import source_of, unknown_options
-    from pertoken.catalog.market import load_market
+    from pertoken.costs.prices.stored import market_of
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.migrations import upgrade
     from pertoken.store.connect.open import open_store
@@ -159,7 +159,7 @@ def _run(
         upgrade(where, "advice")
         store = open_store(where)
     window_s = int(settings.advisor_since)
-    market = load_market(settings.market_provider, settings.market_region)
+    market = market_of(store, settings.market_provider, settings.market_region)
     places = find_rules(settings, rule_files)
     for fault in filter(None, (each.fault for each in places)):
         echo(f"pertoken advise: {fault}", err=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,10 +27,20 @@ def service_name(served_model: str, settings: Settings) -> str:
     return next((each.name for each in settings.services if served_model in each.models), served_model)
 
 
-def fleet(there: Inventory, demands: Mapping[str, Demand], market: Market, settings: Settings, now_ts: int) -> Fleet:
-    """Return the fleet that these rows and settings describe; `demands` are by service name."""
+def fleet(
+    there: Inventory,
+    demands: Mapping[str, Demand],
+    market: Market,
+    settings: Settings,
+    now_ts: int,
+    owned: Collection[str] = (),
+) -> Fleet:
+    """Return the fleet that these rows and settings describe; `demands` are by service name.
+
+    `owned` are names of hosts whose cost of ownership is stated.
+    """
     devices = [row for row in there.devices.values() if row.parent_id is None]
-    hosts = _hosts(devices, there, market, settings)
+    hosts = _hosts(devices, there, market, settings, owned)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
     for row in there.running.values():
         deployment = _deployment(row, there, hosts, market, settings)
@@ -89,7 +99,9 @@ def _slo(settings: Settings, said: ServiceSettings | None) -> Slo:
     return replace(common, **{name: limit for name, limit in own.items() if limit is not None})
 
 
-def _hosts(devices: Iterable[Any], there: Inventory, market: Market, settings: Settings) -> dict[int, Host]:
+def _hosts(
+    devices: Iterable[Any], there: Inventory, market: Market, settings: Settings, owned: Collection[str]
+) -> dict[int, Host]:
     said = {each.name: each for each in settings.hosts}
     by_host: dict[int, list[Any]] = defaultdict(list)
     for row in devices:
@@ -99,14 +111,14 @@ def _hosts(devices: Iterable[Any], there: Inventory, market: Market, settings: S
             host_id,
             rows[0].host_name,
             tuple(row.device_id for row in rows),
-            _placement(rows, there.host[host_id], market, said.get(rows[0].host_name)),
+            _placement(rows, there.host[host_id], market, said.get(rows[0].host_name), rows[0].host_name in owned),
             said[rows[0].host_name].paid_until if rows[0].host_name in said else None,
         )
         for host_id, rows in by_host.items()
     }
 
 
-def _placement(rows: Sequence[Any], host: Any, market: Market, said: HostSettings | None) -> Placement:
+def _placement(rows: Sequence[Any], host: Any, market: Market, said: HostSettings | None, owned: bool) -> Placement:
     said = said or HostSettings("")
     provider, instance_type = said.provider or host.cloud, said.instance_type or host.instance_type
     listed = market.devices_per_instance(provider, instance_type) if provider and instance_type else None
@@ -116,7 +128,7 @@ def _placement(rows: Sequence[Any], host: Any, market: Market, said: HostSetting
         instance_type=instance_type,
         accelerator=_accelerator([row for row in rows if row.kind != "cpu"], market),
         devices_per_instance=listed,
-        purchase=said.purchase or host.purchase,
+        purchase=said.purchase or host.purchase or ("owned" if owned else None),
     )
 
 

@@ -41,6 +41,10 @@ class Context:
     """Price by device id, in force now; of a partition its share of the device's. None where no price is set."""
     slo: Slo = field(default_factory=Slo)
     """Objectives of services that have none of their own."""
+    listed: Mapping[int, str] = field(default_factory=dict)
+    """By device id, whose list price it is, of when and with what marks, where nobody set a price."""
+    token_apis: frozenset[str] = frozenset()
+    """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
     opinion: Opinion | None = None
     """A second opinion, blended into each forecast it covers."""

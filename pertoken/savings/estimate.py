@@ -91,7 +91,7 @@ def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
         money = _money(before, after, difference, outcomes, context)
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
-    found = _joined(outcomes, money)
+    found = _marked(_joined(outcomes, money), before, after, difference, context)
     unconfirmed = "; ".join(dict.fromkeys(each.unconfirmed for each in outcomes if each.unconfirmed))
     return _held_back(found, unconfirmed) if unconfirmed else found
 
@@ -118,6 +118,27 @@ def _held_back(found: Estimate, why: str) -> Estimate:
 def _monthly(money: Money) -> str:
     low, likely, high = map(format_usd, money)
     return f"{likely} a month" + (f" ({low} to {high})" if low != high else "")
+
+
+def _marked(found: Estimate, before: Fleet, after: Fleet, difference: Diff, context: Context) -> Estimate:
+    """Return an estimate that names the list prices its dollars rest on, where nobody set what is really paid."""
+    if not context.listed:
+        return found
+    changed = [each for each in before.services if _unchanged(each, after) == ()]
+    devices = set(whole_devices(before, [each for service in changed for each in service.deployments]))
+    devices |= {device for host in difference.released for device in host.device_ids}
+    committed = {(e.provider, e.instance_type) for e in after.commitments if e not in before.commitments}
+    for host in before.hosts if committed else ():
+        if (host.placement.provider, host.placement.instance_type) in committed:
+            devices.update(host.device_ids)
+    notes = dict.fromkeys(context.listed[each] for each in sorted(devices) if each in context.listed)
+    if not notes:
+        return found
+    return replace(
+        found,
+        provenance=Provenance.LISTED if found.provenance is None else worst([found.provenance, Provenance.LISTED]),
+        assumptions=(*found.assumptions, *(f"nobody set what is paid: dollars are by the {each}" for each in notes)),
+    )
 
 
 def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:

@@ -129,7 +129,7 @@ def _term(host: Host, context: Context) -> str | None:
 def _commitments(fleet: Fleet, context: Context) -> Counter[tuple[str | None, ...]]:
     found: Counter[tuple[str | None, ...]] = Counter()
     for each in fleet.commitments:
-        if each.end_ts > context.now_ts:
+        if each.runs_after(context.now_ts):
             for unit in {_unit(host) for host in fleet.hosts}:
                 if unit[0] == each.provider and unit[2] == each.instance_type and each.region in (None, unit[1]):
                     found[unit] += each.count

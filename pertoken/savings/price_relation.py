@@ -1,10 +1,12 @@
 """Price of a device-hour elsewhere over its price here, from listed offers, like with like."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from statistics import median
 
-from pertoken.catalog.market import Market, Offer, Pair
+from pertoken.catalog.market import Market, Pair
+from pertoken.catalog.offers import Offer, marks
 from pertoken.forecast.serving import Range
 from pertoken.state.placement import Placement
 from pertoken.units import format_usd
@@ -12,6 +14,8 @@ from pertoken.units import format_usd
 MIN_PROVIDERS = 2
 """Providers that must list both sides before their relation is taken for the market's; a market limited to the
 person's own provider needs no second."""
+OUTSIDE_THE_LIST = ("owned", "reserved")
+"""Purchases whose price has no relation to a list price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,67 +26,105 @@ class Relation:
     note: str
 
 
-def price_relation(here: Placement, there: Placement, market: Market, today: date) -> Relation | str:
+def price_relation(here: Placement, there: Placement, market: Market, today: date, paid: float) -> Relation | str:
     """Return how the price of a device-hour changes with a placement; a reason where no offers show it.
 
-    With the same provider and region, only providers and regions that list both sides are compared: providers differ
-    by more than accelerators do. Another provider or region is compared by what both list.
+    `paid` is what a device-hour costs here, nano-USD. With the same provider, list prices are compared with each other:
+    a discount on one holds for the other. Another provider asks for its list price, whatever is paid here, and so does
+    anyone after devices that are owned or reserved.
     """
     if there.purchase == "per_token":
-        return "no token price of this model is in the catalog"
-    if there.purchase in ("owned", "reserved"):
+        return "a token price is for a whole service: move all of its deployments"
+    if there.purchase in OUTSIDE_THE_LIST:
         return f"{there.purchase} devices have no listed price: set one with `pertoken prices set`"
     at, to = market.accelerator(here.accelerator), market.accelerator(there.accelerator)
     if at is None or to is None:
         return "its device is not in the catalog"
-    wanted = there.purchase if there.purchase == "spot" else "on_demand"
-    what = f"{to.name} {wanted.replace('_', '-')}"
-    if (there.provider, there.region) != (here.provider, here.region):
-        return _elsewhere(here, there, (at.name, to.name), wanted, market, today)
-    pairs = market.pairs((at.name, "on_demand"), (to.name, wanted))
+    paid_as, wanted = (_purchase(each) for each in (here, there))
+    if there.provider != here.provider or here.purchase in OUTSIDE_THE_LIST:
+        return _at_list_price(there, to.name, wanted, market, today, paid)
+    if there.region != here.region:
+        return _in_another_region(here, there, (at.name, paid_as), (to.name, wanted), market, today)
+    what, other = _words(to.name, wanted), _words(at.name, paid_as)
+    pairs = market.pairs((at.name, paid_as), (to.name, wanted))
     if not pairs:
-        return f"no provider lists {what} beside {at.name} on-demand"
+        return f"no provider lists {what} beside {other}"
     providers = {pair.here.provider for pair in pairs}
     if len(providers) < MIN_PROVIDERS and {offer.provider for offer in market.all_offers} != providers:
         return f"only {', '.join(providers)} lists {what} beside {at.name}: name your provider if it is yours"
-    ratios = [pair.ratio for pair in pairs]
-    middle = median(ratios)
-    named = min(pairs, key=lambda pair: (abs(pair.ratio - middle), pair.here.provider, pair.here.region))
-    return Relation((min(ratios), middle, max(ratios)), _note(what, named, pairs, providers, market, today))
+    return _of_pairs(what, pairs, market, today)
 
 
-def _elsewhere(
-    here: Placement, there: Placement, names: tuple[str, str], wanted: str, market: Market, today: date
+def _purchase(placement: Placement) -> str:
+    return "spot" if placement.purchase == "spot" else "on_demand"
+
+
+def _words(accelerator: str, purchase: str) -> str:
+    return f"{accelerator} {purchase.replace('_', '-')}"
+
+
+def _at_list_price(
+    there: Placement, accelerator: str, wanted: str, market: Market, today: date, paid: float
 ) -> Relation | str:
-    """Compare the offers of two providers or regions; unknown parts of a placement match any."""
+    offers = _offers(accelerator, wanted, there, market)
+    what = f"{_words(accelerator, wanted)} at {_where(there)}"
+    if not offers:
+        return f"no offer of {what} is listed"
+    prices = sorted(each.nano_usd_per_device_hour for each in offers)
+    if paid <= 0:
+        return f"a device-hour costs nothing here: no listed price of {what} can be below"
+    middle = median(prices)
+    named = min(offers, key=lambda each: (abs(each.nano_usd_per_device_hour - middle), each.instance_type, each.region))
+    note = (
+        f"{what} is listed at {format_usd(named.nano_usd_per_device_hour)}/device-hour, {middle / paid:.2f} of what is "
+        f"paid here ({format_usd(paid)}){_marked(offers, market, today)}; {named.instance_type} in {named.region}, "
+        f"{named.as_of}, {len(offers)} offers from {format_usd(prices[0])} to {format_usd(prices[-1])}"
+    )
+    return Relation((prices[0] / paid, middle / paid, prices[-1] / paid), note)
+
+
+def _in_another_region(
+    here: Placement, there: Placement, paid: tuple[str, str], wanted: tuple[str, str], market: Market, today: date
+) -> Relation | str:
     sides = []
-    for name, purchase, placement in ((names[0], "on_demand", here), (names[1], wanted, there)):
-        offers = [each for each in market.offers(name, purchase) if _matches(each, placement)]
-        if placement.provider is None or not offers:
-            where = " in ".join(filter(None, (placement.provider or "an unknown provider", placement.region)))
-            return f"no offer of {name} {purchase.replace('_', '-')} at {where} is listed"
+    for (accelerator, purchase), placement in ((paid, here), (wanted, there)):
+        offers = _offers(accelerator, purchase, placement, market)
+        if not offers:
+            return f"no offer of {_words(accelerator, purchase)} at {_where(placement)} is listed"
         sides.append(offers)
     pairs = [Pair(one, other) for one in sides[0] for other in sides[1]]
+    # Instances of one accelerator differ in their CPUs and memory by up to four times the price of a device.
+    alike = [pair for pair in pairs if pair.here.instance_type == pair.there.instance_type]
+    return _of_pairs(f"{_words(*wanted)} at {_where(there)}", alike or pairs, market, today)
+
+
+def _where(placement: Placement) -> str:
+    return " in ".join(filter(None, (placement.provider or "an unknown provider", placement.region)))
+
+
+def _offers(accelerator: str, purchase: str, at: Placement, market: Market) -> Sequence[Offer]:
+    """Return the offers at a placement, those of low confidence only where there are no others."""
+    found = market.offers_at(replace(at, accelerator=accelerator), purchase)
+    return [each for each in found if each.confidence != "low"] or found
+
+
+def _of_pairs(what: str, pairs: Sequence[Pair], market: Market, today: date) -> Relation:
     ratios = sorted(pair.ratio for pair in pairs)
-    named = min(pairs, key=lambda pair: abs(pair.ratio - median(ratios)))
-    what = f"{names[1]} {wanted.replace('_', '-')} at {there.provider}"
-    providers = {named.here.provider, named.there.provider}
-    return Relation((ratios[0], median(ratios), ratios[-1]), _note(what, named, tuple(pairs), providers, market, today))
-
-
-def _matches(offer: Offer, placement: Placement) -> bool:
-    return offer.provider == placement.provider and placement.region in (None, offer.region)
-
-
-def _note(what: str, named: Pair, pairs: tuple[Pair, ...], providers: set[str], market: Market, today: date) -> str:
+    middle = median(ratios)
+    named = min(pairs, key=lambda pair: (abs(pair.ratio - middle), pair.here.provider, pair.here.region))
     here, there = named.here, named.there
-    oldest = min(offer.as_of for pair in pairs for offer in (pair.here, pair.there))
-    days = (today - oldest).days
-    stale = f" (stale: listed up to {days} days ago, check before acting)" if days > market.stale_after_days else ""
+    marked = _marked([offer for pair in pairs for offer in (pair.here, pair.there)], market, today)
+    providers = sorted({pair.there.provider for pair in pairs})
     # The first clause stands alone beside a total.
-    return (
-        f"{what} costs {named.ratio:.2f} of {here.accelerator} on-demand, the median of {len(pairs)} listed pairs"
-        f"{stale}; at {', '.join(sorted(providers))}, e.g. {there.provider} {there.instance_type} in {there.region} "
-        f"{format_usd(there.nano_usd_per_device_hour)}/device-hour ({there.as_of}) against "
+    note = (
+        f"{what} costs {named.ratio:.2f} of {_words(here.accelerator, here.purchase)}, the median of {len(pairs)} "
+        f"listed pairs{marked}; at {', '.join(providers)}, e.g. {there.provider} {there.instance_type} in "
+        f"{there.region} {format_usd(there.nano_usd_per_device_hour)}/device-hour ({there.as_of}) against "
         f"{format_usd(here.nano_usd_per_device_hour)}"
     )
+    return Relation((ratios[0], middle, ratios[-1]), note)
+
+
+def _marked(offers: Sequence[Offer], market: Market, today: date) -> str:
+    found = marks(offers, today, market.stale_after_days)
+    return f" ({'; '.join(found)})" if found else ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.changes import demand_change, energy, routing, timetable
+from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable
 from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
 from pertoken.savings.forecasts import Question, Questions
@@ -66,6 +66,8 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         )
     if reason := _device_knobs(before, different):
         return Outcome(unpriced=reason)
+    if any(new.placement.purchase == "per_token" for _, new in different):
+        return per_token.outcome(before, now, to, pairs, context)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
         return energy.outcome(before, now, different, context)
     speeds: dict[int, Speed | None] = {}
@@ -140,7 +142,9 @@ def questions(now: Service, to: Service, context: Context) -> Questions:
 
 def changes_speed(old: Deployment, new: Deployment) -> bool:
     """Return whether the speed of a deployment may change, and not only what is paid for it."""
-    return old is not new and (bool(old.knob_changes(new)) or old.accelerator != new.accelerator)
+    if old is new or new.placement.purchase == "per_token":
+        return False
+    return bool(old.knob_changes(new)) or old.accelerator != new.accelerator
 
 
 def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
@@ -175,10 +179,10 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         after, price_factor = new.n_devices or len(prices), (1.0, 1.0, 1.0)
         stays: Deployment | None = None
         if new.placement != old.placement:
-            relation = price_relation(old.placement, new.placement, context.market, context.today)
+            mean = sum(prices) / len(prices)
+            relation = price_relation(old.placement, new.placement, context.market, context.today, mean)
             if isinstance(relation, str):
                 return Outcome(infeasible=f"prices cannot be compared: {relation}")
-            mean = sum(prices) / len(prices)
             alike = sum(each.placement == new.placement and each.n_devices == new.n_devices for _, each in pairs)
             paid = rented_devices(new.placement, alike, after, context.market) / alike
             for end in range(3):

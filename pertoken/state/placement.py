@@ -1,6 +1,6 @@
 """Where a deployment runs and how its devices are paid for."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pertoken.state.errors import InvalidEdit
@@ -45,6 +45,8 @@ class Placement:
         offer) stays only while accelerator and provider do.
         """
         kept = {name: getattr(self, name) or getattr(present, name) for name in ("provider", "region", "purchase")}
+        if self.purchase == "per_token":  # an API has no devices, and its regions are its own
+            return replace(self, accelerator=None, instance_type=None, devices_per_instance=None)
         accelerator = self.accelerator or present.accelerator
         same = (accelerator, kept["provider"]) == (present.accelerator, present.provider)
         instance: dict[str, Any] = {
@@ -64,11 +66,21 @@ class Commitment:
     instance_type: str
     count: int
     nano_usd_per_instance_hour: int
-    end_ts: int
-    """Epoch seconds, UTC."""
+    end_ts: int | None = None
+    """Epoch seconds, UTC; None of one that is proposed, whose term starts when it is bought."""
+    years: int | None = None
+    """Term of one that is proposed."""
 
     def __post_init__(self) -> None:
+        if (self.end_ts is None) == (self.years is None):
+            raise InvalidEdit("a commitment has either an end or a term in years")
+        if self.years is not None and (type(self.years) is not int or self.years < 1):
+            raise InvalidEdit(f"years={self.years!r} of a commitment is not possible: use a whole number above 0")
         if type(self.count) is not int or self.count < 1:
             raise InvalidEdit(f"count={self.count!r} of a commitment is not possible: use a whole number above 0")
         if type(self.nano_usd_per_instance_hour) is not int or self.nano_usd_per_instance_hour < 0:
             raise InvalidEdit("the price of a commitment is a whole number of nano-dollars, 0 or more")
+
+    def runs_after(self, ts: int) -> bool:
+        """Return whether it is paid for after an instant; one that is only proposed is."""
+        return self.end_ts is None or self.end_ts > ts

@@ -1,6 +1,6 @@
 """The advice side of the store: prices people set, and recommendations with every move they made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,6 +61,47 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
     except IntegrityError:
         raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
     return price_id
+
+
+def offers(connection: Connection) -> Rows:
+    """Every list price ever imported, in the order of import."""
+    return answer(connection, _OFFERS, named=True)
+
+
+_OFFERS = select(a.offer).order_by(a.offer.c.seq)
+
+
+def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, read_seq: int) -> None:
+    """Add list prices in their order. `read_seq` is that of the newest when they were read, 0 without any.
+
+    Raises PricesChanged if others were imported since.
+    """
+    newest = connection.execute(select(func.max(a.offer.c.seq))).scalar() or 0
+    if newest != read_seq:
+        raise PricesChanged("list prices were imported by someone else meanwhile; look again")
+    numbered = [{**row, "seq": seq, "offer_id": stable_id("offer", seq)} for seq, row in enumerate(rows, read_seq + 1)]
+    try:
+        if numbered:
+            connection.execute(insert(a.offer), numbered)
+    except IntegrityError:
+        raise PricesChanged("list prices were imported by someone else meanwhile; look again") from None
+
+
+def owned(connection: Connection) -> Rows:
+    """What every owned server ever cost: by when it is in force from, then in the order of setting."""
+    return answer(connection, _OWNED, named=True)
+
+
+_OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
+
+
+def add_owned(connection: Connection, **values: Any) -> None:
+    """Add what an owned server costs as the one set last. Raises PricesChanged if another was set at once."""
+    seq = 1 + (connection.execute(select(func.max(a.owned.c.seq))).scalar() or 0)
+    try:
+        connection.execute(insert(a.owned).values(owned_id=stable_id("owned", seq), seq=seq, **values))
+    except IntegrityError:
+        raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
 
 
 def recommendations(connection: Connection) -> Rows:

@@ -133,7 +133,7 @@ def _device(alone: Evidence, devices: int) -> Evidence:
     known = dict(alone.items())
     own = {name: known[name] for name in _OF_DEVICES if name in known}
     own |= {name: _times(known[name], 1 / devices) for name in _SHARED_BY_DEVICES if name in known}
-    return _by_hour(evidence(held=1, observed_h=OBSERVED_H, **own))
+    return _by_hour(evidence(held=1, observed_h=known.get("observed_h", OBSERVED_H), **own))
 
 
 def _of_host(devices: Sequence[Evidence]) -> Evidence:

@@ -346,6 +346,21 @@ def _overcommitted() -> Regime:
     return _of("overcommitted", meaning, load, present)
 
 
+FOUR_WEEKS_H = 672.0
+
+
+def _steady() -> Regime:
+    placement = Placement("gcp", "us-central1", "a3-highgpu-8g", "H100 SXM5", 8, "on_demand")
+    load = Load(
+        1.5, 1600, 400, 0.12, 0.012, 0.85, kv_use=0.1, preemptions=0, dram_active=0.6, tensor_active=0.06,
+        device_util=0.95, power_w=3300, device_memory=5.8e11, peak=1.1,
+    )  # fmt: skip
+    present = fleet(_service(load, 3, deployment("Llama-3.3-70B", tp=8, placement=placement)))
+    measured = evidence(**{**dict(load.evidence.items()), "observed_h": series(FOUR_WEEKS_H, n=1)})
+    meaning = "Three whole on-demand instances that served in every hour of four weeks."
+    return regime(present, {CHAT: measured}, name="steady", meaning=meaning)
+
+
 @cache
 def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
@@ -353,7 +368,7 @@ def regimes() -> Mapping[str, Regime]:
         _idle(), _bandwidth_bound(), _compute_bound(), _kv_bound(), _prefill_heavy(), _saturated(), _moe(),
         _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _owned_decode(), _owned_prefill(), _uncached(),
         _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(), _twins(), _nights(), _many_ranks(),
-        _interfering(), _unbounded(), _overcommitted(), upgraded_dearer(), upgraded_other_load(), upgraded_one(),
-        unmaintained(),
+        _interfering(), _unbounded(), _overcommitted(), _steady(), upgraded_dearer(), upgraded_other_load(),
+        upgraded_one(), unmaintained(),
     )  # fmt: skip
     return {each.name: each for each in made}

@@ -1,7 +1,7 @@
 """The one way from rows to figures: everything recorded of a stretch of time, read in one transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from pertoken.store.connect.open import Store
 from pertoken.store.query import read, sums
 from pertoken.store.query.answers import Rows, asking
 from pertoken.store.query.buckets import buckets
+from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.window.columns import Columns, columns
 from pertoken.window.epochs.history import read_history
@@ -39,6 +40,20 @@ def first_recorded(store: Store) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded. Raises StoreError."""
     with store.read() as connection:
         return read.first_ts(connection)
+
+
+def weekly_power_w(connection: Connection, device_ids: Collection[int]) -> dict[int, list[tuple[int, float]]]:
+    """Return the mean watts of each device by the start of each week (Monday 00:00 UTC), oldest first.
+
+    They are its measured energy over its time, else the mean of its power samples. Weeks without either are left out.
+    """
+    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for device_id, week, energy_mj, measured_ms, power_mw, samples in weekly_energy(connection, device_ids):
+        if measured_ms:
+            found[device_id].append((week, float(energy_mj) / float(measured_ms)))  # mJ/ms is W
+        elif samples:
+            found[device_id].append((week, float(power_mw) / float(samples) / 1000))
+    return dict(found)
 
 
 class ServedBuckets(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.plugins.fleet.release_idle import release_idle
-from pertoken.plugins.fleet.use_spot import use_spot
+from pertoken.plugins.market.use_spot import use_spot
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import context, evidence, fleet_of, host, low_batch, replicas
 

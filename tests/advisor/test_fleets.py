@@ -7,9 +7,13 @@ import pytest
 
 from pertoken.advisor.recommendation import State
 from pertoken.plugins.fleet.release_idle import release_idle
-from pertoken.plugins.fleet.use_spot import use_spot
+from pertoken.plugins.market.change_provider import change_provider
+from pertoken.plugins.market.commit_capacity import commit_capacity
+from pertoken.plugins.market.serverless_api import serverless_api
+from pertoken.plugins.market.use_spot import use_spot
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
+from pertoken.testing import Regime, regimes
 from pertoken.tui.text.advice_columns import bankable, best_of_each_target, total
 from pertoken.tui.text.notes import totals
 from tests.advisor.gathered import advised, gathered
@@ -90,3 +94,43 @@ def test_a_host_that_is_not_paid_on_demand_gets_no_spot_advice(purchase: str) ->
     moved = replace(service, deployments=tuple(replace(each, placement=paid) for each in service.deployments))
     (row,) = advised(gathered(replace(fleet, services=(moved,))), use_spot)
     assert (row.state, [each.code for each in row.refusals]) == (State.REFUSED, ["not-on-demand"])
+
+
+def test_a_commitment_is_advice_over_the_fleet_with_its_term_its_source_and_no_undo() -> None:
+    there = regimes()["steady"]
+    known = context(there.fleet, price=11_000_000_000, devices=_devices_of(there))
+    known = replace(known, deployments={n: there.of("deployment", n) for n in (1, 2, 3)})
+    (row,) = advised(gathered(there.fleet, known), commit_capacity)
+    assert row.state == State.OPEN and row.best is not None, row.reason
+    assert row.best.title == "commit to 3 × a3-highgpu-8g for 3 y"
+    assert row.best.commands == (
+        "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $37.86 per instance and hour, for 3 years.",
+    )
+    assert row.best.undo == ("A commitment cannot be taken back before it ends.",)
+    assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 37_863_100_000)
+    assert any("low confidence" in each for each in row.best.assumptions)
+
+
+def test_a_serverless_api_is_a_break_even_until_a_person_names_it_and_then_dollars() -> None:
+    fleet = replicas(2)
+    (asked,) = advised(gathered(fleet, context(fleet)), serverless_api)
+    assert {each.break_even is not None for each in asked.variants} == {True}
+    assert {(each.bankable, each.capacity, each.provenance) for each in asked.variants} == {(None, None, "assumed")}
+    (named,) = advised(gathered(fleet, context(fleet, token_apis=frozenset({"vertex"}))), serverless_api)
+    assert named.best is not None and named.best.bankable is not None and named.best.bankable[1] > 0
+    assert named.best.title == "on_demand → per_token, aws → vertex on 2 replicas"
+    assert "point its clients at vertex" in named.best.commands[1]
+    assert total(bankable(each) for each in (asked,)) in (None, (0, 0, 0))
+
+
+def test_a_move_to_another_provider_is_priced_by_its_list_price() -> None:
+    fleet = replicas(2)
+    (row,) = advised(gathered(fleet, context(fleet)), change_provider)
+    assert row.best is not None and "aws → gmi-cloud" in row.best.title
+    assert row.best.bankable is not None and row.best.bankable[1] == round(730e9 * 4 * (6.88 - 2.00))
+    (cheap,) = advised(gathered(fleet, context(fleet, price=1_900_000_000)), change_provider)
+    assert cheap.state == State.REFUSED and "the bill would rise by" in (cheap.reason or "")
+
+
+def _devices_of(there: Regime) -> dict[int, Any]:
+    return {each.device_id: there.of("device", each.device_id) for each in there.fleet.devices}

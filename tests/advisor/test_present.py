@@ -14,6 +14,7 @@ from pertoken.config import Settings, load
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance
 from pertoken.savings.context import EnergyPrice
+from pertoken.savings.estimate import estimate
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Slo
 from pertoken.store.connect.location import StoreLocation
@@ -187,3 +188,15 @@ def test_a_deployment_that_stopped_is_not_of_the_fleet_but_what_it_served_was_de
     (seen,) = found.context.services.values()
     requests = service.demand.requests_per_s
     assert requests is not None and requests.value == pytest.approx(2 * seen.requests_s.p95)
+
+
+def test_an_estimate_by_a_detected_list_price_names_it_and_its_age(tmp_path: Path) -> None:
+    found = gathered(serving(tmp_path, "gpu-a", instance=P5))
+    note = next(iter(found.context.listed.values()))
+    assert "list price of aws p5.48xlarge on-demand in us-east-1, 2025-09-01" in note and "stale: listed up to" in note
+    (service,) = found.fleet.services
+    money = estimate(found.fleet, found.fleet.edit(service.on(Placement("lambda"))), found.context)
+    assert any(note in each for each in money.assumptions) or money.infeasible is not None
+    p5 = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 10**9, years=1)
+    committed = estimate(found.fleet, found.fleet.commit(p5), found.context)
+    assert committed.bankable is not None and any(note in each for each in committed.assumptions)

@@ -56,3 +56,10 @@ def test_versions_and_addresses_in_a_reason_are_no_numbers() -> None:
     assert folded([Refusal("c", reason)])[0].reason == reason
     changed = [RefusedChange("c", f"0.31.0 takes {ms} ms", "move") for ms in ("900", "1,500.5")]
     assert folded(changed)[0].reason == "move: 0.31.0 takes 900 to 1,500.5 ms"
+
+
+def test_a_version_is_a_name_and_no_number() -> None:
+    (only,) = folded([RefusedChange("infeasible", "by litellm 1.109.1, at $1,234.50", "move")])
+    assert only.reason == "move: by litellm 1.109.1, at $1,234.50"
+    texts = [RefusedChange("c", f"v1.2.{n} at {n},000.5 tokens", title) for n, title in ((3, "a"), (3, "b"))]
+    assert folded(texts)[0].reason == "(a | b): v1.2.3 at 3,000.5 tokens"

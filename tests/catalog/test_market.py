@@ -37,7 +37,7 @@ def test_every_offer_is_of_a_listed_accelerator_and_none_is_listed_twice() -> No
 
 def test_prices_are_per_device_hour_and_in_a_plausible_range() -> None:
     assert all(NANO_USD // 10 < o.nano_usd_per_device_hour < 20 * NANO_USD for o in MARKET.all_offers)
-    assert {o.purchase for o in MARKET.all_offers} == {"on_demand", "spot", "capacity_block"}
+    assert {o.purchase for o in MARKET.all_offers} == {"on_demand", "spot", "reserved_3y", "capacity_block"}
 
 
 def test_spot_is_below_on_demand_wherever_both_are_listed_for_one_instance() -> None:

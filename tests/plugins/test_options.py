@@ -39,6 +39,7 @@ WITHOUT_FIGURES = {
     "holders-unknown": "names the series",
     "budget-unknown": "an unknown number of tokens",
     "engine-decides": "names the engine, which has no such setting",
+    "place-unknown": "names the device, or that it is unknown",
 }
 
 
@@ -76,6 +77,12 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("speculative-decoding", "one-at-a-time", {"queue": 1000.0}),
         ("use-spot", "bandwidth-bound", {"min_discount": 0.99}),
         ("use-spot", "bandwidth-bound", {"min_replicas": 5}),
+        ("commit-capacity", "steady", {"observed_h": 700.0}),
+        ("commit-capacity", "steady", {"min_busy": 0.9}),
+        ("change-provider", "bandwidth-bound", {"min_saving": 0.99}),
+        ("change-provider", "bandwidth-bound", {"providers": ("lambda",)}),
+        ("change-provider", "bandwidth-bound", {"regions": ("us-east-2",)}),
+        ("serverless-api", "idle", {"providers": ("bedrock",)}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),
         ("scale-replicas", "bandwidth-bound", {"batch_room": 0.001}),
         ("scale-replicas", "bandwidth-bound", {"kv_room": 0.05}),

@@ -108,7 +108,7 @@ def context(fleet: Fleet, seen: Evidence | None = None, price: int | None = AWS_
     one = seen or low_batch()
     return Context(
         market=fields.pop("market", MARKET),
-        now_ts=NOW_TS,
+        now_ts=fields.pop("now_ts", NOW_TS),
         deployments={each.deployment_id: one for each in fleet.deployments},
         services={each.name: summed(one, len(each.deployments)) for each in fleet.services},
         nano_usd_per_hour={each.device_id: price for each in fleet.devices},

@@ -51,7 +51,7 @@ EXPECTED: dict[str, str] = {
     "smaller model": "whether the outputs of Qwen/Qwen3-1.7B are as good is not measured",
     "route": "the share of requests Qwen/Qwen3-1.7B could answer is not measured",
     "accelerator": CAPACITY,
-    "provider and region": "no offer of H100 SXM5 on-demand at lambda in us-west-1 is listed",
+    "provider and region": BANKABLE,
     "parallelism": "the bill would rise by",
     "replicas": BANKABLE,
     "consolidate": BANKABLE,

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from pertoken.provenance import Provenance
 from pertoken.savings.context import NOTHING
 from pertoken.state.errors import InvalidEdit
+from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
 from tests.deployments import model
 from tests.savings.fleets import (
+    AWS,
     FOUR,
     ONE,
     chat,
@@ -83,3 +86,32 @@ def test_another_model_that_saves_nothing_is_no_break_even() -> None:
     found = priced(ONE, larger)
     assert found.break_even is None
     assert found.infeasible is not None or found.bankable == (0, 0, 0)
+
+
+LIST_PRICE = "list price of aws p5.48xlarge on-demand in us-east-1, 2025-09-01 (a feed); stale: listed up to 400 days"
+
+
+def test_dollars_by_a_list_price_that_nobody_confirmed_name_it_with_its_marks() -> None:
+    listed = dict.fromkeys((10, 11, 20, 21), LIST_PRICE)
+    for proposal in (
+        chat(FOUR).but(weight_dtype="fp8").resized(),
+        chat(FOUR).on(Placement(purchase="spot"), all_but=1),
+    ):
+        set_by_a_person, found = (priced(FOUR, proposal, listed=known) for known in ({}, listed))
+        assert found.bankable == set_by_a_person.bankable and found.bankable is not None
+        assert f"nobody set what is paid: dollars are by the {LIST_PRICE}" in found.assumptions
+        assert found.provenance is not None and found.provenance >= Provenance.LISTED
+        assert not any("nobody set" in each for each in set_by_a_person.assumptions)
+    other = dict.fromkeys((99,), LIST_PRICE)
+    assert (
+        priced(FOUR, chat(FOUR).resized(), listed=other).assumptions == priced(FOUR, chat(FOUR).resized()).assumptions
+    )
+
+
+def test_a_released_or_committed_host_names_its_list_price_too() -> None:
+    p5 = replace(AWS, instance_type="p5.48xlarge")
+    fleet = fleet_of([], [host(1, placement=p5)])
+    listed = {10: LIST_PRICE}
+    cheap = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 10**9, years=1)
+    for found in (priced(fleet, fleet.release(1), listed=listed), priced(fleet, fleet.commit(cheap), listed=listed)):
+        assert any(LIST_PRICE in each for each in found.assumptions)

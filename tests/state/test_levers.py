@@ -40,7 +40,10 @@ CHANGES: dict[str, set[tuple[Any, str]]] = {
     "idle host": {(4, "released")},
     "spot": {(each, name) for each in _ALL[1:] for name in ("placement.purchase", "device_ids")},
     "commitment": {(0, "commitments")},
-    "serverless": {(200, "placement.provider"), (200, "placement.purchase"), *((200, each) for each in _MOVED)},
+    "serverless": {
+        *((200, f"placement.{each}") for each in ("provider", "region", "accelerator", "purchase")),
+        *((200, each) for each in _MOVED),
+    },
     "SM clock": {(100, "sm_clock_mhz")},
     "power cap": {(100, "power_cap_w")},
     "disaggregate": {(100, "role"), (1, "added")},

@@ -4,16 +4,18 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from pertoken.catalog.market import Market, Offer
+from pertoken.catalog.market import Market
+from pertoken.catalog.offers import ANYWHERE, Offer, marks
 from pertoken.costs.prices.book import Price
 
 
 def detected_prices(
     devices: Iterable[Any], hosts: Mapping[int, Any], market: Market, today: date
 ) -> dict[str, tuple[Price, ...]]:
-    """Prices of a device-hour by device UUID, for devices of an instance that the catalog lists.
+    """Return prices of a device-hour by device UUID, for devices of an instance that is listed.
 
-    Each is in force from the day it was listed on, so that a newer one in a later catalog changes no past costs.
+    Each is in force from the day it was listed on, or from when it was imported, so that a newer one changes no past
+    costs.
     `devices` are rows of `store.query.read.devices`, `hosts` those of their hosts by id. An instance's price is for its
     accelerators together, so that its CPUs have none of their own. An unknown region or purchase is not guessed.
     """
@@ -33,25 +35,31 @@ def detected_prices(
     return found
 
 
-def _listed(market: Market, name: str, purchase: str, *where: str) -> list[Offer]:
+def _listed(market: Market, name: str, purchase: str, provider: str, instance_type: str, region: str) -> list[Offer]:
+    """Return every offer of such an instance, those that a newer one replaces included."""
     accelerator = market.accelerator(name)
-    offers = market.offers(accelerator.name, purchase) if accelerator else ()
-    return [each for each in offers if (each.provider, each.instance_type, each.region) == where]
+    wanted = accelerator.name if accelerator else None
+    return [
+        each
+        for each in market.all_offers
+        if (each.accelerator, each.purchase, each.provider, each.instance_type)
+        == (wanted, purchase, provider, instance_type)
+        and each.region in (region, ANYWHERE)
+    ]
 
 
 def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
-    age = offer.age_days(today)
-    stale = f"; stale: listed up to {age} days ago" if age > market.stale_after_days else ""
+    marked = "".join(f"; {each}" for each in marks([offer], today, market.stale_after_days))
     purchase = offer.purchase.replace("_", "-")
     note = (
         f"list price of {offer.provider} {offer.instance_type} {purchase} in {offer.region}, "
-        f"{offer.as_of} ({offer.source}){stale}"
+        f"{offer.as_of} ({offer.source}){marked}"
     )
-    midnight = datetime.combine(offer.as_of, time(), UTC)
+    midnight = int(datetime.combine(offer.as_of, time(), UTC).timestamp())
     return Price(
         uuid,
         offer.nano_usd_per_device_hour,
-        from_ts=int(midnight.timestamp()),
+        from_ts=midnight if offer.from_ts is None else offer.from_ts,
         set_by="catalog",
         note=note,
         listed=True,

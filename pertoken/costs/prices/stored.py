@@ -1,15 +1,24 @@
-"""The prices of a database: those people set, and the book of them with list prices of the devices recorded."""
+"""The prices of a database: those people set or imported, and the book of them for the devices recorded."""
 
-from datetime import UTC, datetime
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
-from pertoken.catalog.market import load_market
+from pertoken.catalog.market import Market, load_market
+from pertoken.catalog.offers import Offer
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.detected import detected_prices
+from pertoken.costs.prices.owned import Ownership, owned_prices, ownership_of
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.window.inventory import Inventory
+from pertoken.window.reading import weekly_power_w
+
+Owned = Mapping[str, Sequence[tuple[int, Ownership]]]
+"""By host name, what it costs by the instant that is in force from, oldest first."""
 
 
 def prices_set(store: Store) -> tuple[Price, ...]:
@@ -25,9 +34,77 @@ def price_book(store: Store, connection: Connection, there: Inventory) -> PriceB
 
     `connection` reads the telemetry; a server's prices are read in its transaction.
     """
-    prices = _prices(connection) if store.advice is store.telemetry else prices_set(store)
+    if store.advice is store.telemetry:
+        prices, imported, owned = _prices(connection), _offers(connection), _owned(connection)
+    else:
+        prices, imported, owned = prices_set(store), offers_imported(store), ownership(store)
     today = datetime.fromtimestamp(there.now_ts, UTC).date()
-    return PriceBook(prices, detected_prices(there.devices.values(), there.host, load_market(), today))
+    market = load_market().having(imported) if imported else load_market()
+    listed = detected_prices(there.devices.values(), there.host, market, today)
+    return PriceBook(prices, {**_of_owned(connection, there, owned), **listed})
+
+
+def _of_owned(connection: Connection, there: Inventory, owned: Owned) -> dict[str, tuple[Price, ...]]:
+    """Return the prices of devices of owned servers: their accelerators, or the CPUs of one without any."""
+    by_host: dict[str, list[Any]] = defaultdict(list)
+    for row in there.devices.values() if owned else ():
+        if row.parent_id is None and row.host_name in owned:
+            by_host[row.host_name].append(row)
+    paid = {name: [row for row in rows if row.kind != "cpu"] or rows for name, rows in by_host.items()}
+    power = weekly_power_w(connection, [row.device_id for rows in paid.values() for row in rows]) if paid else {}
+    return {
+        row.uuid: owned_prices(row.uuid, name, len(rows), owned[name], power.get(row.device_id, ()))
+        for name, rows in paid.items()
+        for row in rows
+    }
+
+
+def ownership(store: Store) -> Owned:
+    """Return what owned servers cost by name; none where there is no advice yet."""
+    if store.advice is None:
+        return {}
+    with store.read("advice") as connection:
+        return _owned(connection)
+
+
+def _owned(connection: Connection) -> Owned:
+    found: dict[str, list[tuple[int, Ownership]]] = defaultdict(list)
+    for row in repository.owned(connection):
+        found[row.host].append((row.from_ts, ownership_of(row.terms)))
+    return found
+
+
+def offers_imported(store: Store) -> tuple[Offer, ...]:
+    """Return all list prices people imported, in that order; none where there is no advice yet."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return _offers(connection)
+
+
+def market_of(store: Store, provider: str | None = None, region: str | None = None) -> Market:
+    """Return the catalog with what people imported, limited to a provider and a region where they are given."""
+    return load_market(provider, region).having(offers_imported(store))
+
+
+def _offers(connection: Connection) -> tuple[Offer, ...]:
+    return tuple(
+        Offer(
+            provider=row.provider,
+            instance_type=row.instance_type,
+            accelerator=row.accelerator,
+            n_devices=row.n_devices,
+            region=row.region,
+            purchase=row.purchase,
+            nano_usd_per_device_hour=row.nano_usd_per_device_hour,
+            as_of=date.fromisoformat(row.as_of),
+            source=row.source,
+            confidence=row.confidence,
+            note=row.note,
+            from_ts=row.from_ts,
+        )
+        for row in repository.offers(connection)
+    )
 
 
 def _prices(connection: Connection) -> tuple[Price, ...]:

@@ -1,1 +1,1 @@
-"""Rules about how many devices and replicas are paid for, where, and which model answers."""
+"""Rules about how many devices and replicas are paid for, and which model answers."""

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from pertoken.catalog.market import PriceFall
+from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Offer, marks
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import NoPrice, host_price
@@ -10,12 +12,21 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
+YEAR_S = 365 * 86_400
+
 
 def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
-    """Return what a commitment saves on the hosts it covers; hours it pays for beyond them count against it."""
-    if commitment.end_ts <= context.now_ts:
+    """Return what a commitment saves on the hosts it covers; hours it pays for beyond them count against it.
+
+    The low end holds it against on-demand prices that fall over its term as lists did before.
+    """
+    if not commitment.runs_after(context.now_ts):
+        assert commitment.end_ts is not None
         ended = datetime.fromtimestamp(commitment.end_ts, UTC).date()
         return Outcome(infeasible=f"the commitment is over already, since {ended}")
+    committed_before = sum(
+        each.count for each in before.commitments if _same(each, commitment) and each.runs_after(context.now_ts)
+    )
     covered = [
         host
         for host in before.hosts
@@ -25,10 +36,16 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
     ]
     if not covered:
         return Outcome(infeasible=f"no on-demand host is a {commitment.instance_type} of {commitment.provider}")
+    if committed_before >= len(covered):
+        return Outcome(
+            infeasible=f"{committed_before} × {commitment.instance_type} are committed already, and {len(covered)} run"
+        )
     try:
-        prices = sorted((host_price(before, each, context) for each in covered), reverse=True)[: commitment.count]
+        # The dearest hosts are covered by the commitments that run already.
+        open_hosts = sorted((host_price(before, each, context) for each in covered), reverse=True)[committed_before:]
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
+    prices = open_hosts[: commitment.count]
     committed = commitment.count * commitment.nano_usd_per_instance_hour
     saved = sum(prices) - committed
     if saved <= 0:
@@ -36,13 +53,62 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
             infeasible=f"it costs {format_usd(committed)} an hour, no less than the on-demand hours it replaces "
             f"({format_usd(sum(prices))})"
         )
-    month = saved * HOURS_PER_MONTH
-    against = ["it is paid until its end, used or not"]
+    fall, years = context.market.price_fall, commitment.years or _years_left(commitment, context)
+    low = round(sum(prices) * fall.mean_over(years)) - committed
+    against = ["it is paid until its end, used or not", _fall(fall, sum(prices), committed, years)]
     if any(each.placement.purchase is None for each in covered):
         against.append("what is paid now is taken to be an on-demand price")
+    offer = _offer(commitment, context)
     return Outcome(
-        bankable=(month, month, month),
-        provenance=Provenance.LISTED,
-        assumptions=(f"{len(prices)} of {len(covered)} hosts run all hours until it ends",),
+        bankable=(low * HOURS_PER_MONTH, saved * HOURS_PER_MONTH, saved * HOURS_PER_MONTH),
+        provenance=Provenance.ASSUMED if offer is None else Provenance.LISTED,
+        assumptions=(
+            f"{len(prices)} of {len(covered)} hosts run all hours until it ends: it pays from "
+            f"{committed / sum(prices):.0%} of them on",
+            _price_note(commitment, offer, context),
+        ),
         against=tuple(against),
     )
+
+
+def _same(one: Commitment, other: Commitment) -> bool:
+    same = (one.provider, one.instance_type) == (other.provider, other.instance_type)
+    return same and (None in (one.region, other.region) or one.region == other.region)
+
+
+def _years_left(commitment: Commitment, context: Context) -> float:
+    assert commitment.end_ts is not None
+    return (commitment.end_ts - context.now_ts) / YEAR_S
+
+
+def _offer(commitment: Commitment, context: Context) -> Offer | None:
+    """Return the listed offer that a commitment is for; None where it has a price of its own."""
+    for each in context.market.all_offers:
+        if (
+            (each.provider, each.instance_type) == (commitment.provider, commitment.instance_type)
+            and each.region in (commitment.region, ANYWHERE)
+            and RESERVED_YEARS.get(each.purchase) == commitment.years
+            and each.nano_usd_per_hour == commitment.nano_usd_per_instance_hour
+        ):
+            return each
+    return None
+
+
+def _price_note(commitment: Commitment, offer: Offer | None, context: Context) -> str:
+    if offer is None:
+        hourly = format_usd(commitment.nano_usd_per_instance_hour)
+        return f"{hourly} per instance and hour is the rule's own figure: no list has it"
+    found = marks([offer], context.today, context.market.stale_after_days)
+    marked = f" ({'; '.join(found)})" if found else ""
+    note = f"; {offer.note}" if offer.note else ""
+    return (
+        f"{format_usd(offer.nano_usd_per_hour)} per instance and hour for {commitment.years} years is listed in "
+        f"{offer.region}, {offer.as_of}{marked} ({offer.source}{note})"
+    )
+
+
+def _fall(fall: PriceFall, on_demand: int, committed: int, years: float) -> str:
+    """Return when on-demand would be as cheap, if its price fell as lists did."""
+    after = fall.years_to(committed / on_demand)
+    when = f"after {after:.1f} years" if after < years else "not before its end"
+    return f"if on-demand falls by {fall.per_year:.0%} a year as lists did, it is as cheap {when} ({fall.source})"

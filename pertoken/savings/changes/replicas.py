@@ -151,11 +151,12 @@ def _new_cost(
         return 0.0, 0.0, 0.0
     old = next(each for each in now.deployments if each.deployment_id == moved[0].deployment_id)
     prices = [device_price(before, each, context) for each in old.device_ids]
-    relation = price_relation(old.placement, moved[0].placement, context.market, context.today)
+    mean = sum(prices) / max(1, len(prices))
+    relation = price_relation(old.placement, moved[0].placement, context.market, context.today, mean)
     if isinstance(relation, str):
         return relation
     staying = present - len(moved)
-    one = sum(prices) / max(1, len(prices)) * (moved[0].n_devices or len(prices))
+    one = mean * (moved[0].n_devices or len(prices))
     needed = moved[0].n_devices or len(prices)
 
     def paid(count: int) -> float:

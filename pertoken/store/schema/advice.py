@@ -18,6 +18,39 @@ price = Table(
     text("note"),
     integer("seq", required=True),  # order of setting, without gaps: the later of two from the same minute counts
 )
+offer = Table(
+    "offer",
+    metadata,
+    integer("offer_id", key=True),
+    text("provider", required=True),
+    text("instance_type", required=True),
+    text("accelerator", required=True),  # catalog name
+    integer("n_devices", required=True),
+    text("region", required=True),
+    text("purchase", required=True),
+    integer("nano_usd_per_device_hour", required=True),
+    text("as_of", required=True),  # YYYY-MM-DD: when it was published at the earliest
+    integer("from_ts"),  # first instant whose cost it may decide; NULL: the start of `as_of`
+    text("source", required=True),
+    text("confidence", required=True),
+    text("note", required=True),
+    integer("set_ts", required=True),
+    text("set_by", required=True),
+    integer("seq", required=True),  # order of import, without gaps
+)
+"""List prices that people imported; none is ever changed or deleted, so that past costs stay as they are."""
+owned = Table(
+    "owned",
+    metadata,
+    integer("owned_id", key=True),
+    text("host", required=True),  # its name
+    text("terms", required=True),  # JSON: capex_usd and what its owner states of the running cost
+    integer("from_ts", required=True),  # in force from this minute on; 0: from the beginning
+    integer("set_ts", required=True),
+    text("set_by", required=True),
+    integer("seq", required=True),  # order of setting, without gaps
+)
+"""What servers of one's own cost; the newest row of a host in force counts."""
 recommendation = Table(
     "recommendation",
     metadata,

@@ -1,5 +1,11 @@
 from dataclasses import replace
 
+import pytest
+
+from pertoken.catalog.market import load_market
+from pertoken.provenance import Provenance
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment
 from tests.savings.fleets import (
     AWS,
@@ -12,6 +18,17 @@ from tests.savings.fleets import (
     usd_month,
 )
 
+A3 = replace(AWS, provider="gcp", region="us-central1", instance_type="a3-highgpu-8g", devices_per_instance=8)
+LISTED = 37_863_100_000
+"""Nano-USD per instance and hour of three committed years."""
+GCP_H100 = 11_000_000_000
+"""What a device-hour costs on-demand in these tests."""
+THREE_YEARS = Commitment("gcp", "us-central1", "a3-highgpu-8g", 2, LISTED, years=3)
+
+
+def three_hosts() -> Fleet:
+    return fleet_of([], [host(each, 8, A3) for each in (1, 2, 3)])
+
 
 def test_committing_pays_the_difference_on_the_hosts_it_covers() -> None:
     placement = replace(AWS, instance_type="p5.48xlarge")
@@ -23,3 +40,55 @@ def test_committing_pays_the_difference_on_the_hosts_it_covers() -> None:
     assert priced(fleet, fleet.commit(dear)).infeasible is not None
     other = replace(cheap, instance_type="p4d.24xlarge")
     assert "no on-demand host is a p4d.24xlarge" in (priced(fleet, fleet.commit(other)).infeasible or "")
+
+
+def test_a_listed_commitment_names_its_source_its_age_and_its_confidence() -> None:
+    fleet = three_hosts()
+    found = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
+    assert found.bankable is not None and found.bankable[1] == 730 * (2 * 8 * GCP_H100 - 2 * LISTED)
+    assert found.provenance == Provenance.LISTED
+    said = "; ".join(found.assumptions)
+    assert "$37.86 per instance and hour for 3 years is listed in us-central1, 2025-09-01" in said
+    assert "stale: listed up to" in said and "low confidence" in said
+    assert "2 of 3 hosts run all hours until it ends: it pays from 43% of them on" in said
+
+
+def test_its_low_end_is_against_on_demand_prices_that_fall_as_lists_did() -> None:
+    fleet, fall = three_hosts(), load_market().price_fall
+    found = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
+    assert found.bankable is not None
+    mean = sum((1 - fall.per_year) ** (day / 365) for day in range(3 * 365)) / (3 * 365)
+    assert found.bankable[0] / 730 == pytest.approx(2 * 8 * GCP_H100 * mean - 2 * LISTED, rel=0.01)
+    assert found.bankable[0] < found.bankable[1] == found.bankable[2]
+    assert any("it is as cheap after 2.4 years" in each for each in found.against)
+
+
+def test_a_price_that_no_list_has_is_an_assumption() -> None:
+    fleet = three_hosts()
+    found = priced(fleet, fleet.commit(replace(THREE_YEARS, nano_usd_per_instance_hour=10**9)), price=GCP_H100)
+    assert found.provenance == Provenance.ASSUMED
+    assert any("is the rule's own figure: no list has it" in each for each in found.assumptions)
+
+
+def test_only_hosts_that_no_commitment_covers_can_be_committed() -> None:
+    running = replace(THREE_YEARS, count=1, years=None, end_ts=NOW_TS + DAY_S)
+    fleet = three_hosts().commit(running)
+    found = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
+    assert any("2 of 3 hosts run all hours" in each for each in found.assumptions)
+    covered = three_hosts().commit(replace(running, count=3))
+    refused = priced(covered, covered.commit(THREE_YEARS), price=GCP_H100).infeasible
+    assert refused == "3 × a3-highgpu-8g are committed already, and 3 run"
+    over = three_hosts().commit(replace(running, count=3, end_ts=NOW_TS - DAY_S))
+    assert priced(over, over.commit(THREE_YEARS), price=GCP_H100).infeasible is None
+
+
+def test_hours_it_pays_for_beyond_the_hosts_there_are_count_against_it() -> None:
+    fleet = three_hosts()
+    found = priced(fleet, fleet.commit(replace(THREE_YEARS, count=4)), price=GCP_H100)
+    assert found.bankable is not None and found.bankable[1] == 730 * (3 * 8 * GCP_H100 - 4 * LISTED)
+
+
+def test_a_commitment_has_an_end_or_a_term() -> None:
+    for fields in ({}, {"end_ts": 1, "years": 1}, {"years": 0}):
+        with pytest.raises(InvalidEdit):
+            Commitment("gcp", None, "a3-highgpu-8g", 1, 1, **fields)

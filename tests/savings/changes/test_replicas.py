@@ -25,11 +25,6 @@ def test_a_dearer_accelerator_banks_nothing_and_says_what_it_costs() -> None:
         assert found.bankable == NOTHING and any("the bill would rise by" in said for said in found.against)
 
 
-def test_serverless_without_a_token_price_is_refused_with_its_reason() -> None:
-    found = priced(ONE, chat(ONE).on(Placement(provider="bedrock", purchase="per_token")))
-    assert found.infeasible is not None and "no token price" in found.infeasible
-
-
 def test_replicas_that_need_fewer_devices_each_leave_whole_hosts() -> None:
     fleet = replicas(4, min_replicas=4, slo=Slo(tpot_p95_ms=200.0))
     narrow = priced(fleet, chat(fleet).but(weight_dtype="fp8", tp=1, max_model_len=1024).resized())

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.plugins.fleet.use_spot import use_spot
+from pertoken.plugins.market.use_spot import use_spot
 from pertoken.tui.text.summary import sheet_text
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import replicas

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -103,12 +104,78 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     for each in known.book.prices:
         echo(f"{_since(each.from_ts, now):24} {_per_hour(each):>14}  {each.selector}  {_by(each)}")
         echo(f"{'':24} {_named(known, each.selector)}")
+    shown_last = {each[-1].selector: each[-1] for each in known.book.detected.values() if each}
     for each in listed:
+        if each.set_by == "ownership" and each is not shown_last[each.selector]:
+            continue  # one of each week that its energy was measured in
         since = f"where none is set, {_since(each.from_ts, now)}"
         echo(f"{since:24} {_per_hour(each):>14}  {each.selector}  ({each.note})")
     for selector in dict.fromkeys(each.selector for each in known.book.prices):
         if lost := known.lost(selector):
             echo(_no_longer(selector, lost), err=True)
+
+
+@prices.command("import", short_help="Import list prices of instances from a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool) -> None:
+    """Import list prices of instances from FILE, CSV or JSON (a list of objects).
+
+    Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
+    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and if you like
+    confidence (high, medium or low) and note. The difference is shown before anything is written; what is implausible
+    is left out with its reason. A changed price counts from now on: past costs stay as they are.
+    """
+    from pertoken.cli.prices.offers import write
+    from pertoken.costs.prices.offer_lists import read_list
+
+    write(config_file, db, lambda market, today: read_list(file, market), yes)
+
+
+@prices.command("update", short_help="Fetch the newest list prices.")
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@db_option
+def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
+    """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
+
+    It needs a network and the package gpuhunt (`pip install 'pertoken[prices]'`), which collects them every day. The
+    difference is shown before anything is written, as for `import`.
+    """
+    from pertoken.cli.prices.offers import fetched, write
+
+    write(config_file, db, fetched, yes)
+
+
+def _terms(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each number of the cost of ownership, its default and usual range in its help."""
+    from pertoken.catalog.owned import terms
+
+    for name, term in reversed(list(terms().items())):
+        text = f"{term.meaning[0].upper()}{term.meaning[1:]} [default: {term.value:g}; usual: {term.usual}]."
+        command = click.option(f"--{name.replace('_', '-')}", name, type=float, help=text)(command)
+    return command
+
+
+@prices.command("own", short_help="State what a server of your own cost.")
+@click.argument("host")
+@click.option(
+    "--capex", type=float, required=True, help="Dollars paid for the whole server, with its share of the network."
+)
+@click.option("--nameplate-kw", type=float, help="Power reserved for the server; without it colocation is not counted.")
+@_terms
+@db_option
+def own_server(
+    config_file: str | None, db: str | None, host: str, capex: float, nameplate_kw: float | None, **stated: float | None
+) -> None:
+    """State what the server HOST cost, so that an hour of its devices has the price of owning it.
+
+    To capital, maintenance and room comes the energy that was measured, week by week. It counts for devices that no
+    price is set for: from the beginning, or from now on where HOST had such a price already.
+    """
+    from pertoken.cli.prices.ownership import own
+
+    own(config_file, db, host, {"capex_usd": capex, "nameplate_kw": nameplate_kw, **stated})
 
 
 def _put(

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pertoken.catalog.market import load_market
-from pertoken.plugins.fleet.use_spot import use_spot
+from pertoken.plugins.market.use_spot import use_spot
 from pertoken.rule import Commitment, Placement
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import AWS, low_batch

@@ -1,0 +1,153 @@
+"""Listed prices: instances by the hour and tokens of serverless APIs, each with its source, date and confidence."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import ROUND_HALF_EVEN, Decimal
+from functools import cache
+from importlib.resources import files
+
+from pertoken.units import NANO_USD
+
+ANYWHERE = "any"
+"""Region of an offer that costs the same everywhere."""
+PURCHASES = ("on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block")
+RESERVED_YEARS: Mapping[str, int] = {"reserved_1y": 1, "reserved_3y": 3}
+"""Purchases that commit to a term, and its years."""
+CONFIDENCES = ("high", "medium", "low")
+"""High: the provider's own feed. Medium: a copy of it, or sources that agree. Low: recalled, or in part derived."""
+
+OfferKey = tuple[str, str, str, str]
+"""Provider, instance type, region and purchase: an offer with the same ones replaces an older one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A listed price of an instance; `nano_usd_per_device_hour` is its share for one device."""
+
+    provider: str
+    instance_type: str
+    accelerator: str
+    n_devices: int
+    region: str
+    purchase: str
+    """One of `PURCHASES`."""
+    nano_usd_per_device_hour: int
+    as_of: date
+    """When it was published at the earliest."""
+    source: str
+    confidence: str = "high"
+    """One of `CONFIDENCES`."""
+    note: str = ""
+    from_ts: int | None = None
+    """First instant whose cost it may decide, epoch seconds; None: the start of `as_of`, UTC."""
+
+    @property
+    def key(self) -> OfferKey:
+        """What is offered, without what it costs."""
+        return self.provider, self.instance_type, self.region, self.purchase
+
+    @property
+    def nano_usd_per_hour(self) -> int:
+        """Price of the whole instance."""
+        return self.nano_usd_per_device_hour * self.n_devices
+
+    def age_days(self, today: date) -> int:
+        """Days since it was published, at the most."""
+        return (today - self.as_of).days
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOffer:
+    """Listed prices of a serverless API for one model, nano-USD per Mtok."""
+
+    provider: str
+    model: str
+    """Catalog name."""
+    input: int
+    cached_input: int | None
+    """Of prompt tokens found in the provider's cache; None: not listed."""
+    output: int
+    as_of: date
+    source: str
+    confidence: str
+    note: str = ""
+
+    def age_days(self, today: date) -> int:
+        """Days since it was published, at the most."""
+        return (today - self.as_of).days
+
+
+def marks(offers: Iterable[Offer | TokenOffer], today: date, stale_after_days: int) -> tuple[str, ...]:
+    """Return what must stand beside a figure that rests on these offers: their age past the limit, low confidence."""
+    some = tuple(offers)
+    days = max((each.age_days(today) for each in some), default=0)
+    found = [f"stale: listed up to {days} days ago, check before acting"] if days > stale_after_days else []
+    if any(each.confidence == "low" for each in some):
+        found.append("low confidence: check the price with the provider")
+    return tuple(found)
+
+
+def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Return the offers that no later one of the same key replaces; of one day the later in sequence counts."""
+    found: dict[OfferKey, Offer] = {}
+    for each in offers:
+        if each.key not in found or each.as_of >= found[each.key].as_of:
+            found[each.key] = each
+    return tuple(found.values())
+
+
+def per_device(usd_per_hour: Decimal, n_devices: int) -> int:
+    """Return the share of one device in the price of an instance, nano-USD per hour."""
+    return int((usd_per_hour * NANO_USD / n_devices).to_integral_value(ROUND_HALF_EVEN))
+
+
+@cache
+def listed_offers() -> tuple[Offer, ...]:
+    """Return the catalog's offers of instances."""
+    return tuple(
+        Offer(
+            provider=row["provider"],
+            instance_type=row["instance_type"],
+            accelerator=row["accelerator"],
+            n_devices=int(row["n_devices"]),
+            region=row["region"],
+            purchase=row["purchase"],
+            nano_usd_per_device_hour=per_device(Decimal(row["usd_per_hour"]), int(row["n_devices"])),
+            as_of=date.fromisoformat(row["as_of"]),
+            source=row["source"],
+            confidence=row["confidence"],
+            note=row["note"],
+        )
+        for row in rows("prices.csv")
+    )
+
+
+@cache
+def listed_token_offers() -> tuple[TokenOffer, ...]:
+    """Return the catalog's token prices."""
+    return tuple(
+        TokenOffer(
+            provider=row["provider"],
+            model=row["model"],
+            input=_per_mtok(row["usd_per_mtok_input"]),
+            cached_input=_per_mtok(row["usd_per_mtok_cached_input"]) if row["usd_per_mtok_cached_input"] else None,
+            output=_per_mtok(row["usd_per_mtok_output"]),
+            as_of=date.fromisoformat(row["as_of"]),
+            source=row["source"],
+            confidence=row["confidence"],
+            note=row["note"],
+        )
+        for row in rows("token_prices.csv")
+    )
+
+
+def _per_mtok(usd: str) -> int:
+    return int((Decimal(usd) * NANO_USD).to_integral_value(ROUND_HALF_EVEN))
+
+
+def rows(file: str) -> list[dict[str, str]]:
+    """Return the rows of a table of the catalog."""
+    with files("pertoken.catalog").joinpath(file).open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))

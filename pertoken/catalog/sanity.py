@@ -1,0 +1,109 @@
+"""What makes a listed price implausible. Held by the catalog itself, and by every list that is imported.
+
+Each rule answers a trap that was met in a public price list: a committed price listed as on-demand (its share of the
+true one is 0.43 to 0.5), spot at the on-demand price (no discount, and no sign of capacity), a part of an instance
+listed as the whole, prices of blogs that the provider's own feed had replaced.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from statistics import median
+
+from pertoken.catalog.offers import CONFIDENCES, PURCHASES, RESERVED_YEARS, Offer, OfferKey
+from pertoken.units import NANO_USD
+
+MIN_USD, MAX_USD = 0.05, 50.0
+"""Dollars of a device-hour that are believed: from an old T4 on spot to twice the dearest listed."""
+MIN_REGIONS = 3
+"""Other regions that list an instance before one of them is called out of line."""
+MIN_REGION_SHARE = 0.6
+"""Share of the median of other regions below which an on-demand price is taken for a committed one: regions of one
+provider differ by up to 0.72 (AWS P5: 55.04 to 75.96), a 3-year commitment is 0.43 to 0.5 of on-demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An offer that is not believed, and why."""
+
+    offer: Offer
+    reason: str
+
+
+def faults(
+    offers: Sequence[Offer], today: date, devices: Mapping[tuple[str, str], int], accelerators: Iterable[str]
+) -> tuple[Fault, ...]:
+    """Return the offers of one list that are not believed, in its order, each with the first reason found.
+
+    `devices` are the accelerators of instances as far as known, by provider and instance type. `accelerators` are the
+    names that an offer may have.
+    """
+    listed = frozenset(accelerators)
+    of_key: dict[OfferKey, set[int]] = defaultdict(set)
+    by_instance: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for each in offers:
+        of_key[each.key].add(each.nano_usd_per_device_hour)
+        if each.purchase == "on_demand":
+            by_instance[each.provider, each.instance_type][each.region] = each.nano_usd_per_device_hour
+    found = []
+    for each in offers:
+        reason = (
+            _of_itself(each, today, listed, devices.get((each.provider, each.instance_type)))
+            or _contradicted(of_key[each.key])
+            or _beside_on_demand(each, by_instance[each.provider, each.instance_type])
+            or _beside_regions(each, by_instance[each.provider, each.instance_type])
+        )
+        if reason is not None:
+            found.append(Fault(each, reason))
+    return tuple(found)
+
+
+def _of_itself(offer: Offer, today: date, listed: frozenset[str], devices: int | None) -> str | None:
+    usd = offer.nano_usd_per_device_hour / NANO_USD
+    if offer.accelerator not in listed:
+        return f"{offer.accelerator} is no accelerator of the catalog"
+    if offer.purchase not in PURCHASES:
+        return f"{offer.purchase} is no purchase: use one of {', '.join(PURCHASES)}"
+    if offer.confidence not in CONFIDENCES:
+        return f"{offer.confidence} is no confidence: use one of {', '.join(CONFIDENCES)}"
+    if not offer.source.strip():
+        return "it names no source"
+    if offer.as_of > today:
+        return f"it is dated {offer.as_of}, after today"
+    if not MIN_USD <= usd <= MAX_USD:
+        return f"${usd:,.4g} for a device-hour is not between ${MIN_USD:g} and ${MAX_USD:g}"
+    if devices is not None and offer.n_devices != devices:
+        return f"it lists {offer.n_devices} devices, and a {offer.instance_type} has {devices}"
+    return None
+
+
+def _contradicted(prices: set[int]) -> str | None:
+    if len(prices) < 2:
+        return None
+    shown = " and ".join(f"${each / NANO_USD:,.4g}" for each in sorted(prices))
+    return f"the list contradicts itself: {shown} for a device-hour of the same offer"
+
+
+def _beside_on_demand(offer: Offer, on_demand: Mapping[str, int]) -> str | None:
+    if offer.purchase != "spot" and offer.purchase not in RESERVED_YEARS:
+        return None
+    full = on_demand.get(offer.region)
+    if full is None or offer.nano_usd_per_device_hour < full:
+        return None
+    kind = offer.purchase.replace("_", " ")
+    if offer.nano_usd_per_device_hour == full:
+        return f"{kind} costs as much as on-demand there (${full / NANO_USD:,.4g}): no discount is offered"
+    return f"{kind} costs more than on-demand there (${full / NANO_USD:,.4g})"
+
+
+def _beside_regions(offer: Offer, on_demand: Mapping[str, int]) -> str | None:
+    if offer.purchase != "on_demand":
+        return None
+    others = [price for region, price in on_demand.items() if region != offer.region]
+    if len(others) < MIN_REGIONS:
+        return None
+    share = offer.nano_usd_per_device_hour / median(others)
+    if share >= MIN_REGION_SHARE:
+        return None
+    return f"on-demand at {share:.2f} of the median of {len(others)} other regions: it is a committed price"

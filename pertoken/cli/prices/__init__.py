@@ -1,0 +1,1 @@
+"""`pertoken prices`: prices that people set, and list prices that they import."""

@@ -1,0 +1,128 @@
+"""Writing list prices: the difference to what is known, a question, and rows that change no past costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import echo, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.catalog.market import Market
+    from pertoken.catalog.offers import Offer
+    from pertoken.costs.prices.offer_lists import Difference
+
+MAX_LINES = 10
+"""Offers of each kind that are shown one by one."""
+
+
+def fetched(market: Market, today: date) -> Sequence[Offer]:
+    """Return the newest public lists, reporting what of them was left out."""
+    from pertoken.costs.prices.gpuhunt_list import fetch
+
+    found = fetch(market, today)
+    for reason, count in sorted(found.left_out.items()):
+        echo(f"{count} offers left out: {reason}.")
+    return found.offers
+
+
+def write(config_file: str | None, db: str | None, read: Callable[[Market, date], Sequence[Offer]], yes: bool) -> None:
+    """Show what a list changes, ask, and store it; again if someone else stores one meanwhile.
+
+    Raises BadInput for a list that cannot be read, or where nobody can be asked.
+    """
+    import getpass
+    import time
+    from datetime import UTC, datetime
+
+    from pertoken.catalog.market import load_market
+    from pertoken.costs.prices.offer_lists import difference
+    from pertoken.costs.prices.stored import offers_imported
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import Store, open_advice, reading
+    from pertoken.store.repository import AdviceRepository, PricesChanged
+
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    now = int(time.time()) // 60 * 60
+    today = datetime.fromtimestamp(now, UTC).date()
+    offers = read(load_market(), today)
+    upgrade(where, "advice")
+    advice = AdviceRepository(where)
+    while True:
+        imported = offers_imported(Store(where, reading(where, "telemetry"), open_advice(where)))
+        changes = difference(offers, load_market().having(imported), today, now)
+        _show(changes)
+        if not changes.written:
+            echo("Nothing to write.")
+            return
+        _confirm(len(changes.written), yes)
+        rows = [_row(each, now, getpass.getuser()) for each in changes.written]
+        try:
+            with advice.writing() as connection:
+                repository.add_offers(connection, rows, read_seq=len(imported))
+        except PricesChanged:
+            echo("Someone else imported prices meanwhile; looking again.", err=True)
+            continue
+        echo(f"{len(rows)} offers written. Past costs stay as they are: changed prices count from now on.")
+        return
+
+
+def _confirm(count: int, yes: bool) -> None:
+    import sys
+
+    from pertoken.errors import BadInput
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(f"{count} offers would be written, as shown: nothing was; pass --yes to do it")
+    if not click.confirm(f"Write {count} offers?"):
+        raise BadInput("nothing was written")
+
+
+def _show(changes: Difference) -> None:
+    echo(
+        f"{len(changes.new)} new offers, {len(changes.changed)} changed, {len(changes.confirmed)} the same with a "
+        f"later date, {changes.outdated} no newer than what is known, {len(changes.refused)} refused."
+    )
+    _lines("new", [f"{_named(each)} {_usd(each)}" for each in changes.new])
+    largest = sorted(changes.changed, key=lambda pair: -abs(_ratio(*pair) - 1))
+    _lines(
+        "changed",
+        [f"{_named(old)} {_usd(old)} → {_usd(new)} ({_ratio(old, new) - 1:+.0%})" for old, new in largest],
+    )
+    _lines("refused", [f"{_named(each.offer)} {_usd(each.offer)}: {each.reason}" for each in changes.refused])
+
+
+def _lines(what: str, lines: Sequence[str]) -> None:
+    for line in lines[:MAX_LINES]:
+        echo(f"{what:8} {line}")
+    if len(lines) > MAX_LINES:
+        echo(f"{what:8} and {len(lines) - MAX_LINES} more")
+
+
+def _named(offer: Offer) -> str:
+    purchase = offer.purchase.replace("_", "-")
+    return f"{offer.provider} {offer.instance_type} ({offer.n_devices} x {offer.accelerator}) {offer.region} {purchase}"
+
+
+def _usd(offer: Offer) -> str:
+    from pertoken.units import format_usd
+
+    return f"{format_usd(offer.nano_usd_per_hour)}/h"
+
+
+def _ratio(old: Offer, new: Offer) -> float:
+    return new.nano_usd_per_device_hour / max(1, old.nano_usd_per_device_hour)
+
+
+def _row(offer: Offer, now: int, who: str) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(offer) | {"as_of": offer.as_of.isoformat(), "set_ts": now, "set_by": who}

@@ -1,0 +1,147 @@
+"""The public price lists that the package gpuhunt collects, as offers."""
+
+import logging
+import re
+import socket
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+from pertoken.catalog.market import Market
+from pertoken.catalog.offers import Offer, per_device
+from pertoken.errors import BadInput
+
+TIMEOUT_S = 30.0
+"""Longest that one answer of the lists' server may take: gpuhunt itself sets no limit."""
+
+
+class Item(Protocol):
+    """What is read of a gpuhunt.CatalogItem."""
+
+    provider: str
+    instance_name: str
+    location: str
+    price: float
+    gpu_count: int
+    gpu_name: str | None
+    gpu_memory: float | None
+    spot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Offers of the lists, and how many rows were left out by reason."""
+
+    offers: tuple[Offer, ...]
+    left_out: Mapping[str, int]
+
+
+def fetch(market: Market, today: date) -> Converted:
+    """Return the newest lists. Raises BadInput without the package or a network."""
+    try:
+        import gpuhunt
+    except ImportError:
+        raise BadInput("gpuhunt is not installed: `pip install 'pertoken[prices]'`") from None
+    lists = gpuhunt.Catalog(auto_reload=False)
+    with _quiet():
+        try:
+            lists.load()
+        except Exception as error:  # whatever its dependencies raise, there is no list
+            cause = error.__cause__ or error
+            raise BadInput(
+                f"the price lists cannot be fetched ({cause}): try again with a network, or use `pertoken prices "
+                "import FILE`"
+            ) from None
+        known = {name: each.version for name, each in lists.catalog.items()}
+        items = [each for name in known for each in lists.query(provider=name, min_gpu_count=1)]
+    return convert(items, known, market, today)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Bound each answer, and keep what gpuhunt logs of a failure from standing beside our one line."""
+    log, timeout = logging.getLogger("gpuhunt"), socket.getdefaulttimeout()
+    disabled = log.disabled
+    children = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("gpuhunt.")]
+    before = [(each, each.disabled) for each in children]
+    try:
+        socket.setdefaulttimeout(TIMEOUT_S)
+        log.disabled = True
+        for each in children:
+            each.disabled = True
+        yield
+    finally:
+        socket.setdefaulttimeout(timeout)
+        log.disabled = disabled
+        for each, was in before:
+            each.disabled = was
+
+
+def convert(items: Iterable[Item], versions: Mapping[str, str], market: Market, today: date) -> Converted:
+    """Return items as offers of whole instances, one for each region; the zones of a region count by the dearest."""
+    kinds = {(each.provider, each.instance_type): each.accelerator for each in market.all_offers}
+    left_out: dict[str, int] = defaultdict(int)
+    dearest: dict[tuple[str, ...], tuple[Item, Offer]] = {}
+    for item in items:
+        provider = _names()["providers"].get(item.provider)
+        if provider is None:
+            left_out[f"provider {item.provider} is not mapped"] += 1
+            continue
+        accelerator = kinds.get((provider, item.instance_name)) or _accelerator(item)
+        if accelerator is None:
+            left_out["the accelerator or its form factor is not known"] += 1
+            continue
+        version = versions.get(item.provider, "")
+        offer = Offer(
+            provider=provider,
+            instance_type=item.instance_name,
+            accelerator=accelerator,
+            n_devices=item.gpu_count,
+            region=_region(provider, item.location),
+            purchase="spot" if item.spot else "on_demand",
+            nano_usd_per_device_hour=per_device(Decimal(str(item.price)), item.gpu_count),
+            as_of=_day(version, today),
+            source=f"gpuhunt list of {item.provider} {version}".strip(),
+            confidence="medium",
+            note="the lowest of its zones" if item.spot and provider == "aws" else "",
+        )
+        present = dearest.get(offer.key)
+        if present is None or present[1].nano_usd_per_device_hour < offer.nano_usd_per_device_hour:
+            dearest[offer.key] = item, offer
+    return Converted(tuple(offer for _, offer in dearest.values()), dict(left_out))
+
+
+def _accelerator(item: Item) -> str | None:
+    for row in _names()["accelerator"]:
+        if row["name"] != item.gpu_name or row.get("memory_gb") not in (None, item.gpu_memory):
+            continue
+        if "is" in row:
+            return str(row["is"])
+        words = row["words"]
+        found = max((word for word in words if word in item.instance_name.lower()), key=len, default=None)
+        return None if found is None else str(words[found])
+    return None
+
+
+def _region(provider: str, location: str) -> str:
+    return re.sub(r"-[a-z]$", "", location) if provider == "gcp" else location
+
+
+def _day(version: str, today: date) -> date:
+    """Return the day a list was made, from its version (`20261120-305`); today's where it has none."""
+    try:
+        return min(today, date.fromisoformat(version[:8]))
+    except ValueError:
+        return today
+
+
+@cache
+def _names() -> Mapping[str, Any]:
+    return tomllib.loads(files("pertoken.catalog").joinpath("gpuhunt.toml").read_text(encoding="utf-8"))

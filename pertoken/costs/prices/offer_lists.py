@@ -1,0 +1,149 @@
+"""Lists of offers that a person imports: read from a file, and what they would change."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from pertoken.catalog.market import Market
+from pertoken.catalog.offers import Offer, OfferKey, newest, per_device
+from pertoken.catalog.sanity import Fault, faults
+from pertoken.errors import BadInput
+
+REQUIRED = (
+    "provider",
+    "instance_type",
+    "accelerator",
+    "n_devices",
+    "region",
+    "purchase",
+    "usd_per_hour",
+    "as_of",
+    "source",
+)
+"""Columns of a list; `usd_per_hour` is of the whole instance."""
+OPTIONAL = ("confidence", "note")
+MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a list of offers would change."""
+
+    new: tuple[Offer, ...]
+    """Nothing was listed under their keys: they count from the day they are dated."""
+    changed: tuple[tuple[Offer, Offer], ...]
+    """Before and after: the later one counts from now on, so that past costs stay as they are."""
+    confirmed: tuple[Offer, ...]
+    """The same price with a later date."""
+    outdated: int
+    """Offers no newer than what is known, which are left out."""
+    refused: tuple[Fault, ...]
+
+    @property
+    def written(self) -> tuple[Offer, ...]:
+        """Offers to store."""
+        return (*self.new, *(after for _, after in self.changed), *self.confirmed)
+
+
+def read_list(path: Path, market: Market) -> tuple[Offer, ...]:
+    """Return the offers of a CSV or JSON file, each accelerator by its catalog name.
+
+    Raises BadInput naming the file, the row and the column that is wrong.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: no list of prices is")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read: {error}") from None
+    rows = _json(path, text) if path.suffix.lower() == ".json" else _csv(path, text)
+    if not rows:
+        raise BadInput(f"{path}: holds no offer")
+    return tuple(_offer(f"{path}: row {number}", row, market) for number, row in enumerate(rows, 1))
+
+
+def difference(offers: Sequence[Offer], market: Market, today: date, now_ts: int) -> Difference:
+    """Compare a list with the offers known, leaving out what `catalog.sanity` does not believe."""
+    known: dict[OfferKey, Offer] = {each.key: each for each in newest(market.all_offers)}
+    keys = {each.key for each in offers}
+    # Prices of the list are held against on-demand prices and regions that are known, too.
+    beside = [each for each in known.values() if each.key not in keys]
+    devices = {(each.provider, each.instance_type): each.n_devices for each in known.values()}
+    listed = dict.fromkeys(offers)
+    found = faults([*listed, *beside], today, devices, [each.name for each in market.accelerators])
+    refused = tuple(each for each in found if each.offer in listed)
+    doubted = {each.offer for each in refused}
+    new, changed, confirmed, outdated = [], [], [], 0
+    for each in listed:
+        if each in doubted:
+            continue
+        before = known.get(each.key)
+        if before is None:
+            new.append(each)
+        elif each.as_of <= before.as_of:
+            outdated += 1
+        elif each.nano_usd_per_device_hour == before.nano_usd_per_device_hour:
+            confirmed.append(replace(each, from_ts=now_ts))
+        else:
+            changed.append((before, replace(each, from_ts=now_ts)))
+    return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused)
+
+
+def _csv(path: Path, text: str) -> list[Mapping[str, Any]]:
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        rows: list[Mapping[str, Any]] = list(reader)
+    except csv.Error as error:
+        raise BadInput(f"{path}: line {reader.line_num}: not valid CSV: {error}") from None
+    return rows
+
+
+def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
+    try:
+        rows = json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"{path}: must be a list of objects with {', '.join(REQUIRED)}")
+    return rows
+
+
+def _offer(where: str, row: Mapping[str, Any], market: Market) -> Offer:
+    unknown = [name for name in row if name not in (*REQUIRED, *OPTIONAL)]
+    if unknown:
+        raise BadInput(f"{where}: {unknown[0]!r} is no column; there are {', '.join((*REQUIRED, *OPTIONAL))}")
+    values = {name: "" if row.get(name) is None else str(row[name]).strip() for name in (*REQUIRED, *OPTIONAL)}
+    missing = [name for name in REQUIRED if not values[name]]
+    if missing:
+        raise BadInput(f"{where}: {missing[0]} is missing")
+    accelerator = market.accelerator(values["accelerator"])
+    try:
+        n_devices = int(values["n_devices"])
+        usd = Decimal(values["usd_per_hour"])
+        as_of = date.fromisoformat(values["as_of"])
+        if n_devices < 1 or not usd.is_finite() or abs(usd) > 1_000_000:
+            raise ValueError("n_devices is above 0, usd_per_hour between 0 and 1,000,000")
+    except (ValueError, InvalidOperation) as error:
+        raise BadInput(
+            f"{where}: n_devices is a whole number, usd_per_hour dollars such as 55.04, as_of a date such as "
+            f"2026-11-22: {error}"
+        ) from None
+    return Offer(
+        provider=values["provider"].lower(),
+        instance_type=values["instance_type"],
+        accelerator=accelerator.name if accelerator else values["accelerator"],
+        n_devices=n_devices,
+        region=values["region"],
+        purchase=values["purchase"].lower().replace("-", "_"),
+        nano_usd_per_device_hour=per_device(usd, n_devices),
+        as_of=as_of,
+        source=values["source"],
+        confidence=values["confidence"].lower() or "high",
+        note=values["note"],
+    )

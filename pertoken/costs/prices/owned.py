@@ -1,0 +1,128 @@
+"""What an hour of a device costs its owner: capital, maintenance and room of its server, and measured energy."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from pertoken.catalog.owned import terms
+from pertoken.costs.prices.book import Price
+from pertoken.units import NANO_USD, format_usd
+
+HOURS_PER_YEAR = 8760
+MONTHS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What a server cost, and what its owner states of its running cost; None is the default of `terms()`."""
+
+    capex_usd: float
+    """Of the whole server with its share of the network."""
+    nameplate_kw: float | None = None
+    """Power that is reserved for the server; None: colocation is not counted."""
+    years: float | None = None
+    cost_of_capital: float | None = None
+    residual: float | None = None
+    maintenance: float | None = None
+    usd_per_kwh: float | None = None
+    pue: float | None = None
+    colo_usd_per_kw_month: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError naming what is out of range."""
+        if not 0 < self.capex_usd <= 1e8:
+            raise ValueError("capex is the price of the server in dollars, above 0")
+        if self.nameplate_kw is not None and not 0 < self.nameplate_kw <= 1000:
+            raise ValueError("nameplate_kw is the power of the server in kilowatts, above 0 and at most 1000")
+        for name, term in terms().items():
+            value = getattr(self, name)
+            if value is not None and not term.low <= value <= term.high:
+                raise ValueError(f"{name} ({term.meaning}) is from {term.low:g} to {term.high:g}, usually {term.usual}")
+
+    def stated(self, name: str) -> float:
+        """Return a term as it is stated, else its default."""
+        value = getattr(self, name)
+        return terms()[name].value if value is None else float(value)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Terms that nobody stated."""
+        unused = {"colo_usd_per_kw_month"} if self.nameplate_kw is None else set()
+        return tuple(name for name in terms() if getattr(self, name) is None and name not in unused)
+
+    @property
+    def text(self) -> str:
+        """Its fields as they are stored."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+
+def ownership_of(text: str) -> Ownership:
+    """Return what was stored; fields of a newer pertoken are left out."""
+    known = {each.name for each in fields(Ownership)}
+    stored: dict[str, Any] = json.loads(text)
+    return Ownership(**{name: value for name, value in stored.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHour:
+    """The cost of an hour of one of a server's devices, dollars by part."""
+
+    capital: float
+    maintenance: float
+    colocation: float
+    energy: float
+
+    @property
+    def nano_usd(self) -> int:
+        """All parts together."""
+        return round((self.capital + self.maintenance + self.colocation + self.energy) * NANO_USD)
+
+
+def device_hour(owned: Ownership, devices: int, power_w: float | None) -> DeviceHour:
+    """Return what an hour of one of `devices` costs at its mean power; without a measured one its energy is left out.
+
+    [C (1 - rv) CRF(r, n) + C rv r] / 8760 for capital, with CRF = r / (1 - (1 + r)^-n), C m / 8760 for maintenance,
+    kW colo 12 / 8760 for the room, kW PUE $/kWh for energy.
+    """
+    each = owned.capex_usd / devices
+    rate, years, residual = (owned.stated(name) for name in ("cost_of_capital", "years", "residual"))
+    recovery = 1 / years if rate == 0 else rate / (1 - (1 + rate) ** -years)
+    kw = (owned.nameplate_kw or 0.0) / devices
+    return DeviceHour(
+        capital=each * ((1 - residual) * recovery + residual * rate) / HOURS_PER_YEAR,
+        maintenance=each * owned.stated("maintenance") / HOURS_PER_YEAR,
+        colocation=kw * owned.stated("colo_usd_per_kw_month") * MONTHS / HOURS_PER_YEAR,
+        energy=(power_w or 0.0) / 1000 * owned.stated("pue") * owned.stated("usd_per_kwh"),
+    )
+
+
+def owned_prices(
+    uuid: str, host: str, devices: int, owned: Sequence[tuple[int, Ownership]], power: Sequence[tuple[int, float]]
+) -> tuple[Price, ...]:
+    """Return the prices of one device of an owned server, in force from each change of its terms and each week.
+
+    `owned` are terms by the instant they are in force from, `power` its mean watts by the start of each week. The power
+    of a week that is over never changes, and so do its costs not.
+    """
+    if not owned:
+        return ()
+    starts = [start for start, _ in power]
+    first = owned[0][0]
+    found: list[Price] = []
+    for ts in sorted({start for start, _ in owned} | {start for start in starts if start > first}):
+        stated = owned[bisect_right([start for start, _ in owned], ts) - 1][1]
+        week = bisect_right(starts, ts) - 1
+        power_w = power[max(0, week)][1] if power else None
+        price = device_hour(stated, devices, power_w).nano_usd
+        if not found or found[-1].nano_usd_per_device_hour != price:
+            note = _note(host, stated, devices, power_w)
+            found.append(Price(uuid, price, from_ts=ts, set_by="ownership", note=note, listed=True))
+    return tuple(found)
+
+
+def _note(host: str, owned: Ownership, devices: int, power_w: float | None) -> str:
+    energy = "without its energy, which was not measured" if power_w is None else f"at {power_w:.0f} W measured"
+    assumed = f"; assumed: {', '.join(owned.assumed)}" if owned.assumed else ""
+    return f"cost of owning {host} ({format_usd(owned.capex_usd * NANO_USD)} for {devices} devices, {energy}{assumed})"

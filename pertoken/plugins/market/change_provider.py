@@ -1,0 +1,113 @@
+"""Rule: rent the same devices in another region, or from another provider."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pertoken.rule import (
+    Evidence,
+    Fleet,
+    Market,
+    Offer,
+    Placement,
+    Proposal,
+    Service,
+    Skip,
+    option,
+    propose,
+    rule,
+    skip,
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may set; the discount is judgement (Sources, 3)."""
+
+    min_saving: float = option(0.15, "listed saving below which a move costs more work than it is worth", low=0, high=1)
+    providers: tuple[str, ...] = option((), "providers to consider; all that are listed where none is named")
+    regions: tuple[str, ...] = option((), "regions that data may go to; all that are listed where none is named")
+
+
+@rule("change-provider")
+def change_provider(
+    seen: Evidence, service: Service, fleet: Fleet, market: Market, options: Options
+) -> Iterator[Proposal | Skip]:
+    """Rent the same devices in a cheaper region, or from a cheaper provider.
+
+    ## Why it saves
+    The same accelerator is listed at prices that differ by more than a factor of four between providers, and by a third
+    between regions of one of them. Text is small: a million tokens are about 5 MB.
+    ## When it is wrong
+    Data and clients may have to stay where they are, by law or because the answers need them near: name the regions
+    that are allowed. Your own price may be below the list. Commitments are paid to their end. Small providers differ in
+    networks, support and how often a device is missing.
+    ## How to apply
+    Start one replica there, compare it under your own load and from where your clients are, then move the traffic and
+    give the old hosts back.
+    ## Sources
+    1. The catalog's offers, each with source and date: H100 SXM from $2.29 (Verda) to $10.98 (Google Cloud) a
+       device-hour on-demand, AWS P5 by region from $55.04 to $75.96 an hour.
+    2. Four to five bytes a token and list prices for egress of $0.09/GB: below a thousandth of a dollar per Mtok, two
+       hundredths with the framing of server-sent events.
+    3. The limit of 15 % is judgement.
+    """
+    busy = seen.busy.mean
+    placements = {each.placement for each in service.deployments}
+    now = service.deployments[0].placement
+    paid = {each.purchase for each in placements} - {None, "on_demand"}
+    units = {(each.provider, each.instance_type) for each in placements}
+    committed = sum(each.count for each in fleet.commitments if (each.provider, each.instance_type) in units)
+    if busy <= 0:
+        yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
+    elif service.isolation == "tenant":
+        yield skip("isolated", "isolation is set for it: where its data may go is not for a price to decide")
+    elif paid:
+        yield skip("not-on-demand", f"its devices are paid as {' and '.join(sorted(map(str, paid)))}, not on-demand")
+    elif committed:
+        yield skip("committed", f"{committed} of its instances are committed: they are paid for whether used or not")
+    elif len(placements) > 1:
+        yield skip("several-places", f"its {len(service.deployments)} replicas run in {len(placements)} places")
+    elif now.provider is None or now.accelerator is None:
+        known = now.accelerator or "an unknown device"
+        yield skip("place-unknown", f"it runs on {known} at an unknown provider: set `provider` of its hosts")
+    else:
+        yield from _moves(service, now, market, options)
+
+
+def _moves(service: Service, now: Placement, market: Market, options: Options) -> Iterator[Proposal | Skip]:
+    offers = market.offers(now.accelerator or "")
+    same = market.offers_at(now)
+    if not same:
+        yield skip("no-offer", f"none of {len(offers)} offers of {now.accelerator} is listed where it runs")
+        return
+    here = same[0]
+    elsewhere = [each for each in offers if each not in same and _elsewhere(each, now) and _allowed(each, options)]
+    trusted = [each for each in elsewhere if each.confidence != "low"] or elsewhere
+    at_home = [each for each in trusted if each.provider == now.provider and each.instance_type == here.instance_type]
+    abroad = [each for each in trusted if each.provider != now.provider]
+    cheapest = [some[0] for some in (at_home, abroad) if some]
+    better = [each for each in cheapest if _saving(each, here) >= options.min_saving]
+    for offer in better:
+        moved = service.on(Placement(provider=offer.provider, region=offer.region, purchase="on_demand"))
+        yield propose(moved, risk="availability", effort="high", excludes=("commit-capacity",))
+    if not better:
+        best = max((_saving(each, here) for each in cheapest), default=0.0)
+        yield skip(
+            "cheap-already",
+            f"the cheapest of {len(elsewhere)} other offers of {now.accelerator} is listed {max(0.0, best):.0%} below "
+            f"{here.provider} {here.instance_type}, not {options.min_saving:.0%}",
+        )
+
+
+def _elsewhere(offer: Offer, now: Placement) -> bool:
+    return offer.provider != now.provider or now.region not in (None, offer.region)
+
+
+def _allowed(offer: Offer, options: Options) -> bool:
+    return offer.provider in (options.providers or (offer.provider,)) and offer.region in (
+        options.regions or (offer.region,)
+    )
+
+
+def _saving(there: Offer, here: Offer) -> float:
+    return 1 - there.nano_usd_per_device_hour / here.nano_usd_per_device_hour

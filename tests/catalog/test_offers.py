@@ -1,0 +1,62 @@
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from pertoken.catalog.market import load_market
+from pertoken.catalog.offers import Offer, listed_token_offers, marks, newest, rows
+from pertoken.units import NANO_USD
+
+DAY = date(2026, 11, 22)
+OFFER = Offer("aws", "p5.48xlarge", "H100 SXM5", 8, "us-east-1", "on_demand", 5 * NANO_USD, DAY, "a feed")
+
+
+def test_of_one_offer_the_newest_is_in_force_and_all_are_kept() -> None:
+    old, new = replace(OFFER, as_of=date(2026, 1, 1)), replace(OFFER, nano_usd_per_device_hour=4 * NANO_USD)
+    assert newest([new, old]) == (new,) and newest([OFFER, new]) == (new,)
+    market = load_market("aws").having([new])
+    assert market.offers_at(_at("us-east-1"))[0] == new
+    assert len([each for each in market.all_offers if each.key == OFFER.key]) == 2
+
+
+def test_a_limited_market_stays_limited() -> None:
+    elsewhere = replace(OFFER, provider="lambda")
+    assert load_market("aws", "us-east-1").having([elsewhere, replace(OFFER, region="us-west-2")]).all_offers == (
+        load_market("aws", "us-east-1").all_offers
+    )
+
+
+def test_offers_at_a_placement_are_of_its_region_or_of_any() -> None:
+    assert {each.region for each in load_market().offers_at(_at("us-east-1"))} == {"us-east-1"}
+    flat = load_market().offers_at(replace(_at("us-west-1"), provider="lambda"))
+    assert {each.region for each in flat} == {"any"}
+
+
+def _at(region: str):  # type: ignore[no-untyped-def]
+    from pertoken.state.placement import Placement
+
+    return Placement("aws", region, accelerator="H100 SXM5")
+
+
+def test_age_and_low_confidence_are_marked() -> None:
+    assert marks([OFFER], DAY, 30) == ()
+    stale, low = replace(OFFER, as_of=date(2026, 10, 1)), replace(OFFER, confidence="low")
+    assert marks([OFFER, stale, low], DAY, 30) == (
+        "stale: listed up to 52 days ago, check before acting",
+        "low confidence: check the price with the provider",
+    )
+
+
+@pytest.mark.parametrize("row", rows("token_prices.csv"), ids=lambda row: f"{row['provider']} {row['model']}")
+def test_each_token_price_has_its_source_its_date_and_a_model_of_the_catalog(row: dict[str, str]) -> None:
+    assert row["source"].strip() and date.fromisoformat(row["as_of"]) <= DAY
+    model = load_market().model(row["model"])
+    assert model is not None and model.name == row["model"]
+
+
+def test_token_prices_are_plausible_and_none_is_listed_twice() -> None:
+    offers = listed_token_offers()
+    assert len({(each.provider, each.model) for each in offers}) == len(offers)
+    for each in offers:
+        assert 0.01 * NANO_USD <= each.input <= each.output <= 100 * NANO_USD, each
+        assert each.cached_input is None or each.cached_input < each.input, each

@@ -1,0 +1,91 @@
+"""Importing list prices: shown, asked and stored so that no past costs change."""
+
+import socket
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pertoken.cli import main
+from pertoken.costs.prices.detected import detected_prices
+from pertoken.costs.prices.stored import market_of, offers_imported
+from pertoken.state.placement import Placement
+from pertoken.store import repository
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
+from pertoken.store.repository import AdviceRepository, PricesChanged
+from tests.values import laid, set_price
+
+NOW = int(time.time()) // 60 * 60
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> StoreLocation:
+    return laid(tmp_path / "db")
+
+
+def run(where: StoreLocation, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["prices", *arguments, "--db", str(where)], catch_exceptions=False)
+
+
+OFFERS = """provider,instance_type,accelerator,n_devices,region,purchase,usd_per_hour,as_of,source
+aws,p5.48xlarge,H100 SXM5,8,us-east-1,on_demand,48,2026-11-20,our contract
+aws,p5.48xlarge,H100 SXM5,8,us-east-1,spot,60,2026-11-20,our contract
+aws,p5.48xlarge,H100 SXM5,8,us-east-9,on_demand,50,2026-11-20,our contract
+"""
+
+
+def test_a_list_of_offers_is_shown_before_it_is_written_and_asks(where: StoreLocation, tmp_path: Path) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text(OFFERS)
+    refused = run(where, "import", str(file))
+    assert refused.exit_code == 2 and "2 offers would be written, as shown: nothing was" in refused.stderr
+    assert "1 new offers, 1 changed, 0 the same with a later date, 0 no newer than what is known, 1 refused" in (
+        refused.stdout
+    )
+    assert "changed  aws p5.48xlarge (8 x H100 SXM5) us-east-1 on-demand $55.04/h → $48.00/h (-13%)" in refused.stdout
+    assert "spot costs more than on-demand there ($6)" in refused.stdout
+    assert not offers_imported(open_store(where))
+    done = run(where, "import", str(file), "--yes")
+    assert done.exit_code == 0 and "2 offers written. Past costs stay as they are" in done.output
+    again = run(where, "import", str(file), "--yes")
+    assert "0 new offers, 0 changed, 0 the same with a later date, 2 no newer" in again.output
+    assert "Nothing to write." in again.output
+
+
+def test_an_imported_price_counts_from_now_on_and_reaches_rules_and_detected_instances(
+    where: StoreLocation, tmp_path: Path
+) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text(OFFERS)
+    run(where, "import", str(file), "--yes")
+    market = market_of(open_store(where), "aws")
+    h100 = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5")
+    assert market.offers_at(h100)[0].nano_usd_per_device_hour == 6 * 10**9
+    assert market.offers_at(replace(h100, region="us-east-9"))[0].source == "our contract"
+    row = SimpleNamespace(kind="gpu", name="NVIDIA H100 80GB HBM3", uuid="GPU-0", host_id=1)
+    host = SimpleNamespace(cloud="aws", instance_type="p5.48xlarge", region="us-east-1", purchase="on_demand")
+    prices = detected_prices([row], {1: host}, market, date(2026, 11, 22))["GPU-0"]
+    assert [(each.nano_usd_per_device_hour, each.from_ts >= NOW) for each in prices] == [
+        (6_880_000_000, False),
+        (6_000_000_000, True),
+    ]
+
+
+def test_offers_imported_meanwhile_refuse_others(where: StoreLocation) -> None:
+    set_price(where, "H100", 1)
+    with pytest.raises(PricesChanged), AdviceRepository(where).writing() as connection:
+        repository.add_offers(connection, [], read_seq=3)
+
+
+def test_update_without_a_network_is_one_line(where: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gpuhunt")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("GPUHUNT_CATALOG_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        done = run(where, "update", "--yes")
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1 and "cannot be fetched" in done.stderr

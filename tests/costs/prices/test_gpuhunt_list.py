@@ -1,0 +1,145 @@
+"""The lists of gpuhunt as offers: by hand, and by the package itself from a server on loopback."""
+
+import io
+import logging
+import socket
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from pertoken.catalog.market import load_market
+from pertoken.catalog.sanity import faults
+from pertoken.costs.prices.gpuhunt_list import TIMEOUT_S, convert, fetch
+from pertoken.errors import BadInput
+from pertoken.units import NANO_USD
+
+TODAY = date(2026, 11, 22)
+MARKET = load_market()
+
+
+@dataclass
+class Row:
+    provider: str
+    instance_name: str
+    location: str
+    price: float
+    gpu_count: int
+    gpu_name: str | None
+    gpu_memory: float | None
+    spot: bool = False
+
+
+P5 = Row("aws", "p5.48xlarge", "us-east-1", 48.0, 8, "H100", 80.0)
+
+
+def test_an_item_is_an_offer_of_the_whole_instance_with_the_day_of_its_list() -> None:
+    (offer,) = convert([P5], {"aws": "20261120-305"}, MARKET, TODAY).offers
+    assert offer.nano_usd_per_device_hour == 6 * NANO_USD and offer.accelerator == "H100 SXM5"
+    assert (offer.as_of, offer.confidence) == (date(2026, 11, 20), "medium")
+    assert offer.source == "gpuhunt list of aws 20261120-305"
+    assert convert([P5], {"aws": "v3"}, MARKET, TODAY).offers[0].as_of == TODAY
+
+
+def test_a_form_factor_that_is_not_named_is_left_out_and_counted() -> None:
+    unknown = Row("runpod", "NVIDIA H100", "US", 2.5, 1, "H100", 80.0)
+    named = Row("lambdalabs", "gpu_9x_h100_pcie", "us-west-1", 9.0, 9, "H100", 80.0)
+    tpu = Row("gcp", "v5litepod-1", "us-central1-a", 1.2, 1, "v5litepod", 16.0)
+    found = convert([unknown, named, tpu, Row("vastai", "x", "y", 1, 1, "L4", 24.0)], {}, MARKET, TODAY)
+    assert [(each.provider, each.accelerator) for each in found.offers] == [("lambda", "H100 PCIe")]
+    assert found.left_out == {
+        "the accelerator or its form factor is not known": 2,
+        "provider vastai is not mapped": 1,
+    }
+
+
+def test_zones_of_a_region_count_by_the_dearest() -> None:
+    zones = [
+        Row("gcp", "g2-standard-4", f"us-east1-{zone}", usd, 1, "L4", 24.0) for zone, usd in (("b", 0.7), ("c", 0.8))
+    ]
+    (offer,) = convert(zones, {}, MARKET, TODAY).offers
+    assert (offer.region, offer.nano_usd_per_device_hour) == ("us-east1", 800_000_000)
+
+
+def test_known_wrong_rows_are_refused_by_the_sanity_rules() -> None:
+    secure = Row("runpod", "1x_A100_SXM_SECURE", "US", 1.39, 1, "A100", 80.0)
+    offers = convert([secure, Row(**{**vars(secure), "spot": True})], {}, MARKET, TODAY).offers
+    (fault,) = faults(offers, TODAY, {}, [each.name for each in MARKET.accelerators])
+    assert "no discount is offered" in fault.reason
+
+
+@contextmanager
+def served(pages: dict[str, bytes]) -> Iterator[str]:
+    class Lists(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = pages.get(self.path)
+            self.send_response(404 if page is None else 200)
+            self.end_headers()
+            self.wfile.write(page or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Lists)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+HEADER = (
+    "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor,flags,cpu_arch,"
+    "provider_data"
+)
+
+
+def test_the_package_itself_reads_the_lists_of_a_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    providers = pytest.importorskip("gpuhunt._internal.catalog").OFFLINE_PROVIDERS
+    rows = [
+        HEADER,
+        "p5.48xlarge,us-east-1,48.0,192,2048.0,8,H100,80.0,False,,nvidia,,x86,{}",
+        "m7i.large,us-east-1,0.1,2,8.0,0,,,False,,,,x86,{}",
+    ]
+    pages: dict[str, bytes] = {}
+    for name in providers:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr(f"{name}.csv", "\n".join(rows if name == "aws" else rows[:1]))
+        pages |= {f"/{name}/version": b"20261120-305", f"/{name}/20261120-305/catalog.zip": packed.getvalue()}
+    with served(pages) as url:
+        monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)
+        found = fetch(MARKET, TODAY)
+    (offer,) = found.offers
+    assert (offer.instance_type, offer.nano_usd_per_device_hour) == ("p5.48xlarge", 6 * NANO_USD)
+    assert not caplog.records and socket.getdefaulttimeout() != TIMEOUT_S
+    assert not logging.getLogger("gpuhunt").disabled
+
+
+def test_without_a_network_it_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("gpuhunt")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("GPUHUNT_CATALOG_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(BadInput, match=r"the price lists cannot be fetched .*Connection refused") as caught:
+            fetch(MARKET, TODAY)
+    assert caught.value.exit_code == 2 and "\n" not in str(caught.value) and not caplog.records
+
+
+def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gpuhunt", None)
+    with pytest.raises(BadInput, match=r"pip install 'pertoken\[prices\]'"):
+        fetch(MARKET, TODAY)

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+from pertoken.plugins.market.commit_capacity import commit_capacity
+from pertoken.rule import Commitment, Fleet, FleetEvidence, Skip
+from pertoken.testing import Regime, regimes, run, series
+from tests.plugins.proposals import yielded
+
+STEADY = regimes()["steady"]
+A3 = ("gcp", "us-central1", "a3-highgpu-8g")
+
+
+def seen_in(there: Regime, night: float = 1.0, hosts: tuple[int, ...] = (3,), **more: float) -> FleetEvidence:
+    """What was measured, with the devices of some hosts held for `night` of each hour from 0:00 to 8:00."""
+    measured = dict(there.measured)
+    hours = tuple(night if hour % 24 < 8 else 1.0 for hour in range(168))
+    for host in (there.fleet.host(each) for each in hosts):
+        for device in host.device_ids:
+            known = {**dict(there.of("device", device).items()), "held": series(1.0, hours=hours)}
+            known |= {name: series(value, n=1) for name, value in more.items()}
+            measured["device", device] = type(there.of("device", device))(known)
+    return FleetEvidence(measured)
+
+
+def found(fleet: Fleet | None = None, seen: FleetEvidence | None = None) -> tuple[list[Commitment], list[Skip]]:
+    """Return what the rule would commit to, and its refusals."""
+    known = list(yielded(commit_capacity, fleet or STEADY.fleet, seen or seen_in(STEADY)))
+    refused = [each for each in known if isinstance(each, Skip)]
+    bought = [each.state.commitments[-1] for each in known if not isinstance(each, Skip)]
+    return bought, refused
+
+
+def test_instances_that_run_in_every_hour_are_committed_at_the_listed_price() -> None:
+    (bought,), refused = found()
+    assert (bought.provider, bought.region, bought.instance_type, bought.count, bought.years) == (*A3, 3, 3)
+    assert bought.nano_usd_per_instance_hour == 37_863_100_000 and bought.end_ts is None and not refused
+
+
+def test_an_instance_that_is_off_at_night_is_not_part_of_the_base_load() -> None:
+    assert found(seen=seen_in(STEADY, night=0.0))[0][0].count == 2
+    (refused,) = found(seen=seen_in(STEADY, night=0.0, hosts=(1, 2, 3)))[1]
+    assert refused.code == "no-base-load" and "0 run in all but 10% of the hours" in refused.reason
+
+
+def test_less_than_four_weeks_are_not_enough() -> None:
+    bought, (refused,) = found(seen=seen_in(STEADY, observed_h=200.0))
+    assert not bought and refused.code == "observed-briefly" and "200 of the 600 h" in refused.reason
+
+
+def test_what_is_committed_already_is_not_committed_again() -> None:
+    two = replace(STEADY.fleet, commitments=(Commitment(*A3, 2, 10**9, 1_900_000_000),))
+    assert found(two)[0][0].count == 1
+    three = replace(STEADY.fleet, commitments=(Commitment(*A3, 3, 10**9, 1_900_000_000),))
+    (refused,) = found(three)[1]
+    assert refused.code == "no-base-load" and "3 are committed already" in refused.reason
+
+
+def test_without_a_listed_commitment_it_says_how_to_add_the_one_that_was_quoted() -> None:
+    there = tuple(replace(each, placement=replace(each.placement, region="us-east4")) for each in STEADY.fleet.hosts)
+    bought, (refused,) = found(replace(STEADY.fleet, hosts=there))
+    assert not bought and refused.code == "no-offer" and "pertoken prices import" in refused.reason
+
+
+def test_hosts_that_hardly_work_are_no_base_load() -> None:
+    assert run(commit_capacity, "steady", min_busy=0.9).codes == ("no-base-load",)
+
+
+def test_it_comes_after_everything_that_makes_the_fleet_smaller_or_moves_it() -> None:
+    (proposal,) = yielded(commit_capacity, STEADY.fleet, seen_in(STEADY))
+    assert {"scale-replicas", "release-idle", "use-spot", "change-provider", "serverless-api"} <= set(proposal.excludes)
