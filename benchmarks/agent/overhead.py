@@ -160,7 +160,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         bare = others.enter_context(running(command, envs[BARE], log))
         looking_pid, _ = others.enter_context(agent(looking, url, interval_s, envs[LOOKING]))
         pids = {AGENT: pid, LOOKING: looking_pid, SAMPLER: sampler_of(pid), BARE: bare.pid}
-        for name, (module, arguments) in PEERS.items():
+        for name, (module, arguments) in peers.items():
             if importlib.util.find_spec(module.partition(".")[0]) is not None:
                 command = [sys.executable, "-m", module, *(each.format(interval=interval_s) for each in arguments)]
                 pids[name] = others.enter_context(running(command, envs[name], log)).pid

@@ -146,10 +146,9 @@ class HostReading:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeReading:
-    """All devices and the host at one instant, with what asking cost."""
+class DriversReading:
+    """What the drivers report at one instant, and what it cost the sampler to ask them."""
 
-    host: HostReading
     devices: tuple[DeviceReading, ...]
     gaps: tuple[Gap, ...] = ()
     """What is missing for the whole host: no NVIDIA driver, no ROCm."""
@@ -157,6 +156,20 @@ class ProbeReading:
     driver_calls: int = 0
     cpu_ms: int = 0
     """CPU time the sampler used since the reading before."""
+    rss_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReading:
+    """All devices and the host at one instant, with what asking the drivers cost."""
+
+    host: HostReading
+    devices: tuple[DeviceReading, ...]
+    """Those of the drivers, then the CPUs."""
+    gaps: tuple[Gap, ...] = ()
+    happened: tuple[Happened, ...] = ()
+    driver_calls: int = 0
+    cpu_ms: int = 0
     rss_bytes: int = 0
 
 

@@ -92,8 +92,9 @@ class Recorder:
         their process started, not on when they were found.
         """
         self._look_briefly()
+        self._start_probe(processes=True)
         self._watch.start_read(patience_s=FIRST_LOOK_S)
-        probe = self._probe(processes=True)
+        probe = self._take_probe()
         starts_ms = {each.process_start_ms for each in self._watch.endpoints if each.process_start_ms is not None}
         wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
         previous = restored(self._writer.restored, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
@@ -269,27 +270,32 @@ class Recorder:
         if when is None:
             return
         listing = self._engines_changed() or self._lists_processes
-        # Engines answer while the sampler reads the devices.
+        # All is read at the same time. Waiting for engines first leaves the interpreter to the threads that read them.
         patience_s = min(1.0, interval_s / 4)
+        self._start_probe(processes=listing)
         self._watch.start_read(latencies=reads_latencies(when.ts, self._last_ts), patience_s=patience_s)
-        probe, events = self._probe(processes=listing)
+        self._watch.wait_read(patience_s)
+        probe, events = self._take_probe()
         if listing:
             self._lists_processes = False
         events += self._clock_events
         if shipping is not None:
             events += shipping.events()
-        readings = self._readings(probe, events, wait_s=patience_s)
+        readings = self._readings(probe, events, wait_s=0.0)
         cpu_ms = _own_cpu_ms()
         cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
         tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
         self._upkeep.commit(tick)
         self._memory, self._last_ts, self._cpu_ms, self._clock_events = memory, when.ts, cpu_ms, ()
 
-    def _probe(self, *, processes: bool) -> tuple[ProbeReading, tuple[Event, ...]]:
+    def _start_probe(self, *, processes: bool) -> None:
         if self._drivers.probes != self.settings.agent_probes:
             self._drivers.close()
             self._drivers = Drivers(self.settings.agent_probes)
-        reading, events = self._drivers.read(processes, deadline_s=max(0.8 * self.settings.agent_interval, 5.0))
+        self._drivers.start_read(processes)
+
+    def _take_probe(self) -> tuple[ProbeReading, tuple[Event, ...]]:
+        reading, events = self._drivers.take(deadline_s=max(0.8 * self.settings.agent_interval, 5.0))
         for event in events:
             log.warning("%s", event.message)
         return reading, events

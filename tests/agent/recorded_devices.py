@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.readings import EngineReading, ProbeReading
+from pertoken.agent.readings import DriversReading, EngineReading, ProbeReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.agent.rows.tick_state import TickState
@@ -32,7 +32,9 @@ class _Here:
     def __init__(self, probes: Sequence[str]) -> None:
         self._probes = Probes(probes)
 
-    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> ProbeReading:
+    def ask(self, processes: bool) -> None: ...
+
+    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> DriversReading:
         return self._probes.read(processes)
 
     def close(self) -> None:

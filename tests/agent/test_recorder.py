@@ -30,7 +30,10 @@ class Drivers:
 
     probes: tuple[str, ...] = ("nvidia", "amd", "gaudi")
 
-    def read(self, processes: bool, deadline_s: float) -> Any:
+    def start_read(self, processes: bool) -> None:
+        pass
+
+    def take(self, deadline_s: float) -> Any:
         return probe(), ()
 
     def resume(self) -> None:
@@ -101,11 +104,11 @@ def test_roll_ups_are_never_ten_seconds_behind_the_ticks(agent: Recorder, clock:
 def test_what_it_took_to_begin_is_no_cost_of_the_first_tick(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(self: Drivers, processes: bool, deadline_s: float) -> Any:
+    def take(self: Drivers, deadline_s: float) -> Any:
         clock.cpu_s += 0.5
         return probe(), ()
 
-    monkeypatch.setattr(Drivers, "read", read)
+    monkeypatch.setattr(Drivers, "take", take)
     laid(tmp_path)
     started(tmp_path, clock).end(damaged=False)
     with open_store(locate(str(tmp_path))).read() as connection:

@@ -156,6 +156,8 @@ class Watched:
     def wait(self, seconds: float) -> None:
         pass
 
+    wait_read = wait
+
     def start_read(self, *, latencies: bool = True, patience_s: float = 0.0) -> None:
         pass
 
@@ -183,7 +185,10 @@ class _Drivers:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def read(self, processes: bool, deadline_s: float) -> Any:
+    def start_read(self, processes: bool) -> None:
+        pass
+
+    def take(self, deadline_s: float) -> Any:
         return self._world.probe(), ()
 
     def resume(self) -> None:

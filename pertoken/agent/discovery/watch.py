@@ -192,18 +192,22 @@ class Watch:
             self._readers.submit(engine.call(self._ticks, latencies, self._done))
         self._engines = engines
 
+    def wait_read(self, seconds: float) -> None:
+        """Wait for the readings that were begun, of servers that were quick the last time."""
+        deadline = time.monotonic() + seconds
+        while any(engine.under_way for engine in self._awaited):
+            try:
+                self._done.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                break
+
     def take(self, *, wait_s: float = READ_WAIT_S) -> tuple[EngineReading, ...]:
         """Return the newest reading of every server; never raises for one of them. One of several models has several.
 
         One that was read before this tick has the time at which it was read. One of which nothing is there after
         `wait_s` has a reading with the fault `LATE`; the next call returns what came meanwhile.
         """
-        deadline = time.monotonic() + wait_s
-        while any(engine.under_way for engine in self._awaited):
-            try:
-                self._done.get(timeout=max(0.0, deadline - time.monotonic()))
-            except Empty:
-                break
+        self.wait_read(wait_s)
         while not self._done.empty():
             self._done.get()
         fresh_ms = since_boot_ms() - 1000 * (wait_s + READ_WAIT_S)

@@ -7,8 +7,6 @@ dev, proc_pid_statm(5).
 import os
 import re
 
-import psutil
-
 _MEMINFO = re.compile(rb"MemTotal: +(\d+) kB\n.*\nMemAvailable: +(\d+) kB\n")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -17,6 +15,8 @@ def memory_bytes() -> tuple[int, int]:
     """All memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) that tells none."""
     found = _MEMINFO.match(_start("/proc/meminfo", 256))
     if found is None:
+        import psutil  # the sampler, which reads its own memory here, needs nothing of it
+
         memory = psutil.virtual_memory()
         return memory.total, memory.available
     return int(found[1]) * 1024, int(found[2]) * 1024

@@ -3,7 +3,7 @@
 Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -105,7 +105,6 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
         samples += _shares(present, engines, holdings, epochs, moment.ts)
     gaps = _gaps(readings, host_id, devices, engines, holders.gaps)
     capabilities = memory.capabilities if gaps == memory.gaps else _capabilities(memory, gaps)
-    states = [*(step.states for step in devices), *(step.states for step in engines)]
     rows = {step.row.uuid: step.row for step in devices}
     told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
     conditions, changes = _conditions(memory, readings, host_id, devices, engines)
@@ -120,7 +119,8 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
         samples=tuple(spread(samples, memory, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=(
-            *_moved(memory, chain.from_iterable(states)),
+            *chain.from_iterable(step.states for step in devices),
+            *chain.from_iterable(step.states for step in engines),
             *host_states(memory, host_id, boot_id, moment, baseline),
         ),
         forgotten=tuple(each for step in engines for each in step.forgotten),
@@ -140,14 +140,6 @@ def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
     # The number of an Xid is what it is, not a figure that changes.
     state = happened.message if happened.kind == "xid" else None
     return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id, state)
-
-
-def _moved(memory: TickState, states: Iterable[CounterState]) -> Iterator[CounterState]:
-    # A vLLM page has hundreds of buckets that stand still: they keep their state, and only what moved is written.
-    for state in states:
-        known = (memory.buckets if is_bucket(state.series) else memory.counters).get(state.owner_id)
-        if known is None or known.get(state.series) is not state:
-            yield state
 
 
 def _epochs(
@@ -306,7 +298,7 @@ def _kept(
             row_ts[owner] = memory.last_ts or 0
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
-    taken = {step.engine.engine_id: step.at for step in engines if step.states}
+    taken = {step.engine.engine_id: step.at for step in engines if step.counts_taken}
     return replace(
         memory,
         last_ts=memory.last_ts if baseline else moment.ts,

@@ -55,7 +55,10 @@ class EngineStep:
     """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
     """(metric, upper bounds, what each bucket grew by) of its histograms that grew."""
+    counts_taken: bool = False
+    """Whether the counters of its page were taken."""
     states: tuple[CounterState, ...] = ()
+    """Those that changed."""
     forgotten: tuple[tuple[int, str], ...] = ()
     """(owner, series) of states to remove: counters of a process that is gone, and peaks that were passed."""
     gaps: tuple[Gap, ...] = ()
@@ -213,7 +216,8 @@ def engine_step(
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
             if any(counts)
         ),
-        states=(*advance.states.values(), *peaks_now),
+        counts_taken=True,
+        states=(*advance.moved, *peaks_now),
         forgotten=(*((engine_id, series) for series in advance.forgotten), *peaks_gone),
         gaps=reading.gaps,
         events=_events(engine, before, advance),
@@ -266,7 +270,7 @@ def _advance(
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
     """Return whether another process answers than did before and ran already then: several servers behind one URL."""
-    told = {state.life for state in known.values() if life_ids.is_page_life(state.life)}
+    told = {each for each in {state.life for state in known.values()} if life_ids.is_page_life(each)}
     another = bool(told) and life not in told
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 

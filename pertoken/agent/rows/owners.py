@@ -1,6 +1,6 @@
 """Who holds each device in a tick, and where that is not known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pertoken.agent.readings import Gap
@@ -43,8 +43,10 @@ def find_holders(
     Engines that hold no GPU compute on the host's CPUs; that is concluded only if the holders of every GPU are known.
     """
     accelerators = [step for step in devices if step.reading.kind != "cpu"]
-    gpu, hidden = _with_partitions(accelerators, _by_processes(memory, accelerators, engines))
-    unknown = hidden.keys() | {step.row.device_id for step in accelerators if _refused(step)}
+    refused = {step.row.device_id for step in accelerators if any(gap.metric == PROCESSES for gap in step.gaps)}
+    found = _by_processes(memory, accelerators, engines, refused)
+    gpu, hidden = _with_partitions(accelerators, found, refused)
+    unknown = hidden.keys() | refused
     known = gpu.keys() - unknown
     cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
     if cpu is None or not all(step.row.device_id in known for step in accelerators if step.reading.kind == "gpu"):
@@ -53,9 +55,12 @@ def find_holders(
 
 
 def _by_processes(
-    memory: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep]
+    memory: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep], refused: Set[int]
 ) -> dict[int, tuple[Holding, ...]]:
-    """Return holdings by the processes of each device: as they were listed this time, else as they were listed last."""
+    """Return holdings by the processes of each device: as they were listed this time, else as they were listed last.
+
+    `refused`: devices whose processes cannot be read.
+    """
     engines_of_pid: dict[int, tuple[int, ...]] = {}
     for engine in engines:
         for pid in () if engine.gone else engine.reading.endpoint.pids:
@@ -66,7 +71,7 @@ def _by_processes(
         last = memory.gpu_holdings.get(device_id)
         if processes is not None:
             found[device_id] = gpu_holdings(processes, engines_of_pid)
-        elif last is not None and not _refused(step):
+        elif last is not None and device_id not in refused:
             found[device_id] = last
         elif last:
             # Who held it last may hold it still; that nobody did says nothing about now.
@@ -75,14 +80,13 @@ def _by_processes(
 
 
 def _with_partitions(
-    accelerators: Sequence[DeviceStep], found: dict[int, tuple[Holding, ...]]
+    accelerators: Sequence[DeviceStep], found: dict[int, tuple[Holding, ...]], refused: Set[int]
 ) -> tuple[dict[int, tuple[Holding, ...]], dict[int, Gap]]:
     """Return the holdings with those of GPUs in partitions, which are held by who holds the partitions."""
     partitions: dict[int, list[DeviceStep]] = {}
     for step in accelerators:
         if step.row.parent_id is not None and not step.reading.lost:
             partitions.setdefault(step.row.parent_id, []).append(step)
-    refused = {step.row.device_id for step in accelerators if _refused(step)}
     hidden: dict[int, Gap] = {}
     together = dict(found)
     for gpu_id, steps in partitions.items():
@@ -94,11 +98,6 @@ def _with_partitions(
         if not together[gpu_id] and (gpu_id in hidden or gpu_id in refused):
             del together[gpu_id]
     return together, hidden
-
-
-def _refused(step: DeviceStep) -> bool:
-    """Whether the list of the processes on a device cannot be read."""
-    return any(gap.metric == PROCESSES for gap in step.gaps)
 
 
 def _on_cpu(

@@ -1,7 +1,7 @@
 """The sampler: the agent's child that alone talks to drivers, so that it can hang or die alone.
 
-`python -m pertoken.agent.sampler [PROBE,...]` reads one request line `{"processes": true|false}` at a time from
-stdin, answers each with one `ProbeReading` line (`pertoken.agent.sampler.wire`) on stdout, and ends at end of file. It
+`python -m pertoken.agent.sampler [PROBE,...]` reads one request line `{"processes": true|false}` at a time from stdin,
+answers each with one `DriversReading` line (`pertoken.agent.sampler.wire`) on stdout, and ends at end of file. It
 ignores SIGTERM: a process must not end inside a driver call, and its parent's end is its own.
 """
 
@@ -16,11 +16,10 @@ from typing import Protocol
 from pertoken.agent.garbage import settle
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.probes.amd import AmdProbe
-from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
-from pertoken.agent.readings import DeviceReading, Gap, Happened, ProbeReading
+from pertoken.agent.readings import DeviceReading, DriversReading, Gap, Happened
 from pertoken.agent.sampler.wire import encode
 
 Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
@@ -54,23 +53,20 @@ VENDORS: dict[str, Callable[[], Probe]] = {
 
 
 class Probes:
-    """The probes named of this host, its CPUs always, and what this process costs."""
+    """The probes named of this host, and what this process costs."""
 
     def __init__(self, names: Iterable[str] = VENDORS) -> None:
         self._vendors: dict[str, Probe] = {name: VENDORS[name]() for name in names}
-        self._cpu = CpuProbe()
         self._calls = 0
         self._cpu_ms = 0
 
-    def read(self, processes: bool) -> ProbeReading:
+    def read(self, processes: bool) -> DriversReading:
         """Everything at one instant; the process lists only if asked for."""
-        host, cpu = self._cpu.read()
         read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
         calls = sum(probe.calls for probe in self._vendors.values())
         cpu_ms = int(time.process_time() * 1000)
-        reading = ProbeReading(
-            host=host,
-            devices=(*(device for devices, _ in read for device in devices), cpu),
+        reading = DriversReading(
+            devices=tuple(device for devices, _ in read for device in devices),
             gaps=tuple(gap for _, gaps in read for gap in gaps),
             happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
             driver_calls=calls - self._calls,

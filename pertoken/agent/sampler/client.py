@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pertoken
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.readings import Gap, ProbeReading
+from pertoken.agent.readings import DriversReading, Gap
 from pertoken.agent.sampler.wire import decode
 from pertoken.config import PROBES
 from pertoken.errors import PertokenError
@@ -36,10 +37,10 @@ class _Ended(Exception):
 
 
 class _Child:
-    """One process. `owed`: it was asked and has not answered yet."""
+    """One process. `owed`: it was asked and has not answered yet; `ahead`: it was, by `Sampler.ask`."""
 
     def __init__(self, environment: Mapping[str, str] | None, probes: Iterable[str]) -> None:
-        self.owed = False
+        self.owed = self.ahead = False
         self._rest = b""
         # `-m` looks in the working directory first: that must be where this package is, not just anywhere.
         self.process = subprocess.Popen(
@@ -117,7 +118,15 @@ class Sampler:
         if self._child is None and self._backoff.due:
             self._child = _Child(self._environment, self._probes)
 
-    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> ProbeReading:
+    def ask(self, processes: bool) -> None:
+        """Have the child read now what the next `read` returns; one that still owes an answer is left to that."""
+        self.start()
+        if self._child is not None and not self._child.owed:
+            with suppress(_Ended):  # `read` replaces it
+                self._child.ask(processes)
+                self._child.ahead = True
+
+    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> DriversReading:
         """What all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
 
         Raises SamplerStalled if there is no answer within `deadline_s`: the child is left in its call, and its late
@@ -156,8 +165,10 @@ class Sampler:
 
     def _ask(self, child: _Child, processes: bool, deadline_s: float, late_s: float | None) -> bytes:
         late_s = deadline_s if late_s is None else late_s
-        if not child.owed or child.answer(self._clock, self._clock() + late_s) is not None:
-            child.ask(processes)
+        ahead, child.ahead = child.ahead, False
+        if ahead or not child.owed or child.answer(self._clock, self._clock() + late_s) is not None:
+            if not ahead:
+                child.ask(processes)
             line = child.answer(self._clock, self._clock() + deadline_s)
             if line is not None:
                 return line

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pertoken.agent.backoff import Clock
 from pertoken.agent.bounds import DUPLICATE, HOST_METRICS, bounded
 from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.readings import DeviceReading, Gap, ProbeReading, unread
+from pertoken.agent.readings import DeviceReading, Gap, HostReading, ProbeReading, unread
 from pertoken.agent.sampler.client import Sampler, SamplerError, SamplerStalled
 from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace
 from pertoken.store.schema.rows import Event
@@ -22,30 +22,46 @@ _RESUME = "`pertoken agent resume`, or wait: they are taken up again after 10 mi
 
 
 class Drivers:
-    """The sampler, and beside it a CPU probe of our own for the time it does not answer."""
+    """Reads the host and its CPUs here, where nothing hangs, and all other devices by the sampler."""
 
     def __init__(self, probes: Iterable[str], clock: Clock = time.monotonic) -> None:
         self.probes = tuple(probes)
         self._sampler = Sampler(probes=self.probes)
+        self._cpu = CpuProbe()
         self._lists = ProcessLists(in_host_pid_namespace())
         self._clock = clock
         self._let_go_until_s = 0.0
-        self._cpu: CpuProbe | None = None
         self._last: ProbeReading | None = None
+        self._away = False
+        """Whether the last reading is without the sampler."""
         self._answered_s: dict[str, float] = {}
         """When each device last answered, by UUID."""
+        self._started: tuple[bool, HostReading, DeviceReading] | None = None
+        """Since `start_read`: whether processes are listed, the host and its CPUs."""
 
     def start(self) -> None:
         """Start the sampler, so that it is ready when it is first read."""
         self._sampler.start()
 
-    def read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
-        """What all probes read now, and what happened to the sampler since the reading before.
+    def start_read(self, processes: bool) -> None:
+        """Have the sampler read the drivers, and read the host and its CPUs meanwhile; `take` returns both."""
+        if not self._let_go:
+            self._sampler.ask(processes)
+        self._started = processes, *self._cpu.read()
 
-        A device that does not answer tells for how long. While the sampler does not, host and CPUs are read here, and
-        every other device known is lost with the reason.
+    def read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
+        """Return everything as it is now, as `take` does."""
+        self.start_read(processes)
+        return self.take(deadline_s)
+
+    def take(self, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
+        """Return what was begun to be read, and what happened to the sampler since the reading before.
+
+        A device that does not answer has the time for which it has not. While the sampler does not, every device but
+        the CPUs is lost with the reason.
         """
-        reading, events = self._read(processes, deadline_s)
+        assert self._started is not None
+        reading, events = self._take(*self._started, deadline_s)
         now_s = self._clock()
         self._answered_s |= {device.uuid: now_s for device in reading.devices if not device.lost}
         if any(device.lost for device in reading.devices):
@@ -65,26 +81,43 @@ class Drivers:
         """Read the drivers again from the next reading on."""
         self._let_go_until_s = 0.0
 
-    def _read(self, processes: bool, deadline_s: float) -> tuple[ProbeReading, tuple[Event, ...]]:
-        if self._clock() < self._let_go_until_s:
-            return self._without_sampler("drivers_released", _RELEASED, _RESUME)
-        known = {device.uuid: device for device in self._last.devices} if self._last else {}
+    @property
+    def _let_go(self) -> bool:
+        return self._clock() < self._let_go_until_s
+
+    def _take(
+        self, processes: bool, host: HostReading, cpu: DeviceReading, deadline_s: float
+    ) -> tuple[ProbeReading, tuple[Event, ...]]:
+        if self._let_go:
+            return self._without_sampler(host, cpu, "drivers_released", _RELEASED, _RESUME)
         try:
-            answer = bounded(self._sampler.read(processes, deadline_s, LATE_S), known)
+            answer = self._sampler.read(processes, deadline_s, LATE_S)
         except SamplerError as error:
             kind = "sampler_stalled" if isinstance(error, SamplerStalled) else "sampler_died"
-            return self._without_sampler(kind, str(error), _REMEDY)
-        reading = self._lists.believed(answer, processes)
+            return self._without_sampler(host, cpu, kind, str(error), _REMEDY)
+        whole = ProbeReading(
+            host,
+            (*answer.devices, cpu),
+            answer.gaps,
+            answer.happened,
+            answer.driver_calls,
+            answer.cpu_ms,
+            answer.rss_bytes,
+        )
+        reading = self._lists.believed(self._bounded(whole), processes)
         events = self._new_faults(reading)
-        if self._cpu is not None:
+        if self._away:
             events.append(Event("sampler_back", "the sampler answers again"))
-        self._last, self._cpu = reading, None
+        self._last, self._away = reading, False
         return reading, tuple(events)
 
+    def _bounded(self, reading: ProbeReading) -> ProbeReading:
+        return bounded(reading, {device.uuid: device for device in self._last.devices} if self._last else {})
+
     def _new_faults(self, reading: ProbeReading) -> list[Event]:
-        """Events for gaps of the whole host that the reading before did not have."""
+        """Return events for gaps of the whole host that the reading before did not have."""
         known = {gap.metric for gap in self._last.gaps} if self._last else set()
-        if self._cpu is not None:
+        if self._away:
             known.discard("sampler")  # that gap was of a sampler that did not answer
         new = [gap for gap in reading.gaps if gap.metric not in known]
         restarted = [Event("sampler_restarted", gap.reason) for gap in new if gap.metric == "sampler"]
@@ -96,10 +129,10 @@ class Drivers:
         answered_s = self._answered_s.get(device.uuid)
         return device._replace(silent_s=None if answered_s is None else round(now_s - answered_s))
 
-    def _without_sampler(self, kind: str, reason: str, remedy: str) -> tuple[ProbeReading, tuple[Event, ...]]:
-        events = (Event(kind, reason),) if self._cpu is None else ()
-        self._cpu = self._cpu or CpuProbe()
-        host, cpu = self._cpu.read()
+    def _without_sampler(
+        self, host: HostReading, cpu: DeviceReading, kind: str, reason: str, remedy: str
+    ) -> tuple[ProbeReading, tuple[Event, ...]]:
+        events = () if self._away else (Event(kind, reason),)
         known = self._last or ProbeReading(host, ())
         devices = (unread(device, reason) for device in known.devices if device.kind != "cpu")
         gaps = (gap for gap in known.gaps if gap.metric != "sampler" and gap.metric not in HOST_METRICS)
@@ -112,5 +145,5 @@ class Drivers:
             driver_calls=0,
             cpu_ms=0,
         )
-        self._last = bounded(reading, {device.uuid: device for device in known.devices})
+        self._last, self._away = self._bounded(reading), True
         return self._last, events

@@ -10,10 +10,12 @@ import string
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from pertoken.access import Access
 from pertoken.config import Settings
@@ -79,22 +81,18 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     `access` (401, 403, or a certificate that is not believed), `http` (any other status but 200), `malformed`,
     `too_large` or `timeout`.
     """
-    parts = urlsplit(url)
-    at = _shown(parts)
+    target = _target(url)
     access = next((each for each in limits.access if each.covers(url)), Access(url))
     try:
-        token, context = access.token(), _context(access) if parts.scheme == "https" else None
+        token, context = access.token(), _context(access) if target.secure else None
     except ValueError as error:
-        raise ScrapeError("access", f"{at}: {error}") from None
+        raise ScrapeError("access", f"{target.shown}: {error}") from None
     bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
-    try:
-        addresses = socket.getaddrinfo(parts.hostname, parts.port or (443 if context else 80), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise ScrapeError("closed", f"{at}: the name {parts.hostname} is not known here") from None
+    at, addresses = target.shown, target.addresses()
     deadline = _Deadline(limits.timeout_s)
     try:
-        with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, parts, deadline) as sock:
-            return _exchange(sock, deadline, method, parts, {**headers, **bearer}, limits)
+        with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, target, deadline) as sock:
+            return _exchange(sock, deadline, method, target, {**headers, **bearer}, limits)
     except TimeoutError:
         raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:
@@ -104,6 +102,49 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
     except (OSError, ValueError, HTTPException) as error:
         raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {str(error)[:80]}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a URL names."""
+
+    secure: bool
+    host: str | None
+    port: int
+    literal: tuple[_Address, ...]
+    """Where `host` is an IP address: that alone."""
+    authority: str
+    path: str
+    """With the query, quoted."""
+    shown: str
+    """The URL without user, password and query."""
+
+    def addresses(self) -> Sequence[_Address]:
+        """Return where to connect to. Raises ScrapeError for a name that is not known."""
+        try:
+            return self.literal or socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise ScrapeError("closed", f"{self.shown}: the name {self.host} is not known here") from None
+
+
+@lru_cache(256)
+def _target(url: str) -> _Target:
+    """Return what a URL names: the same few are asked in every tick."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    port, authority = parts.port or (443 if secure else 80), parts.netloc.rpartition("@")[2]
+    path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=string.punctuation)
+    shown = f"{parts.scheme}://{authority}{parts.path or '/'}"
+    return _Target(secure, parts.hostname, port, _literal(parts.hostname, port), authority, path, shown)
+
+
+def _literal(host: str | None, port: int) -> tuple[_Address, ...]:
+    """Return the address of a host that is named by its address; nothing for any other."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            socket.inet_pton(family, host or "")
+            return ((family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)),)
+    return ()
 
 
 def _context(access: Access) -> ssl.SSLContext:
@@ -201,19 +242,19 @@ def _connected(addresses: Sequence[_Address], at: str, deadline: _Deadline) -> s
 
 
 def _secured(
-    sock: socket.socket, context: ssl.SSLContext | None, access: Access, parts: SplitResult, deadline: _Deadline
+    sock: socket.socket, context: ssl.SSLContext | None, access: Access, target: _Target, deadline: _Deadline
 ) -> socket.socket:
     if context is None:
         return sock
     deadline.limit(sock)
-    return context.wrap_socket(sock, server_hostname=access.server_name or parts.hostname)
+    return context.wrap_socket(sock, server_hostname=access.server_name or target.host)
 
 
 def _exchange(
     sock: socket.socket,
     deadline: _Deadline,
     method: str,
-    parts: SplitResult,
+    target: _Target,
     headers: Mapping[str, str],
     limits: Limits,
 ) -> Reply:
@@ -221,13 +262,12 @@ def _exchange(
 
     Raises ScrapeError, or HTTPException, ValueError and OSError for a reply that is not whole.
     """
-    at = _shown(parts)
-    connection = HTTPConnection(parts.hostname or "", parts.port or 80)
+    at = target.shown
+    connection = HTTPConnection(target.host or "", target.port)
     connection.sock = channel = _Channel(sock, deadline, limits.page_bytes + _FRAMING_BYTES)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    common = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", "User-Agent": "pertoken"}
+    common = {"Host": target.authority, "Connection": "close", "User-Agent": "pertoken"}
     try:
-        connection.request(method, quote(target, safe=string.punctuation), headers=common | dict(headers))
+        connection.request(method, target.path, headers=common | dict(headers))
         with connection.getresponse() as response:
             if channel.ended:  # HTTPResponse takes that for the end of the headers
                 raise ValueError("its headers do not end")
@@ -290,8 +330,3 @@ def _body_bytes(response: HTTPResponse) -> int | None:
 
 def _too_large(at: str, limits: Limits) -> ScrapeError:
     return ScrapeError("too_large", f"{at}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
-
-
-def _shown(parts: SplitResult) -> str:
-    """Return a URL as it may be shown: without user, password and query."""
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path or '/'}"

@@ -6,12 +6,15 @@ bucket keeps the roll-up it had, if any. It is computed again when its rows chan
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from pertoken import __version__
+from pertoken.store.query.answers import answer
 from pertoken.store.schema import telemetry as t
-from pertoken.store.write.dirty import Mark
+from pertoken.store.write.dirty import Mark, of_rollups
 from pertoken.units import format_utc
 
 _TABLE = t.quarantine
@@ -33,12 +36,14 @@ class Bucket:
         return f"{self.rollup} of {self.owner_id}, {format_utc(self.ts)}: cannot be rolled up: {self.reason}"
 
 
-def known(connection: Connection, rollups: Collection[str]) -> set[Mark]:
-    """Buckets of these roll-ups that are in quarantine."""
-    found = connection.execute(
-        select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(_TABLE.c.rollup.in_(rollups))
-    )
-    return {(rollup, owner_id, ts) for rollup, owner_id, ts in found}
+def known(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
+    """Return the buckets of these roll-ups that are in quarantine."""
+    return {(rollup, owner_id, ts) for rollup, owner_id, ts in answer(connection, _known(rollups))}
+
+
+@cache
+def _known(rollups: tuple[str, ...]) -> Select[Any]:
+    return select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(of_rollups(_TABLE.c.rollup, rollups))
 
 
 def of_other_versions(connection: Connection) -> list[Mark]:

@@ -130,7 +130,7 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
 
     Minutes come first: they are what hours are made of.
     """
-    names = [str(each.tables[seconds].name) for each in ROLLUPS]
+    names = tuple(str(each.tables[seconds].name) for each in ROLLUPS)
     marks = marked(connection, names)
     if not marks:
         return RolledUp(0)

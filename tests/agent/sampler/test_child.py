@@ -28,7 +28,7 @@ def test_what_libraries_print_does_not_reach_the_protocol() -> None:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0
-    assert [len(decode(line).devices) for line in done.stdout.splitlines()] == [9, 9]
+    assert [len(decode(line).devices) for line in done.stdout.splitlines()] == [8, 8]
     assert "hello from C" in done.stderr and "hello from Python" in done.stderr
 
 

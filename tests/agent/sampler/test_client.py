@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pertoken.agent.energy import energy_step
-from pertoken.agent.readings import ProbeReading
+from pertoken.agent.readings import DriversReading
 from pertoken.agent.sampler.client import Sampler, SamplerDied, SamplerStalled
 from tests.agent.sampler.processes import NOTHING, PATIENCE_S, process_of
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
@@ -23,20 +22,19 @@ def sampler(machine: Machine, **extra: str) -> Iterator[Sampler]:
         child.close(PATIENCE_S)
 
 
-def gpus_of(reading: ProbeReading) -> list[str]:
+def gpus_of(reading: DriversReading) -> list[str]:
     return [device.uuid for device in reading.devices if device.kind == "gpu" and device.lost is None]
 
 
-def test_a_whole_sampler_reads_host_gpus_and_cpu() -> None:
+def test_a_whole_sampler_reads_all_gpus_and_what_that_costs() -> None:
     with sampler(Machine(gpus=eight(processes=((os.getpid(), 5),)))) as child:
         first = child.read(processes=True, deadline_s=PATIENCE_S)
         second = child.read(processes=False, deadline_s=PATIENCE_S)
     assert gpus_of(first) == [gpu.uuid for gpu in eight()]
-    assert [device.kind for device in first.devices] == ["gpu"] * 8 + ["cpu"]
-    assert all(held and held[0].pid == os.getpid() for held in (gpu.processes for gpu in first.devices[:8]))
+    assert [device.kind for device in first.devices] == ["gpu"] * 8
+    assert all(held and held[0].pid == os.getpid() for held in (gpu.processes for gpu in first.devices))
     assert all(device.processes is None for device in second.devices)
     assert {gap.metric for gap in first.gaps} <= {"amd"}
-    assert first.host.cpu_util_1e4 is None and first.host.memory_bytes == psutil.virtual_memory().total
     assert first.cpu_ms > second.cpu_ms >= 0 and second.rss_bytes > 2**20
     assert 8 * 20 < first.driver_calls < 8 * 30 and 8 * 5 <= second.driver_calls <= 8 * 7 + 2
 
@@ -57,7 +55,7 @@ def test_energy_through_the_whole_sampler_is_the_truth() -> None:
 def test_a_host_without_gpus_is_read_with_the_reasons_why_there_are_none() -> None:
     with sampler(NOTHING) as child:
         reading = child.read(processes=True, deadline_s=PATIENCE_S)
-    assert [device.kind for device in reading.devices] == ["cpu"]
+    assert reading.devices == ()
     assert "nvidia" in {gap.metric for gap in reading.gaps if gap.status == "missing"}
 
 
@@ -93,7 +91,7 @@ def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp
         before = child.pid
         for _ in range(2):
             reading = child.read(processes=False, deadline_s=PATIENCE_S)
-            assert len(gpus_of(reading)) == 7 and reading.host.memory_bytes
+            assert len(gpus_of(reading)) == 7
         fifo.open("wb").close()
         deadline = time.monotonic() + PATIENCE_S
         while len(gpus_of(reading)) < 8 and time.monotonic() < deadline:
@@ -115,6 +113,26 @@ def test_a_sampler_that_hangs_at_the_end_is_not_killed_but_left_to_end(tmp_path:
     process.wait(PATIENCE_S)
 
 
+def test_a_child_that_was_asked_ahead_is_asked_once_and_answers_the_next_read() -> None:
+    with sampler(Machine(gpus=eight())) as child:
+        first = child.read(processes=False, deadline_s=PATIENCE_S)
+        child.ask(processes=True)
+        ahead, plain = (child.read(processes=listed, deadline_s=PATIENCE_S) for listed in (True, False))
+    assert [all(gpu.processes is None for gpu in each.devices) for each in (first, ahead, plain)] == [True, False, True]
+
+
+def test_a_child_that_ended_after_it_was_asked_ahead_is_replaced_and_asked_anew() -> None:
+    with sampler(Machine(gpus=eight())) as child:
+        child.read(processes=False, deadline_s=PATIENCE_S)
+        process = process_of(child)
+        process.suspend()
+        child.ask(processes=False)
+        process.kill()
+        reading = child.read(processes=False, deadline_s=PATIENCE_S)
+    assert child.pid != process.pid and len(gpus_of(reading)) == 8
+    assert "sampler" in {gap.metric for gap in reading.gaps}
+
+
 def test_slow_calls_are_waited_for() -> None:
     with sampler(Machine(gpus=eight()[:2], slow_s=0.01)) as child:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 2
@@ -131,7 +149,7 @@ def test_a_sampler_that_cannot_live_is_told_and_not_started_over_and_over(tmp_pa
     with pytest.raises(SamplerDied):
         child.read(processes=False, deadline_s=PATIENCE_S)
     clock.now_s += 6
-    assert child.read(processes=False, deadline_s=PATIENCE_S).devices
+    assert child.read(processes=False, deadline_s=PATIENCE_S).rss_bytes
     child.close(PATIENCE_S)
 
 

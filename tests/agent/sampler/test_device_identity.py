@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 from sqlalchemy import select
 
-from pertoken.agent.readings import HostReading, ProbeReading
+from pertoken.agent.readings import DriversReading, HostReading, ProbeReading
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
@@ -46,13 +47,17 @@ def test_the_second_gpu_of_one_uuid_is_a_gap_and_one_event_and_stops_nothing(
 
 
 class Answers:
-    """A sampler that answers with readings made by hand."""
+    """A sampler and a CPU probe that answer with readings made by hand; the CPUs are the last device of each."""
 
     def __init__(self, *readings: ProbeReading) -> None:
-        self._readings = list(readings)
+        self._hosts = [(each.host, each.devices[-1]) for each in readings]
+        self._devices = [DriversReading(each.devices[:-1]) for each in readings]
 
-    def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> ProbeReading:
-        return self._readings.pop(0)
+    def read(self, *asked: object) -> Any:
+        """As the sampler where a reading is asked for, as the CPU probe without that."""
+        return (self._devices if asked else self._hosts).pop(0)
+
+    def ask(self, processes: bool) -> None: ...
 
     def close(self) -> None: ...
 
@@ -60,6 +65,7 @@ class Answers:
 def through_drivers(patch: pytest.MonkeyPatch, *readings: ProbeReading) -> list[tuple[ProbeReading, list[str]]]:
     answers = Answers(*readings)
     patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: answers)
+    patch.setattr("pertoken.agent.sampler.drivers.CpuProbe", lambda: answers)
     drivers = Drivers(["amd"])
     found = []
     for _ in readings:

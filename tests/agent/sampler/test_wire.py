@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.readings import IDENTITY, DeviceProcess, DeviceReading, Gap, Happened, HostReading, ProbeReading
+from pertoken.agent.readings import IDENTITY, DeviceProcess, DeviceReading, DriversReading, Gap, Happened
 from pertoken.agent.sampler.wire import decode, encode
 
 VALUES = [name for name in DeviceReading._fields[4:] if name not in ("processes", "gaps")]
@@ -14,8 +14,7 @@ devices = st.builds(
     **{name: st.none() | st.integers() | (st.text() if name in IDENTITY else st.nothing()) for name in VALUES},
 )
 readings = st.builds(
-    ProbeReading,
-    st.from_type(HostReading),
+    DriversReading,
     st.lists(devices).map(tuple),
     st.lists(st.from_type(Gap)).map(tuple),
     st.lists(st.from_type(Happened)).map(tuple),
@@ -26,13 +25,13 @@ readings = st.builds(
 
 
 @given(readings)
-def test_a_reading_comes_back_as_it_went_in(reading: ProbeReading) -> None:
+def test_a_reading_comes_back_as_it_went_in(reading: DriversReading) -> None:
     line = encode(reading)
     assert "\n" not in line
     assert decode(line) == reading
 
 
-@pytest.mark.parametrize("line", ["", "nvml says hello", "[]", "{}", '{"host": {}, "devices": [], "gaps": []}'])
+@pytest.mark.parametrize("line", ["", "nvml says hello", "[]", "{}", '{"devices": [], "gaps": []}'])
 def test_a_line_that_is_no_reading_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
         decode(line)

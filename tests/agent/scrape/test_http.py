@@ -22,6 +22,17 @@ def test_a_whole_page_is_returned_with_its_type() -> None:
     assert (reply.body, reply.content_type) == (b"a 1\n", "text/plain")
 
 
+def test_an_address_is_not_looked_up_as_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*asked: object, **how: object) -> None:
+        raise socket.gaierror
+
+    with answering(pages({"/metrics": b"a 1\n"})) as url, monkeypatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", unknown)
+        assert get(f"{url}/metrics", QUICK).body == b"a 1\n"
+        with pytest.raises(ScrapeError, match="the name localhost is not known here"):
+            get(f"{url.replace('127.0.0.1', 'localhost')}/metrics", QUICK)
+
+
 def test_gzip_and_chunks_are_understood() -> None:
     def chunked(connection: socket.socket, path: str) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\na \r\n2\r\n1\n\r\n0\r\n\r\n")

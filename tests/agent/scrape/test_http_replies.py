@@ -4,13 +4,12 @@ import io
 from http.client import HTTPException, HTTPResponse
 from itertools import pairwise
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.scrape.http import Limits, Reply, ScrapeError, _Deadline, _exchange
+from pertoken.agent.scrape.http import Limits, Reply, ScrapeError, _Deadline, _exchange, _target
 
 REFUSED = (ScrapeError, ValueError, ConnectionError, HTTPException)
 """What `fetch` tells as a fault of the server."""
@@ -58,7 +57,7 @@ class Sent:
 
 def read(*parts: bytes) -> Reply:
     sent: Any = Sent(list(parts))
-    return _exchange(sent, _Deadline(60), "GET", urlsplit("http://x/metrics"), {}, Limits(page_bytes=100_000))
+    return _exchange(sent, _Deadline(60), "GET", _target("http://x/metrics"), {}, Limits(page_bytes=100_000))
 
 
 def reply_of(body: bytes, framing: str, chunk: int) -> bytes:

@@ -47,6 +47,8 @@ class Advance:
     """Delta by series of this reading; None where it is not known, or not ours to count."""
     states: dict[str, CounterState]
     """Every state to keep for the owner, those of series that vanished included."""
+    moved: tuple[CounterState, ...]
+    """Those of them that are new: all that has to be stored."""
     complete: bool
     """False if something was counted that no reading saw."""
     reason: str | None = None
@@ -110,12 +112,13 @@ def advance(
     Every unknown delta makes the reading incomplete, except for values that are only remembered.
     """
     # Nearly every series is a known one of a process that goes on: only what differs costs more than a look-up.
-    lives = {state.life for state in states.values() if comparable(state.life, life)}
+    lives = {known for known in {state.life for state in states.values()} if comparable(known, life)}
     restarted = bool(lives) and life not in lives
     ours = bool(states) or from_zero
 
     deltas: dict[str, int | None] = {}
     now: dict[str, CounterState] = {}
+    moved: list[CounterState] = []
     kept_peaks = {} if restarted else dict(peaks)
     fell, earlier, unidentified, implausible, passed = [], [], [], [], []
     for name, value in values.items():
@@ -151,6 +154,7 @@ def advance(
         deltas[name] = delta
         if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
             state = CounterState(owner_id, name, value, life, ts)
+            moved.append(state)
         now[name] = state
     absent = tuple(sorted(states.keys() - values.keys()))
     reason, may_have_restarted = None, restarted
@@ -180,6 +184,7 @@ def advance(
     return Advance(
         deltas=deltas,
         states=now if restarted else now | {name: states[name] for name in absent},
+        moved=tuple(moved),
         complete=reason is None,
         reason=reason,
         restarted=may_have_restarted,
@@ -199,9 +204,11 @@ def rebase(
     reason: str,
 ) -> Advance:
     """Count nothing now and go on from these values: for a reading that does not follow from the one before."""
+    now = {name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()}
     return Advance(
         deltas=dict.fromkeys(values),
-        states={name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()},
+        states=now,
+        moved=tuple(now.values()),
         complete=False,
         reason=reason,
         forgotten=tuple(sorted(set(states) - set(values))),
