@@ -17,6 +17,7 @@ from pertoken.store.schema.fleet import AGENT, agent, enrolment, raw_request
 from pertoken.store.schema.ids import stable_id
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_ID = re.compile(r"id:(-?\d{1,19})")
 
 
 def enroll(place: StoreLocation, name: str, most_hosts: int) -> str | None:
@@ -76,10 +77,19 @@ def request_raw(place: StoreLocation, host: str, start_ts: int, end_ts: int, now
 
 
 def _host_id(connection: Connection, place: StoreLocation, host: str) -> int:
-    found = connection.execute(select(t.host.c.host_id).where(t.host.c.name == host)).scalars().all()
-    if len(found) != 1:
-        raise BadInput(f"{place}: {len(found) or 'no'} hosts are called {host}")
-    return int(found[0])
+    """Return the id of a host by its name, or by `id:ID`: any agent may give its host another's name."""
+    named = _ID.fullmatch(host)
+    known = t.host.c.host_id == int(named[1]) if named else t.host.c.name == host
+    query = select(t.host.c.host_id, enrolment.c.role_name).outerjoin(
+        enrolment, enrolment.c.host_id == t.host.c.host_id
+    )
+    found = connection.execute(query.where(known).order_by(t.host.c.host_id)).all()
+    if not found:
+        raise BadInput(f"{place}: no host is called {host}")
+    if len(found) > 1:
+        which = ", ".join(f"id:{host_id} ({role or 'no login'})" for host_id, role in found)
+        raise BadInput(f"{place}: {len(found)} hosts are called {host}; name one by its id: {which}")
+    return int(found[0].host_id)
 
 
 @contextmanager

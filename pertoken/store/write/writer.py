@@ -166,10 +166,10 @@ class Writer:
             outbox.switch(self._folders_own(), on, raw)
         self._ships = on
 
-    def shipped(self, seq: int, *, at_most: int) -> int:
-        """Let go of up to `at_most` marks that the server holds; returns how many."""
+    def shipped(self, seq: int, *, at_most: int, batch: int | None = None) -> int:
+        """Delete up to `at_most` marks that the server holds by its batch `batch`; returns how many."""
         with self._transaction():
-            return outbox.settle(self._folders_own(), seq, at_most)
+            return outbox.settle(self._folders_own(), seq, at_most, batch)
 
     def bound_spool(self, most: int) -> tuple[int, int]:
         """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
