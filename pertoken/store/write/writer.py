@@ -248,6 +248,11 @@ class Writer:
         with explained(self.place):
             sqlite.checkpoint(self._connection)
 
+    def restart_log(self) -> bool:
+        """Begin another write-ahead log where the file of this one was deleted; return whether that was possible."""
+        with explained(self.place):
+            return sqlite.restart_log(self._connection)
+
     def delete_oldest(self, checksummed: ChecksummedTable, before: int) -> int | None:
         """Delete the oldest stretch of a table's rows with its checksums, in one transaction, if it ends by `before`.
 
