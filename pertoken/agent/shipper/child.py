@@ -30,11 +30,11 @@ from pertoken.store.connect.open import REVISIONS
 from pertoken.store.connect.postgres import catalog
 from pertoken.store.connect.server import Server
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.sync.check import DAY, Stretch, differing
+from pertoken.store.sync.check import DAY, Stretch, closed_until, differing
 from pertoken.store.sync.read import Batch, Here, Local, Row
 from pertoken.store.sync.write import OlderServer, Session, Standing, enter, take
 from pertoken.store.sync.write import Shipper as Identity
-from pertoken.store.write.outbox import RAW
+from pertoken.store.write.outbox import RAW, ROLLED
 
 if TYPE_CHECKING:
     import psycopg
@@ -116,7 +116,17 @@ class Shipper:
         if self._identities_ts is None or here.newest_ts - self._identities_ts >= DAY:
             self._send(session, self._local.identities(self._acked))
             self._identities_ts = here.newest_ts
+        if anew:
+            self._send_open_hour(session, here)
         return session
+
+    def _send_open_hour(self, session: Session, here: Here) -> None:
+        """Send the rows that are too new to be compared, whose marks may be deleted."""
+        for source in ROLLED:
+            ((table, owner),) = source.tables
+            rows = self._local.between(table, owner, here.owners[owner], closed_until(here), here.newest_ts + 1)
+            for part in _parts(rows):
+                self._send(session, Batch({table: part}, self._acked, again=True))
 
     def _went_back(self, here: Here, standing: Standing) -> bool:
         """Return whether this database or the server is an older copy of itself: then neither is what the other knew.

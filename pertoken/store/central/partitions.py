@@ -31,6 +31,14 @@ _LOCK = "SELECT 1 FROM fleet.kept ORDER BY resolution LIMIT 1 FOR UPDATE SKIP LO
 """Who has this row maintains the server. No advisory lock: any login could hold that one."""
 
 
+MAX_TRANSACTION_S = 600
+"""A transaction of a host that is older holds up partitions and is ended: a batch may take two minutes."""
+_END_OLD = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    "AND xact_start < now() - make_interval(secs => :age_s) AND usename IN (SELECT role_name FROM fleet.agent)"
+)
+
+
 class Maintained(StoreError):
     """Another process maintains the server now."""
 
@@ -148,6 +156,8 @@ def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]
 def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:
     """Do what `keeping` yields, as the tables' owner; return the statements. Raises Maintained if another does it."""
     done: list[str] = []
+    with connection.begin():
+        catalog(connection, _END_OLD, age_s=MAX_TRANSACTION_S)
     with connection.begin():
         due = list(keeping(connection, now_ts))
     for n, statements in enumerate(due, 1):

@@ -41,7 +41,7 @@ def differing(local: Local, session: Session, here: Here, ages: dict[str, int], 
     Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
     hour here may be half deleted: then the server holds more of it, which is no loss.
     """
-    closed = (here.newest_ts - _SETTLE_S) // HOUR * HOUR
+    closed = closed_until(here)
     for source in ROLLED:
         table, owner = source.tables[0]
         oldest = here.oldest_ts.get(table.name)
@@ -63,6 +63,11 @@ def differing(local: Local, session: Session, here: Here, ages: dict[str, int], 
             found = checksum(session.named(table, rows))
             if theirs.get(at) != found:
                 yield Stretch(table, owner, at, rows, found, theirs.get(at, (0, 0)))
+
+
+def closed_until(here: Here) -> int:
+    """Return the end of the last hour that is compared: later ones may still be recomputed."""
+    return (here.newest_ts - _SETTLE_S) // HOUR * HOUR
 
 
 def checksum(rows: Sequence[Row]) -> Sum:

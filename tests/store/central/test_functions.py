@@ -13,7 +13,7 @@ from sqlalchemy import Table, select
 from pertoken.agent.rows.engine_ids import bucket_set_id
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
-from pertoken.migrations.fleet import init_fleet
+from pertoken.migrations.fleet import init_fleet, maintain
 from pertoken.store.central.logins import disown, enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store, reading
@@ -324,3 +324,18 @@ def test_a_host_set_up_again_under_another_login_keeps_its_cards_apart_from_befo
     one._identity = replace(one._identity, shipper_id=5)
     one.round()
     assert there(locate(url), where) == here(where)
+
+
+def test_a_host_that_never_ends_its_transaction_does_not_hold_up_partitions(
+    url: str, hosts: dict[str, StoreLocation], attack: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pertoken.store.central.partitions.MAX_TRANSACTION_S", 0)
+    newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'host_1m_p%' AND relkind = 'r'"
+    name = ask(locate(url), newest)
+    change(locate(url), f"DROP TABLE telemetry.{name}")
+    rows = everything(hosts["attacker"])[t.host_rollup[60]][:1]
+    with pytest.raises(psycopg.OperationalError), attack._connection.transaction():
+        attack._store(Batch({t.host_rollup[60]: rows}, 0))
+        maintain(locate(url), NOW)
+        attack._connection.execute("SELECT 1")
+    assert ask(locate(url), newest) == name
