@@ -15,6 +15,7 @@ from pertoken.agent.host.purge_clock import PurgeClock
 from pertoken.config import Settings
 from pertoken.errors import FullStore
 from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.sqlite import log_file
 from pertoken.store.integrity.high_water_mark import MISSING
 from pertoken.store.integrity.verify import Fault, steps, verify
 from pertoken.store.schema.rollup_tables import HOUR
@@ -31,6 +32,8 @@ STEPS_AT_ONCE = 8
 """Steps of a pass between two pauses: a step that begins after a pause costs several times one that follows another."""
 PAUSE_S = 1.6
 """Longest pause in a pass, so that a small database is not checked for ten minutes."""
+MAX_LOG_BYTES = 64 * 2**20
+"""Size of the write-ahead log from which on an event reports it: it is a few MB while nobody keeps a snapshot."""
 TOLD = 20
 """Faults of one pass that become events of their own; more are counted."""
 T = TypeVar("T")
@@ -69,6 +72,8 @@ class Upkeep:
         self._refused = 0
         """Ticks refused because the disk is full, since `_refused_ts`."""
         self._refused_ts = 0
+        self._log: tuple[int, int] | None = None
+        """Which file the write-ahead log is, as last seen: (device, inode)."""
 
     def commit(self, tick: Tick) -> None:
         """Store a tick with pending events, making room if there is none. Raises StoreError."""
@@ -126,6 +131,36 @@ class Upkeep:
             self._report_high_water_mark()
         self._writer.bound_events()
         self._ballast.hold()
+        self._watch_log()
+
+    def _watch_log(self) -> None:
+        """Report a write-ahead log that was deleted or cannot be written back, and begin another for a deleted one."""
+        file = log_file(self._where.file("telemetry"))
+        try:
+            found = file.stat()
+        except FileNotFoundError:
+            found = None
+        here = None if found is None else (found.st_dev, found.st_ino)
+        if self._log is not None and here != self._log:
+            restarted = self._writer.restart_log()
+            self._log = None if restarted else self._log
+            text = f"{file.name} was deleted while the agent had it open: its rows were written to the data file" + (
+                "" if restarted else "; other processes see nothing newer until those that read now end"
+            )
+            self._report("store_log_deleted", text)
+            return
+        self._log = here
+        if found is not None and found.st_size > MAX_LOG_BYTES:
+            text = (
+                f"{file.name} has grown to {found.st_size // 2**20} MB and cannot be written back: a process keeps a "
+                f"long read of this database open (`fuser {file.with_name('telemetry.db')}` names those that have it)"
+            )
+            self._report("store_log_grows", text)
+
+    def _report(self, kind: str, text: str) -> None:
+        log.error("%s", text)
+        with self._lock:
+            self._events.append(Event(kind, text))
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
         """One pass over everything stored, or until `stop`; faults become events, once each.

@@ -18,11 +18,18 @@ def db() -> None:
 def upgrade(config_file: str | None, db: str | None) -> None:
     """Bring telemetry and advice to this pertoken's schema; whole or not at all."""
     from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
     from pertoken.migrations import upgrade as bring
     from pertoken.store.connect.location import GROUPS, AgentLock, locate
+    from pertoken.store.connect.open import explained, reading, revision
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
+    if where.url is not None:
+        with explained(where):
+            fleet = revision(reading(where, "fleet"), "fleet")
+        if fleet is not None:  # of which these tables are a part
+            raise BadInput(f"{where}: is a fleet's server: its owner runs `pertoken db init-fleet` there")
     lock = AgentLock(where.folder) if where.folder else None
     if lock:
         lock.acquire()  # telemetry has one writer: not while an agent runs

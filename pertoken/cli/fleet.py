@@ -86,40 +86,85 @@ def maintain(config_file: str | None, db: str | None) -> None:
     echo(f"{where}: {made} partitions made, {dropped} dropped.")
 
 
-@click.command("enroll", short_help="Let a login ship a host to a fleet's server.")
+@click.command("enroll", short_help="Make a login: of a host that ships, of a reader or of an advisor.")
 @click.argument("login")
 @click.option(
     "--hosts", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many hosts it may ship."
 )
+@click.option("--reader", is_flag=True, help="It ships nothing and reads everything: screens and reports.")
+@click.option("--advisor", is_flag=True, help="It reads everything, keeps advice and asks hosts for ticks.")
+@click.option("--new-password", is_flag=True, help="Give a login that is there another password.")
+@click.option("--via", metavar="HOST:PORT", help="Print a URL that goes there, to a pooler, instead.")
 @db_option
-def enroll(config_file: str | None, db: str | None, login: str, hosts: int) -> None:
+def enroll(
+    config_file: str | None,
+    db: str | None,
+    login: str,
+    hosts: int,
+    reader: bool,
+    advisor: bool,
+    new_password: bool,
+    via: str | None,
+) -> None:
     """Let LOGIN ship a host: it owns the first ones that it ships, and can write no other's rows.
 
-    Prints the URL with the new password, once, for the host's credential file; a login that is there keeps its own.
+    Prints the URL with the new password, once; a login that is there keeps its own, unless --new-password is given.
     """
     from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
     from pertoken.store.central.logins import enroll as let_in
+    from pertoken.store.central.logins import let_read
 
+    if reader and advisor:
+        raise BadInput("--reader and --advisor: name one")
     where = _server(config_file, db)
-    with Progress(f"Enrolling {login}"):
-        password = let_in(where, login, hosts)
-    if password is None:
-        echo(f"{where}: the login {login}, which was there, may ship {hosts} host(s).", err=True)
-        return
     assert where.url is not None
-    url = where.url.set(drivername="postgresql", username=login, password=password)
-    echo(url.render_as_string(hide_password=False))
+    url = where.url.set(drivername="postgresql", username=login)
+    if via is not None:
+        host, _, port = via.rpartition(":")
+        if not host or not port.isdigit():
+            raise BadInput(f"--via {via}: write it like pooler.example.com:6432")
+        url = url.set(host=host, port=int(port))
+    with Progress(f"Enrolling {login}"):
+        if reader or advisor:
+            password = let_read(where, login, advisor=advisor, new_password=new_password)
+        else:
+            password = let_in(where, login, hosts, new_password=new_password)
+    what = "advise" if advisor else "read" if reader else f"ship {hosts} host(s)"
+    if password is None:
+        echo(f"{where}: the login {login}, which was there, may {what}.", err=True)
+        return
+    echo(url.set(password=password).render_as_string(hide_password=False))
     echo(
-        "Put this line, which is shown only now, into /etc/credstore/pertoken.database-url on the host (mode 0600).",
+        "This line is shown only now. Put its password into ~/.pgpass (mode 0600) of who reads."
+        if reader or advisor
+        else "Put this line, shown only now, into /etc/credstore/pertoken.database-url on the host (mode 0600).",
         err=True,
     )
+
+
+@click.command("remove-login", short_help="Delete a login of a host, reader or advisor.")
+@click.argument("login")
+@db_option
+def remove_login(config_file: str | None, db: str | None, login: str) -> None:
+    """Delete LOGIN and end its sessions. Hosts that it shipped keep their rows; another login may ship them."""
+    from pertoken.cli.progress import Progress
+    from pertoken.store.central.logins import remove
+
+    where = _server(config_file, db)
+    with Progress(f"Removing {login}"):
+        hosts = remove(where, login)
+    echo(f"{where}: the login {login} is gone; {hosts} host(s) may be shipped by another.")
 
 
 @click.command("disown", short_help="Take a host from the login that ships it.")
 @click.argument("host")
 @db_option
 def disown(config_file: str | None, db: str | None, host: str) -> None:
-    """Take HOST from the login that ships it, so that another login can: after a host was set up anew."""
+    """Take HOST from the login that ships it, so that another login can: after a host was set up again.
+
+    HOST is a name, or id:ID where several hosts have one name.
+    """
     from pertoken.cli.progress import Progress
     from pertoken.store.central.logins import disown as take
 
@@ -167,4 +212,4 @@ def _server(config_file: str | None, db: str | None) -> StoreLocation:
     return where
 
 
-COMMANDS = (init_fleet, maintain, enroll, disown, request_raw)
+COMMANDS = (init_fleet, maintain, enroll, remove_login, disown, request_raw)

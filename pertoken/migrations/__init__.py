@@ -19,8 +19,11 @@ from sqlalchemy.schema import CreateSchema
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS, altering, explained, revision, writing
+from pertoken.store.write.writer import Writer
 
 _HERE = Path(__file__).parent
+_CHECKSUMS_SINCE = "0002"
+"""Revision of telemetry from which on rows have checksums."""
 
 
 def upgrade(place: StoreLocation, group: str) -> tuple[str | None, str]:
@@ -44,6 +47,9 @@ def upgrade(place: StoreLocation, group: str) -> tuple[str | None, str]:
             with connection.begin():
                 connection.execute(CreateSchema(group, if_not_exists=True))
         command.upgrade(config, "head")
+    if place.folder is not None and group == "telemetry" and before is not None and before < _CHECKSUMS_SINCE:
+        with Writer(place):  # counts the rows that are there, as it does at an agent's start
+            pass
     return before, REVISIONS[group][-1]
 
 

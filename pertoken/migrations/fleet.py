@@ -112,4 +112,4 @@ def _shown(statement: str, parameters: Any) -> str:
     text_ = statement.strip()
     for name, value in (parameters or {}).items():
         text_ = text_.replace(f"%({name})s", f"'{value}'")
-    return text_
+    return text_.replace("%%", "%")

@@ -14,6 +14,7 @@ from pertoken.cli import main
 from pertoken.config import Settings
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.connect.sqlite import log_file
 from pertoken.store.integrity.checksums import HOUR
 from pertoken.store.integrity.high_water_mark import acknowledged, high_water_mark_file
 from pertoken.store.integrity.set_aside import databases_set_aside
@@ -181,3 +182,40 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
         kept = {tuple(row) for row in connection.execute(select(t.device_sample))}
     assert kept and kept - set(after.rows[t.device_sample]) == set()
     assert [fault for fault in verify(where) if fault is not None] == []
+
+
+def test_a_deleted_write_ahead_log_is_an_event_and_loses_nothing(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    with Writer(where) as writer:
+        upkeep = Upkeep(where, writer, Settings())
+        upkeep.commit(filled_tick(0))
+        upkeep.tidy()
+        log_file(where.file("telemetry")).unlink()
+        upkeep.commit(filled_tick(1))
+        upkeep.tidy()
+        upkeep.commit(filled_tick(2))
+        assert "was deleted while the agent had it open" in events(where)["store_log_deleted"]
+        upkeep.tidy()
+        upkeep.commit(filled_tick(3))
+        with open_store(where).read() as connection:  # as another process sees it
+            seen = connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars().all()
+            assert seen == [START, START + 10, START + 20, START + 30]
+            (count,) = connection.execute(
+                select(t.event.c.count).where(t.event.c.kind == "store_log_deleted")
+            ).scalars()
+            assert count == 1
+    assert not [each for each in verify(where) if each is not None]
+
+
+def test_a_log_that_grows_beside_a_long_read_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pertoken.agent.upkeep.MAX_LOG_BYTES", 100_000)
+    where = filled(tmp_path, 6)
+    with Writer(where) as writer, closing(sqlite3.connect(where.file("telemetry"), isolation_level=None)) as reader:
+        upkeep = Upkeep(where, writer, Settings())
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM host_sample").fetchone()
+        for n in range(100, 110):
+            upkeep.commit(filled_tick(n))
+        upkeep.tidy()
+        upkeep.commit(filled_tick(200))
+    assert "a process keeps a long read of this database open" in events(where)["store_log_grows"]

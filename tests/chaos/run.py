@@ -2,11 +2,13 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from tests.values import laid
 
 DAY = 86_400
 DEADLINE_S = 60.0
-DEEDS = ("kill agent", "kill shipper", "stop immediately", "stop fast")
+DEEDS = ("kill agent", "kill shipper", "stop immediately", "stop fast", "put server back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,12 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
                 if not found:  # it is just starting
                     due += [deed] if deed not in deeds else []
                     continue
+            elif deed == "put server back":
+                copied = (folder / "copy").exists()
+                _restart(server, signal.SIGINT, lambda: _copied_or_put_back(folder / "server", folder / "copy"))
+                if not copied:  # there is a copy to put back now
+                    due.insert(0, deed)
+                    continue
             else:
                 _restart(server, signal.SIGQUIT if deed == "stop immediately" else signal.SIGINT)
             deeds[deed] += 1
@@ -107,10 +115,19 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
         server.cleanup()
 
 
-def _restart(server: Any, how: signal.Signals) -> None:
+def _copied_or_put_back(data: Path, copy: Path) -> None:
+    """Copy the files of a server that is stopped; if there is a copy, put that in their place."""
+    if copy.exists():
+        shutil.rmtree(data)
+        data, copy = copy, data
+    subprocess.run(["cp", "-a", str(data), str(copy)], check=True)
+
+
+def _restart(server: Any, how: signal.Signals, meanwhile: Callable[[], None] = lambda: None) -> None:
     running = psutil.Process(server.get_pid())
     running.send_signal(how)
     psutil.wait_procs([running], timeout=DEADLINE_S)
+    meanwhile()
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

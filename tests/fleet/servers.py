@@ -37,10 +37,10 @@ def host(
     return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
 
 
-def shipper(where: StoreLocation, server: Server, told: list[dict[str, Any]] | None = None) -> Shipper:
+def shipper(where: StoreLocation, server: Server, told: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
     """A shipper of one host, without its process."""
     return Shipper(
-        Local(where), server, lambda **each: (told if told is not None else []).append(each), threading.Event()
+        Local(where), server, lambda **each: (told if told is not None else []).append(each), threading.Event(), **more
     )
 
 

@@ -37,7 +37,6 @@ def pooled(sockets: Path, tmp_path: Path) -> Iterator[Server]:
 def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
     server: StoreLocation, pooled: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", 40)  # temporary tables and arrays both
     monkeypatch.setattr("pertoken.agent.shipper.child.MARKS", 100)
     hosts = [host(tmp_path / f"h{i}", host=f"pooled-{i}", minutes=65) for i in range(HOSTS)]
     faults: list[BaseException] = []

@@ -68,6 +68,12 @@ def old(tmp_path: Path) -> StoreLocation:
     return restored(tmp_path / "db")
 
 
+def test_a_database_of_before_checksums_has_no_faults_after_its_upgrade(old: StoreLocation) -> None:
+    for group in GROUPS:
+        upgrade(old, group)
+    assert [each for each in verify(old) if each is not None] == []
+
+
 def test_a_stored_database_comes_up_to_date_with_its_rows_and_its_dollars(old: StoreLocation) -> None:
     before = rows(old)
     assert all(before[name] for name in before.keys() - {"engine_counter_1m", "engine_counter_1h"})

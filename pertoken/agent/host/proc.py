@@ -46,6 +46,14 @@ def own_rss_bytes() -> int:
     return int(_start("/proc/self/statm", 256).split(maxsplit=2)[1]) * _PAGE_BYTES
 
 
+def own_boot_id() -> str | None:
+    """Return the id of this boot of this machine; None where the kernel has none."""
+    try:
+        return _start("/proc/sys/kernel/random/boot_id", 64).decode("ascii").strip()
+    except OSError:
+        return None
+
+
 def _whole(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -3,7 +3,7 @@
 Pure: clocks, readings and the memory of the tick before come in, values go out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 

@@ -8,6 +8,7 @@ of a round being `done` or `failed`.
 
 import json
 import os
+import secrets
 import sys
 import threading
 import time
@@ -21,17 +22,19 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from pertoken.agent.host.proc import own_boot_id
 from pertoken.errors import PertokenError, StoreError
-from pertoken.store.central.partitions import keep_partitions
+from pertoken.store.central.partitions import Maintained, keep_partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.connect.postgres import catalog
 from pertoken.store.connect.server import Server
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.sync.check import DAY, Stretch, differing
+from pertoken.store.sync.check import DAY, Stretch, closed_until, differing
 from pertoken.store.sync.read import Batch, Here, Local, Row
-from pertoken.store.sync.write import Standing, note_answered, note_checked, open_requests, send, stand
-from pertoken.store.write.outbox import RAW
+from pertoken.store.sync.write import OlderServer, Session, Standing, enter, take
+from pertoken.store.sync.write import Shipper as Identity
+from pertoken.store.write.outbox import RAW, ROLLED
 
 if TYPE_CHECKING:
     import psycopg
@@ -40,6 +43,7 @@ MARKS = 2000
 """Marks of one batch: about 0.5 to 5 MB of rows."""
 ROWS = 20_000
 """Rows of one batch that goes by time, not by marks."""
+_OLDER = "its tables are of an older pertoken: run `pertoken db init-fleet` there"
 END_S = 5.0
 """How long a call under way may take to end once the agent is gone."""
 
@@ -50,8 +54,11 @@ Tell = Callable[..., None]
 class Shipper:
     """What is shipped of one folder, round after round. Everything remembered is only to save work."""
 
-    def __init__(self, local: Local, server: Server, tell: Tell, stop: threading.Event) -> None:
+    def __init__(
+        self, local: Local, server: Server, tell: Tell, stop: threading.Event, boot_id: str | None = None
+    ) -> None:
         self._local, self._server, self._tell, self._stop = local, server, tell, stop
+        self._identity = Identity(secrets.randbits(62), boot_id or own_boot_id())
         self._spool_id: int | None = None
         self._batch = 0
         self._acked = 0
@@ -78,60 +85,97 @@ class Shipper:
         try:
             with connection:
                 connection.autocommit = True  # transactions are begun and ended by name
-                self._enter(connection, here)
-                self._drain(connection)
-                self._compare(connection, here)
-                self._answer(connection, here)
+                session = self._enter(connection, here)
+                self._drain(session)
+                self._compare(session, here)
+                self._answer(session, here)
             self._maintain(here)
+        except OlderServer:
+            raise StoreError(f"{self._server}: {_OLDER}") from None
         except (psycopg.Error, SQLAlchemyError) as error:
             raise StoreError(f"{self._server}: {self._server.told(error)}") from None
 
-    def _enter(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
-        found = stand(connection, here)
-        known = REVISIONS["telemetry"]
-        if found.schema in known[:-1]:
-            raise StoreError(f"{self._server}: its tables are of an older pertoken: run `pertoken db init-fleet` there")
-        if self._spool_id != here.spool_id:
+    def _enter(self, connection: "psycopg.Connection[Any]", here: Here) -> Session:
+        standing = enter(connection, here)
+        if standing.schema in REVISIONS["telemetry"][:-1]:
+            raise StoreError(f"{self._server}: {_OLDER}")
+        anew = self._went_back(here, standing)
+        session = take(connection, here, self._identity, standing, anew=anew)
+        if anew:
+            self._differed.clear()
+        if anew or self._spool_id != here.spool_id:
             self._spool_id, self._identities_ts = here.spool_id, None
-            self._plan(here, found)
-        elif found.batch < self._batch or found.seq < self._acked:
-            # What was acknowledged is gone: the server was replaced by a copy that lagged behind it.
-            self._tell(
-                kind="ship_lost",
-                message=f"the server went back from batch {self._batch} to {found.batch}; all it holds is compared",
-            )
-            self._identities_ts = None
-            self._plan(here, None)
-        self._ages = found.ages
-        self._batch, self._acked = found.batch, found.seq
-        self._tell(acked=found.seq)
+            self._plan(here, None if anew else standing.checked_ts)
+        self._ages = standing.ages
+        self._batch, self._acked = session.batch, 0 if anew else standing.seq
+        self._tell(acked=self._acked, batch=self._batch)
+        if here.newest_ts > standing.now_ts + DAY:
+            ahead_h = (here.newest_ts - standing.now_ts) // HOUR
+            text = f"this host's clock is {ahead_h} h ahead of the server's: rows more than a day ahead are not stored"
+            self._tell(kind="ship_clock", message=text)
         if self._identities_ts is None or here.newest_ts - self._identities_ts >= DAY:
-            self._send(connection, self._local.identities(found.seq))
+            self._send(session, self._local.identities(self._acked))
             self._identities_ts = here.newest_ts
+        if anew:
+            self._send_open_hour(session, here)
+        return session
 
-    def _plan(self, here: Here, found: Standing | None) -> None:
-        """Which days to compare: after a loss or at first all of them, else the last two and those never reached."""
+    def _send_open_hour(self, session: Session, here: Here) -> None:
+        """Send the rows that are too new to be compared, whose marks may be deleted."""
+        for source in ROLLED:
+            ((table, owner),) = source.tables
+            rows = self._local.between(table, owner, here.owners[owner], closed_until(here), here.newest_ts + 1)
+            for part in _parts(rows):
+                self._send(session, Batch({table: part}, self._acked, again=True))
+
+    def _went_back(self, here: Here, standing: Standing) -> bool:
+        """Return whether this database or the server is an older copy of itself: then neither is what the other knew.
+
+        Raises StoreError where another machine is shipping a copy of this database.
+        """
+        last = standing.last
+        another = last is not None and last.shipper_id != self._identity.shipper_id
+        if (standing.chain is not None and not self._local.knows(standing.chain)) or here.last_seq < standing.seq:
+            if another and standing.leased and last is not None and last.boot_id != self._identity.boot_id:
+                text = (
+                    "another machine ships a copy of this host's database: a clone needs a machine-id, a database and "
+                    "a login of its own"
+                )
+                self._tell(kind="ship_cloned", message=text)
+                raise StoreError(text)
+            text = "this host's database is not the one that shipped last, but a copy of before: all of it is compared"
+            self._tell(kind="ship_restored", message=text)
+            return True
+        known = max(self._batch if self._spool_id == here.spool_id else 0, here.acked_batch or 0)
+        if standing.batch < known or (self._spool_id == here.spool_id and standing.seq < self._acked):
+            # What was acknowledged is gone: the server was replaced by a copy that lagged behind it.
+            text = f"the server went back from batch {known} to {standing.batch}; all it holds is compared"
+            self._tell(kind="ship_lost", message=text)
+            return True
+        return False
+
+    def _plan(self, here: Here, checked_ts: int | None) -> None:
+        """Which days to compare: all of them, or the last two and those before `checked_ts`, never compared yet."""
         oldest = min(here.oldest_ts.values(), default=here.newest_ts) // DAY * DAY
         newest = here.newest_ts // DAY * DAY
-        checked = found.checked_ts if found else None
-        reached = newest + DAY if checked is None else checked
+        reached = newest + DAY if checked_ts is None else checked_ts
         self._days = [day for day in range(oldest, newest + 1, DAY) if day < reached or day >= newest - DAY]
 
-    def _drain(self, connection: "psycopg.Connection[Any]") -> None:
+    def _drain(self, session: Session) -> None:
         while not self._stop.is_set():
             batch = self._local.after(self._acked, MARKS)
             if batch is None:
                 return
-            self._send(connection, batch)
+            self._send(session, batch)
             self._acked = batch.seq
-            self._tell(acked=batch.seq)
+            self._tell(acked=batch.seq, batch=self._batch)
 
-    def _send(self, connection: "psycopg.Connection[Any]", batch: Batch) -> None:
-        assert self._spool_id is not None
-        self._batch = send(connection, self._spool_id, self._batch, batch)
+    def _send(self, session: Session, batch: Batch) -> None:
+        session.send(batch)
+        self._batch = session.batch
         self._tell()
 
-    def _compare(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
+    def _compare(self, session: Session, here: Here) -> None:
         hour = here.newest_ts // HOUR
         if self._checked_hour is not None and hour != self._checked_hour:
             # What closed since, and one older day in turn: in a month everything that is kept.
@@ -143,40 +187,41 @@ class Shipper:
         self._checked_hour = hour
         while self._days and not self._stop.is_set():
             day = self._days[-1]
-            for stretch in differing(self._local, connection, here, self._ages, day):
-                self._again(connection, stretch)
+            for stretch in differing(self._local, session, here, self._ages, day):
+                self._again(session, stretch)
                 if self._stop.is_set():
                     return
             self._days.pop()
-            note_checked(connection, here.spool_id, day)
+            session.note_checked(day)
             self._tell()
-            self._drain(connection)  # what is new goes first
+            self._drain(session)  # what is new goes first
 
-    def _again(self, connection: "psycopg.Connection[Any]", stretch: Stretch) -> None:
+    def _again(self, session: Session, stretch: Stretch) -> None:
         key = stretch.table.name, stretch.start
         if self._differed.get(key) == stretch.here:
             # Sent once already. More rows than here: they are past their age here.
             if stretch.there[0] <= stretch.here[0]:
                 self._tell(
                     kind="ship_differs",
-                    message=f"{stretch.table.name}: the server keeps rows of a newer revision than this host's",
+                    message=f"{stretch.table.name}: the server keeps rows of a newer revision than this host's, "
+                    "or refuses these",
                 )
             return
         self._differed[key] = stretch.here
         for start in range(0, len(stretch.rows), ROWS):
             part = stretch.rows[start : start + ROWS]
-            self._send(connection, Batch({stretch.table: part}, self._acked, again=True))
+            self._send(session, Batch({stretch.table: part}, self._acked, again=True))
 
-    def _answer(self, connection: "psycopg.Connection[Any]", here: Here) -> None:
+    def _answer(self, session: Session, here: Here) -> None:
         """Send the ticks that somebody asked for at the server."""
-        for request in open_requests(connection, here):
+        for request in session.requests():
             sent = 0
             for part in self._ticks(here, request.start, min(request.end, here.newest_ts + 1)):
-                self._send(connection, part)
+                self._send(session, part)
                 sent += part.rows_n
             oldest = here.oldest_ts.get("host_sample", here.newest_ts)
             note = f"ticks before {oldest} are deleted on the host" if request.start < oldest else None
-            note_answered(connection, request, sent, note)
+            session.note_answered(request, sent, note)
 
     def _maintain(self, here: Here) -> None:
         """Once a day keep the server's partitions where this login owns them; else `pertoken db maintain` does."""
@@ -186,13 +231,14 @@ class Shipper:
         self._maintained_day = day
         engine = create_engine("postgresql+psycopg://", creator=self._server.connect, poolclass=NullPool)
         with engine.connect() as connection:
-            owns = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'telemetry.device_1m'::regclass"
+            owns = "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'telemetry'"
             ((owned,),) = catalog(connection, owns)
             if owned:
                 # By the server's clock too: that of one host must not drop what all of them shipped.
                 ((server_ts,),) = catalog(connection, "SELECT extract(epoch FROM now())::bigint")
                 connection.rollback()
-                keep_partitions(connection, min(here.newest_ts, server_ts))
+                with suppress(Maintained):
+                    keep_partitions(connection, min(here.newest_ts, server_ts))
 
     def _ticks(self, here: Here, start: int, end: int) -> Iterator[Batch]:
         for source in RAW:

@@ -88,7 +88,7 @@ class Shipping:
         self._lock = threading.Lock()
         self._child: _Child | None = None
         self._closed = False
-        self._acked = self._settled = 0
+        self._acked = self._settled = self._batch = 0
         self._failures = 0
         """Failed rounds in a row."""
         self._events: list[Event] = []
@@ -144,7 +144,7 @@ class Shipping:
                 if self._closed:
                     return
                 raise StoreError(f"the shipper ended in a round (status {status})")
-            self._acked = report.get("acked", self._acked)
+            self._acked, self._batch = report.get("acked", self._acked), report.get("batch", self._batch)
             if "kind" in report:
                 self._note(report["kind"], report["message"])
             if "failed" in report:
@@ -167,8 +167,8 @@ class Shipping:
 
     def settle(self, writer: Writer) -> None:
         """Delete some of the marks that the server holds. For the writer's thread."""
-        acked = self._acked
-        if acked > self._settled and writer.shipped(acked, at_most=MAX_SETTLED) == 0:
+        acked, batch = self._acked, self._batch
+        if acked > self._settled and writer.shipped(acked, batch=batch, at_most=MAX_SETTLED) == 0:
             self._settled = acked
 
     def bound(self, writer: Writer, most: int) -> None:

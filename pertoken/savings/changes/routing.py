@@ -43,7 +43,8 @@ def outcome(
     rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
     factor, note = 1.0, None
     if to.placement != changed.placement:
-        relation = price_relation(changed.placement, to.placement, context.market, context.today)
+        paid = sum(prices) / len(prices)
+        relation = price_relation(changed.placement, to.placement, context.market, context.today, paid)
         if isinstance(relation, str):
             return Outcome(
                 ratio=known, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"

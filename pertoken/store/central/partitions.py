@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, exists, func, select
 
-from pertoken.store.connect.postgres import catalog, commands, set_local, tried_lock
+from pertoken.errors import StoreError
+from pertoken.store.connect.postgres import catalog, commands, set_local
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import kept
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
@@ -26,8 +27,22 @@ MAX_DROPPED = 7
 """Partitions of one table dropped at a time, the oldest first: a week of days."""
 LOCK_S = 10
 """How long to wait for a table that is in use before giving up, rather than holding up who waits behind."""
-_LOCK = 7_052_310_988
-"""An arbitrary number that means this work to PostgreSQL's advisory locks."""
+_LOCK = "SELECT 1 FROM fleet.kept ORDER BY resolution LIMIT 1 FOR UPDATE SKIP LOCKED"
+"""Who has this row maintains the server. No advisory lock: any login could hold that one."""
+
+
+MAX_TRANSACTION_S = 600
+"""A transaction of a host that is older holds up partitions and is ended: a batch may take two minutes."""
+_END_OLD = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    "AND xact_start < now() - make_interval(secs => :age_s) AND usename IN (SELECT role_name FROM fleet.agent)"
+)
+
+
+class Maintained(StoreError):
+    """Another process maintains the server now."""
+
+
 Told = Callable[[int, int], None]
 """(steps done, of how many)"""
 
@@ -139,15 +154,17 @@ def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]
 
 
 def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:
-    """Do what `keeping` says, as the tables' owner; returns the statements. Leaves it to another that is at it."""
+    """Do what `keeping` yields, as the tables' owner; return the statements. Raises Maintained if another does it."""
     done: list[str] = []
+    with connection.begin():
+        catalog(connection, _END_OLD, age_s=MAX_TRANSACTION_S)
     with connection.begin():
         due = list(keeping(connection, now_ts))
     for n, statements in enumerate(due, 1):
         with connection.begin():
             set_local(connection, lock_timeout=f"{LOCK_S}s")
-            if not tried_lock(connection, _LOCK):
-                return done
+            if not catalog(connection, _LOCK):
+                raise Maintained("another process maintains this server now: nothing more was done")
             commands(connection, *statements)
         done += statements
         told(n, len(due))

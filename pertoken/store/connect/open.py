@@ -239,8 +239,12 @@ def check_revision(found: str | None, group: str, place: StoreLocation) -> None:
     known = REVISIONS[group]
     if found == known[-1]:
         return
+    if found is None and place.url is not None:
+        raise StoreError(f"{place}: holds no {group} yet; `pertoken db init-fleet` makes a server ready")
     if found is None:
         raise StoreError(f"{place}: holds no {group} yet; `pertoken agent --db {place}` starts recording")
+    if found in known and place.url is not None:
+        raise StoreError(f"{place}: its {group} is of an older pertoken; its owner runs `pertoken db init-fleet` there")
     if found in known:
         raise StoreError(f"{place}: its {group} is of an older pertoken; run `pertoken db upgrade --db {place}`")
     raise StoreError(

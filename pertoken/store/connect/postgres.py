@@ -1,4 +1,4 @@
-"""What only PostgreSQL needs: DDL, roles and rights, locks, settings and its catalogs, which Core has no words for.
+"""What only PostgreSQL needs: DDL, roles and rights, settings and its catalogs, which Core has no words for.
 
 Statements come from code alone, never from a person or a row; values are bound.
 """
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 def commands(connection: Connection, *statements: str) -> None:
     """Run statements as they are written, in the caller's transaction."""
     for each in statements:
-        connection.exec_driver_sql(each)
+        connection.exec_driver_sql(each.replace("%", "%%"))  # which stands for a value otherwise
 
 
 def set_local(connection: Connection, **settings: str) -> None:
@@ -23,9 +23,3 @@ def set_local(connection: Connection, **settings: str) -> None:
 def catalog(connection: Connection, query: str, **values: Any) -> Sequence[Any]:
     """Ask the server's own catalogs and functions; `:name` stands for a value."""
     return connection.execute(text(query), values).all()
-
-
-def tried_lock(connection: Connection, number: int) -> bool:
-    """Take an advisory lock until the end of the transaction, if nobody has it; return whether it was taken."""
-    ((taken,),) = catalog(connection, "SELECT pg_try_advisory_xact_lock(:number)", number=number)
-    return bool(taken)

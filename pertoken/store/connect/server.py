@@ -42,9 +42,15 @@ def server_url(text: str, where: str) -> URL:
     return url.set(drivername="postgresql+psycopg")
 
 
+_SECRET = ("sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+"""Parameters of libpq that are secrets, beside the password."""
+
+
 def shown(url: URL) -> str:
-    """A URL as people write it, its password left out."""
-    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+    """A URL as people write it, its password and other secrets left out."""
+    hidden = {name: "***" for name in _SECRET if name in url.query}
+    text = url.set(drivername="postgresql").update_query_dict(hidden).render_as_string(hide_password=True)
+    return text.replace("=%2A%2A%2A", "=***")
 
 
 def not_allowed(url: URL | None) -> str:
@@ -57,9 +63,13 @@ def not_allowed(url: URL | None) -> str:
 
 
 def without_secret(message: str, url: URL | None) -> str:
-    """A driver's message with the URL's password, should it hold one, left out."""
-    password = url.password if url else None
-    return message.replace(str(password), "***") if password else message
+    """A driver's message with the URL's password and other secrets, should it hold one, left out."""
+    if url is None:
+        return message
+    for secret in (url.password, *(url.query.get(name) for name in _SECRET)):
+        if secret:
+            message = message.replace(str(secret), "***")
+    return message
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,27 @@ def checkpoint(connection: Connection) -> None:
     driver(connection).execute("PRAGMA telemetry.wal_checkpoint(TRUNCATE)")
 
 
+def restart_log(connection: Connection) -> bool:
+    """Write a log whose file was deleted back into the data file, and begin another; return whether that was possible.
+
+    Must run outside of any transaction. Nothing is lost: SQLite has the deleted file open. Who reads meanwhile is in
+    the way of another log. Raises sqlite3.Error.
+    """
+    raw = driver(connection)
+    checkpoint(connection)
+    try:
+        raw.execute("PRAGMA telemetry.journal_mode=DELETE")
+    except sqlite3.OperationalError:
+        return False
+    raw.execute("PRAGMA telemetry.journal_mode=WAL")
+    return True
+
+
+def log_file(database: Path) -> Path:
+    """Return the file of the write-ahead log of a database file."""
+    return database.with_name(f"{database.name}-wal")
+
+
 def leave_wal(connection: Connection) -> None:
     """Turn WAL off, so that others can read the file without a writer beside it.
 

@@ -76,11 +76,26 @@ def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator
     table = table or named
     if not table:
         raise BadInput(f"{file}: does not say which table it holds: name it with --table")
-    order = _order(file, source.schema_arrow.names, columns(table))
+    found_columns = columns(table)
+    order = _order(file, source.schema_arrow.names, found_columns)
+    is_int, is_bool, is_text = (
+        pyarrow.types.is_signed_integer,
+        pyarrow.types.is_boolean,
+        lambda kind: pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind),
+    )
+    right = {"int": is_int, "text": is_text, "bool": is_bool}
+    doubted = {
+        column.name
+        for column, name in zip(found_columns, order, strict=True)
+        if name and not right[column.kind](source.schema_arrow.field(name).type)
+    }
 
     def found() -> Iterator[Rows]:
         for batch in source.iter_batches(batch_size=SLICE_ROWS):
             lists = batch.to_pydict()
+            for column in found_columns:
+                if column.name in doubted:
+                    lists[column.name] = [_typed(file, value, column) for value in lists[column.name]]
             n = batch.num_rows
             yield list(zip(*(lists[name] if name else [None] * n for name in order), strict=True))
 
@@ -140,9 +155,29 @@ def _value(file: Path, text: str, column: Column) -> Any:
             return _unescaped(file, text, column)
         return text.removeprefix("\\")
     try:
-        return int(text)
+        return _integer(text)
     except ValueError:
         raise BadInput(f"{file}: {text!r} is not a value of {column.name}") from None
+
+
+def _integer(value: Any) -> int:
+    """Return a number that has 64 bits and no fraction. Raises ValueError for another value."""
+    number = int(value)
+    if number != (number if isinstance(value, str) else value) or not -(2**63) <= number < 2**63:
+        raise ValueError
+    return number
+
+
+def _typed(file: Path, value: Any, column: Column) -> Any:
+    """Return a value of a Parquet column of another type, if it is one of this column."""
+    if value is None or (column.kind == "text" and isinstance(value, str)):
+        return value
+    try:
+        if column.kind != "text":
+            return _integer(value if isinstance(value, int | float) else None)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise BadInput(f"{file}: {value!r} is not a value of {column.name}")
 
 
 def _unescaped(file: Path, text: str, column: Column) -> str:

@@ -6,7 +6,11 @@ from pertoken.store.schema.table_parts import NAMING, integer, text
 
 metadata = MetaData(schema="fleet", naming_convention=NAMING)
 AGENT, READER, ADVISOR = "pertoken_agent", "pertoken_reader", "pertoken_advisor"
-"""Group roles: members write their own hosts' telemetry, read everything, keep advice."""
+"""Group roles: members ship their own hosts' telemetry, read everything, keep advice."""
+ID_TAKEN = "PT001"
+"""SQLSTATE of a refused batch whose ids, listed in the error's detail, belong to another host."""
+LEASE_S = 300
+"""How long after its last batch a host is not taken over by a machine that ships a copy of its database."""
 
 agent = Table("agent", metadata, text("role_name", key=True), integer("most_hosts", required=True))
 enrolment = Table(
@@ -27,6 +31,19 @@ shipped = Table(
     integer("crc32", required=True),
     integer("checked_ts", required=True),  # everything from here on was compared at least once
     integer("shipped_ts", required=True),
+    # Who shipped last, and how far the host's own chain of batches (`telemetry.batch`) had come by then: a copy of the
+    # database that went another way is recognized by it.
+    integer("shipper_id"),
+    text("boot_id"),
+    integer("chain_seq"),
+    integer("chain"),
+)
+alias = Table(
+    "alias",
+    metadata,
+    integer("host_id", key=True),
+    integer("id", key=True),  # as the host has it: of a device, engine, deployment, epoch, event or set of buckets
+    integer("stored_id", required=True),  # as the server has it, since another host has the first one
 )
 raw_request = Table(
     "raw_request",

@@ -262,6 +262,7 @@ spool = telemetry_table(
     integer("spool_id", key=True),  # made with the row, so that the server tells this file from one that replaced it
     integer("last_seq", required=True),  # the highest ever given to a mark
     integer("raw", required=True),  # 1: ticks are shipped too
+    integer("acked_batch"),  # the server's count of batches when marks were last deleted: it must not fall below that
 )
 """One row where this host ships; none where it does not, and then nothing is marked."""
 outbox = telemetry_table(

@@ -6,18 +6,14 @@ order of rows does not matter and both sides can compute it where the rows are.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table
 
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.sync.read import Here, Local, Row
+from pertoken.store.sync.write import Session
 from pertoken.store.write.outbox import ROLLED
-
-if TYPE_CHECKING:
-    import psycopg
 
 DAY = 86_400
 _SETTLE_S = 2 * MINUTE
@@ -39,15 +35,13 @@ class Stretch:
     there: Sum
 
 
-def differing(
-    local: Local, connection: "psycopg.Connection[Any]", here: Here, ages: dict[str, int], day: int
-) -> Iterator[Stretch]:
+def differing(local: Local, session: Session, here: Here, ages: dict[str, int], day: int) -> Iterator[Stretch]:
     """Stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
 
     Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
     hour here may be half deleted: then the server holds more of it, which is no loss.
     """
-    closed = (here.newest_ts - _SETTLE_S) // HOUR * HOUR
+    closed = closed_until(here)
     for source in ROLLED:
         table, owner = source.tables[0]
         oldest = here.oldest_ts.get(table.name)
@@ -64,11 +58,16 @@ def differing(
         ts = [column.name for column in table.columns].index("ts")
         for row in local.between(table, owner, owners, start, end):
             ours.setdefault(int(row[ts] or 0) // span * span, []).append(row)
-        theirs = _theirs(connection, table, owner, owners, start, end, span)
+        theirs = session.sums(table, owners, start, end, span)
         for at, rows in sorted(ours.items()):
-            found = checksum(rows)
+            found = checksum(session.named(table, rows))
             if theirs.get(at) != found:
                 yield Stretch(table, owner, at, rows, found, theirs.get(at, (0, 0)))
+
+
+def closed_until(here: Here) -> int:
+    """Return the end of the last hour that is compared: later ones may still be recomputed."""
+    return (here.newest_ts - _SETTLE_S) // HOUR * HOUR
 
 
 def checksum(rows: Sequence[Row]) -> Sum:
@@ -78,29 +77,3 @@ def checksum(rows: Sequence[Row]) -> Sum:
         text = ",".join(["~" if value is None else str(value) for value in row])
         total += int.from_bytes(sha256(text.encode()).digest()[:8]) >> 4
     return len(rows), total
-
-
-def _theirs(
-    connection: "psycopg.Connection[Any]",
-    table: Table,
-    owner: str,
-    owners: Sequence[int],
-    start: int,
-    end: int,
-    span: int,
-) -> dict[int, Sum]:
-    with connection.transaction():
-        connection.execute("SET LOCAL statement_timeout = '120s'")
-        rows = connection.execute(_query(table, owner), (span, span, list(owners), start, end)).fetchall()
-    return {at: (n, int(total)) for at, n, total in rows}
-
-
-@cache
-def _query(table: Table, owner: str) -> str:
-    values = ", ".join(f"coalesce(\"{column.name}\"::text, '~')" for column in table.columns)
-    text = f"concat_ws(',', {values})"
-    number = f"('x' || left(encode(sha256(convert_to({text}, 'UTF8')), 'hex'), 15))::bit(60)::bigint"
-    return (
-        f"SELECT ts / %s * %s, count(*), sum({number}) FROM {table.fullname} "
-        f"WHERE {owner} = ANY (%s::bigint[]) AND ts >= %s AND ts < %s GROUP BY 1"
-    )

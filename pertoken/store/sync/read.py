@@ -48,6 +48,10 @@ class Here:
     newest_ts: int
     oldest_ts: dict[str, int]
     """Of ticks (`raw`) and of each roll-up table, where it holds any."""
+    chain: tuple[int, int]
+    """Sequence and checksum of the newest batch that was stored here (`telemetry.batch`)."""
+    acked_batch: int | None
+    """The server's count of batches when marks were last deleted."""
     owners: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Values of each owner column: host_id, device_id, epoch_id."""
 
@@ -73,8 +77,25 @@ class Local:
             ids = {name: tuple(value for (value,) in answer(connection, query)) for name, query in _OWNERS.items()}
             owners = {"host_id": tuple(host_id for host_id, _ in hosts), **ids}
             newest_ts = hosts[-1][1]
-            ((spool_id, last_seq),) = spool
-            return Here(spool_id, last_seq, owners["host_id"], newest_ts, _oldest(connection, owners), owners)
+            ((spool_id, last_seq, acked_batch),) = spool
+            chain = next(iter(answer(connection, _NEWEST_BATCH)), (0, 0))
+            return Here(
+                spool_id,
+                last_seq,
+                owners["host_id"],
+                newest_ts,
+                _oldest(connection, owners),
+                chain,
+                acked_batch,
+                owners,
+            )
+
+    def knows(self, chain: tuple[int, int]) -> bool:
+        """Whether a batch was stored here with this sequence and checksum; also if batches of that time are deleted."""
+        with self._reading() as connection:
+            ((oldest,),) = answer(connection, _OLDEST_BATCH)
+            found = answer(connection, _BATCH, {"seq": chain[0]})
+        return found == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
 
     def after(self, seq: int, at_most: int) -> Batch | None:
         """Rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
@@ -107,7 +128,10 @@ class Local:
         return rows
 
 
-_SPOOL = select(t.spool.c.spool_id, t.spool.c.last_seq)
+_SPOOL = select(t.spool.c.spool_id, t.spool.c.last_seq, t.spool.c.acked_batch)
+_NEWEST_BATCH = select(t.batch.c.seq, t.batch.c.chain).order_by(t.batch.c.seq.desc()).limit(1)
+_OLDEST_BATCH = select(func.min(t.batch.c.seq))
+_BATCH = select(t.batch.c.chain).where(t.batch.c.seq == bindparam("seq"))
 _HOSTS = select(t.host.c.host_id, t.host.c.last_ts).order_by(t.host.c.last_ts)
 _OWNERS = {"device_id": select(t.device.c.device_id), "epoch_id": select(t.epoch.c.epoch_id)}
 _MARKS = (

@@ -1,10 +1,8 @@
-"""Rows into a fleet's server: one transaction for a batch and the cursor that tells it is there.
+"""Rows into a fleet's server: one transaction for a batch and the cursor that records it.
 
-Nothing is kept in the session from one transaction to the next, so that a pooler may hand each to another one.
-
-The one way past SQLAlchemy at a server, for `COPY` alone, with what runs in its transactions and `sync.check` over the
-same connection of psycopg. To insert or replace 19,200 rows of `device_1m` took 0.6 s by `COPY` into a temporary table,
-1.6 s from arrays, and 12.5 s by a Core statement for many rows (medians of four in turns, unix socket).
+An agent's login has no right on any table. It calls the functions of `store.central.functions`, which check whose rows
+it brings, over psycopg alone: a table's rows go as one array for each column, written out as text. Nothing is kept in
+the session from one transaction to the next, so that a pooler may hand each to another one.
 """
 
 import re
@@ -18,25 +16,44 @@ from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 
 from pertoken.errors import StoreError
 from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.fleet import ID_TAKEN
 from pertoken.store.sync.read import Batch, Here, Row
 
 if TYPE_CHECKING:
     import psycopg
 
-STAGED_FROM = 500
-"""Rows of one table from which they are copied into a temporary table first; fewer go as arrays, without one."""
 _WAIT = "SET LOCAL statement_timeout = '120s'; SET LOCAL lock_timeout = '30s'"
-_TYPES: dict[type, str] = {BigInteger: "bigint", Integer: "integer", SmallInteger: "smallint", Boolean: "boolean"}
-_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": None})
+_NUMBERS = (BigInteger, Integer, SmallInteger, Boolean)
 _SPECIAL = re.compile(r"^$|[\"\\(),\s]")
-_FIRST_KEPT = {"first_ts"}
 _OWNERS = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device)
 _ORDER = (*_OWNERS, *(table for table in t.metadata.sorted_tables if table not in _OWNERS))
 """Rows whose owner the server does not know yet are refused."""
+_IDS = frozenset(
+    (
+        *("device_id", "engine_id", "deployment_id", "epoch_id", "event_id", "bucket_set_id"),
+        *("owner_id", "parent_id", "subject_id"),
+    )
+)
+"""Columns that hold ids that may be another one at the server."""
+MAX_RENAMED = 8
+"""Attempts to store a batch whose ids another host has: each may find those of one more kind."""
+_UNKNOWN_FUNCTION, _NO_SCHEMA = "42883", "3F000"
 
 
 class Overtaken(StoreError):
     """The cursor is not where it was left: another batch got there, or the server lost some."""
+
+
+class OlderServer(StoreError):
+    """The server has no functions for agents: an older pertoken made it ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipper:
+    """Who ships: an id drawn when the process began, and the boot of its machine."""
+
+    shipper_id: int
+    boot_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,69 +64,154 @@ class Standing:
     seq: int
     checked_ts: int | None
     """From here on everything was compared once; None before anything was."""
+    last: Shipper | None
+    """Who shipped last; None before anybody did."""
+    chain: tuple[int, int] | None
+    """Where that database's chain of batches was then: sequence and checksum."""
+    leased: bool
+    """Whether the last batch is so new that another machine may still be shipping."""
+    now_ts: int
+    """The server's clock."""
     ages: dict[str, int]
     """Seconds for which the server keeps `raw`, `1m` and `1h`."""
     schema: str
+    aliases: dict[int, int]
+    """Ids at the server, by id here, where they differ."""
 
 
-def stand(connection: "psycopg.Connection[Any]", here: Here) -> Standing:
-    """Enter: claim the hosts of a database, make its cursor if there is none, and say where it stands."""
+def enter(connection: "psycopg.Connection[Any]", here: Here) -> Standing:
+    """Claim the hosts of a database, make its cursor if there is none, and return where it stands."""
+    import psycopg
+
+    try:
+        with connection.transaction():
+            connection.execute(_WAIT)
+            found = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (here.spool_id, list(here.host_ids)))
+    except psycopg.Error as error:
+        if error.sqlstate in (_UNKNOWN_FUNCTION, _NO_SCHEMA):
+            raise OlderServer("its functions for agents are of an older pertoken") from None
+        raise
+    known = found["shipper_id"], found["chain_seq"]
+    return Standing(
+        found["batch"],
+        found["seq"],
+        found["checked_ts"] or None,
+        None if known[0] is None else Shipper(known[0], found["boot_id"]),
+        (known[1], found["chain"]) if known[1] else None,
+        found["leased"],
+        found["now_ts"],
+        found["ages"],
+        found["schema"],
+        {int(key): value for key, value in found["aliases"].items()},
+    )
+
+
+class Session:
+    """One round at the server: batches one after the other, each whole or not at all."""
+
+    def __init__(
+        self, connection: "psycopg.Connection[Any]", here: Here, shipper: Shipper, standing: Standing, batch: int
+    ) -> None:
+        """`batch` is the number of the last batch at the server."""
+        self.batch = batch
+        self._connection, self._here, self._shipper = connection, here, shipper
+        self._aliases = standing.aliases
+
+    def send(self, batch: Batch) -> None:
+        """Store a batch after the last one.
+
+        A row of an older revision never replaces a newer. Raises Overtaken if another batch was stored meanwhile,
+        StoreError if a row was stored with other values than were sent.
+        """
+        import psycopg
+
+        for attempt in range(MAX_RENAMED):
+            try:
+                self._store(batch)
+                break
+            except psycopg.Error as error:
+                if error.sqlstate != ID_TAKEN or attempt == MAX_RENAMED - 1:
+                    raise
+                self._rename([int(each) for each in (error.diag.message_detail or "").split(",")])
+        self.batch += 1
+
+    def _rename(self, ids: list[int]) -> None:
+        """Get ids of this host's own for those that another host has."""
+        stored = {alias: own for own, alias in self._aliases.items()}
+        with self._connection.transaction():
+            query = "SELECT fleet.rename(%s, %s::bigint[])"
+            found = _one(self._connection, query, (self._here.host_ids[-1], [stored.get(each, each) for each in ids]))
+        self._aliases |= {int(key): value for key, value in found.items()}
+
+    def _store(self, batch: Batch) -> None:
+        tables = {table: self.named(table, rows) for table, rows in batch.rows.items() if rows}
+        columns = {table: _columns(table, rows) for table, rows in tables.items()}
+        crc = 0
+        for each in columns.values():
+            for column in each:
+                crc = zlib.crc32(column.encode(), crc)
+        here, connection = self._here, self._connection
+        with connection.transaction():
+            connection.execute(_WAIT)
+            # First, for the lock: an older batch still under way at the server ends before this one begins.
+            values = (here.spool_id, self._shipper.shipper_id, self.batch, batch.seq, batch.rows_n, crc, *here.chain)
+            if not _one(connection, "SELECT fleet.advance(%s, %s, %s, %s, %s, %s, %s, %s)", values):
+                raise Overtaken("the server's cursor is elsewhere")
+            for table in _ORDER:
+                if table in columns:
+                    put(connection, table, tables[table], columns[table], again=batch.again)
+
+    def named(self, table: Table, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return rows with the ids that they have at the server, in an order in which hosts never wait in a circle."""
+        if table is t.histogram_set:  # the one table that hosts share
+            rows = sorted(rows, key=repr)
+        if not self._aliases:
+            return rows
+        at = {i for i, column in enumerate(table.columns) if column.name in _IDS}
+        known: dict[Any, int] = dict(self._aliases)
+        if not any(row[i] in known for row in rows for i in at):
+            return rows
+        return [tuple([known.get(value, value) if i in at else value for i, value in enumerate(row)]) for row in rows]
+
+    def owners(self, owners: Sequence[int]) -> list[int]:
+        """Return the ids that owners have at the server."""
+        return [self._aliases.get(each, each) for each in owners]
+
+    def sums(self, table: Table, owners: Sequence[int], start: int, end: int, span: int) -> dict[int, tuple[int, int]]:
+        """Return count and checksum of rows by the start of each span, as the server has them."""
+        names = [column.name for column in table.columns]
+        with self._connection.transaction():
+            self._connection.execute("SET LOCAL statement_timeout = '120s'")
+            query = "SELECT * FROM fleet.sums(%s, %s::text[], %s::bigint[], %s, %s, %s)"
+            rows = self._connection.execute(query, (table.name, names, self.owners(owners), start, end, span))
+            return {at: (n, int(total)) for at, n, total in rows}
+
+    def note_checked(self, checked_ts: int) -> None:
+        """Note that everything from `checked_ts` on was compared once."""
+        with self._connection.transaction():
+            values = self._here.spool_id, self._shipper.shipper_id, checked_ts
+            self._connection.execute("SELECT fleet.note_checked(%s, %s, %s)", values)
+
+    def requests(self) -> list["Request"]:
+        """Return what is asked for of these hosts and not answered yet, oldest first."""
+        with self._connection.transaction():
+            query = "SELECT * FROM fleet.requests(%s::bigint[])"
+            return [Request(*row) for row in self._connection.execute(query, (list(self._here.host_ids),))]
+
+    def note_answered(self, request: "Request", rows_n: int, note: str | None) -> None:
+        """Note that a request was answered, by how many rows, and what of it could not be."""
+        with self._connection.transaction():
+            self._connection.execute("SELECT fleet.answered(%s, %s, %s)", (request.request_id, rows_n, note))
+
+
+def take(
+    connection: "psycopg.Connection[Any]", here: Here, shipper: Shipper, standing: Standing, *, anew: bool
+) -> Session:
+    """Begin to ship as the one shipper of this database; `anew`: nothing that is there is believed."""
     with connection.transaction():
-        connection.execute(_WAIT)
-        (schema,) = _one(connection, "SELECT version_num FROM telemetry.alembic_version")
-        connection.execute("SELECT fleet.claim(%s::bigint[])", (list(here.host_ids),))
-        connection.execute(
-            "INSERT INTO fleet.shipped VALUES (%s, %s, 0, 0, 0, 0, 0, extract(epoch FROM now())::bigint) "
-            "ON CONFLICT (spool_id) DO NOTHING",
-            (here.spool_id, here.host_ids[-1]),
-        )
-        batch, seq, checked_ts = _one(
-            connection, "SELECT batch, seq, checked_ts FROM fleet.shipped WHERE spool_id = %s", (here.spool_id,)
-        )
-        ages = dict(connection.execute("SELECT resolution, age_s FROM fleet.kept").fetchall())
-    return Standing(batch, seq, checked_ts or None, ages, schema)
-
-
-def send(connection: "psycopg.Connection[Any]", spool_id: int, batch: int, rows: Batch) -> int:
-    """Store a batch as the one after `batch`, whole or not at all; returns its number.
-
-    A row of an older revision never replaces a newer. Raises Overtaken if `batch` is not the last one there, StoreError
-    if a row was stored with other values than were sent.
-    """
-    if t.histogram_set in rows.rows:
-        rows.rows[t.histogram_set].sort()  # the one table that hosts share: in one order, they never wait in a circle
-    lines = {table: [_line(row) for row in found] for table, found in rows.rows.items() if found}
-    crc = 0
-    for each in lines.values():
-        for line in each:
-            crc = zlib.crc32(line, crc)
-    with connection.transaction():
-        connection.execute(_WAIT)
-        # First, for the lock: an older batch still under way at the server ends before this one begins.
-        moved = connection.execute(
-            "UPDATE fleet.shipped SET batch = batch + 1, seq = greatest(seq, %s), rows_n = %s, crc32 = %s, "
-            "shipped_ts = extract(epoch FROM now())::bigint WHERE spool_id = %s AND batch = %s",
-            (rows.seq, rows.rows_n, crc, spool_id, batch),
-        )
-        if moved.rowcount != 1:
-            raise Overtaken("the server's cursor is elsewhere")
-        for table in _ORDER:
-            if table in lines:
-                put(
-                    connection,
-                    table,
-                    rows.rows[table],
-                    lines[table],
-                    again=rows.again,
-                    checked="ts" in table.primary_key,
-                )
-    return batch + 1
-
-
-def note_checked(connection: "psycopg.Connection[Any]", spool_id: int, checked_ts: int) -> None:
-    """Note that everything from `checked_ts` on was compared once."""
-    with connection.transaction():
-        connection.execute("UPDATE fleet.shipped SET checked_ts = %s WHERE spool_id = %s", (checked_ts, spool_id))
+        values = here.spool_id, shipper.shipper_id, shipper.boot_id, anew, here.acked_batch or 0
+        batch = _one(connection, "SELECT fleet.take(%s, %s, %s, %s, %s)", values)
+    return Session(connection, here, shipper, standing, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,72 +223,22 @@ class Request:
     end: int
 
 
-def open_requests(connection: "psycopg.Connection[Any]", here: Here) -> list[Request]:
-    """Return what is asked for of these hosts and not answered yet, oldest first."""
-    query = (
-        "SELECT request_id, start_ts, end_ts FROM fleet.raw_request "
-        "WHERE done_ts IS NULL AND host_id = ANY (%s::bigint[]) ORDER BY request_id"
-    )
-    with connection.transaction():
-        return [Request(*row) for row in connection.execute(query, (list(here.host_ids),)).fetchall()]
-
-
-def note_answered(connection: "psycopg.Connection[Any]", request: Request, rows_n: int, note: str | None) -> None:
-    """Note that a request was answered, by how many rows, and what of it could not be."""
-    with connection.transaction():
-        connection.execute(
-            "UPDATE fleet.raw_request SET done_ts = extract(epoch FROM now())::bigint, rows_n = %s, note = %s "
-            "WHERE request_id = %s",
-            (rows_n, note, request.request_id),
-        )
-
-
 def put(
-    connection: "psycopg.Connection[Any]",
-    table: Table,
-    rows: Sequence[Row],
-    lines: Sequence[bytes] | None = None,
-    *,
-    again: bool = False,
-    checked: bool = False,
-    staged_from: int | None = None,
+    connection: "psycopg.Connection[Any]", table: Table, rows: Sequence[Row], columns: list[str], *, again: bool = False
 ) -> None:
-    """Rows into one table, within the caller's transaction; `lines` are the same as COPY reads them.
+    """Store rows of one table, within the caller's transaction; `columns` are the same rows as `_columns` writes them.
 
-    With `checked` the server tells each row as it stored it (those it held already it leaves), which has to be one that
-    was sent. Raises StoreError if it is not.
+    Of a table by time the server returns each row as it stored it (those it held already it leaves), which has to be
+    one that was sent. Raises StoreError if it is not.
     """
-    told = f" RETURNING {_record(table)}" if checked else ""
-    if len(rows) < (STAGED_FROM if staged_from is None else staged_from):
-        # A temporary table for a few rows of a thousand hosts would cost the server's catalog more than the rows.
-        stored = connection.execute(_from_arrays(table, again) + told, _arrays(table, rows))
-        _check(table, rows, stored, checked)
-        return
-    lines = [_line(row) for row in rows] if lines is None else lines
-    stage = f"stage_{table.name}"
-    connection.execute(f"CREATE TEMP TABLE {stage} (LIKE {table.fullname}) ON COMMIT DROP")
-    with connection.cursor() as cursor:
-        with cursor.copy(f"COPY {stage} ({_names(table)}) FROM STDIN") as copy:
-            for start in range(0, len(lines), 1000):
-                copy.write(b"".join(lines[start : start + 1000]))
-        if cursor.rowcount != len(lines):
-            raise StoreError(f"{table.name}: {cursor.rowcount} of {len(lines)} rows arrived")
-    _check(table, rows, connection.execute(_from_stage(table, again, stage) + told), checked)
-
-
-def _check(table: Table, rows: Sequence[Row], stored: "psycopg.Cursor[Any]", checked: bool) -> None:
-    if checked and not {each for (each,) in stored} <= set(map(_told, rows)):
+    names = [column.name for column in table.columns]
+    stored = connection.execute("SELECT fleet.put(%s, %s::text[], %s, %s::text[])", (table.name, names, again, columns))
+    if not {each for (each,) in stored} <= set(map(_record, rows)):
         raise StoreError(f"{table.name}: the server stored other values than were sent")
 
 
-@cache
-def _record(table: Table) -> str:
-    columns = (f'{table.name}."{each.name}"' + "::int" * isinstance(each.type, Boolean) for each in table.columns)
-    return f"ROW({', '.join(columns)})::text"
-
-
-def _told(row: Row) -> str:
-    """A row as PostgreSQL writes a record."""
+def _record(row: Row) -> str:
+    """Return a row as PostgreSQL writes a record."""
     values = ["" if each is None else _quoted(each) if each.__class__ is str else str(each) for each in row]
     return f"({','.join(values)})"
 
@@ -198,63 +250,28 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'
 
 
-def _arrays(table: Table, rows: Sequence[Row]) -> list[list[Any]]:
-    columns: list[list[Any]] = [list(each) for each in zip(*rows, strict=True)]
-    for i, column in enumerate(table.columns):
-        if isinstance(column.type, Boolean):
-            columns[i] = [None if value is None else bool(value) for value in columns[i]]
-        elif _type(column.type) == "text":
-            columns[i] = [value.replace("\0", "") if isinstance(value, str) else value for value in columns[i]]
-    return columns
-
-
-def _line(row: Row) -> bytes:
-    """One row as COPY reads it."""
-    fields = [
-        "\\N" if value is None else value.translate(_ESCAPED) if value.__class__ is str else str(value) for value in row
-    ]
-    return ("\t".join(fields) + "\n").encode()
+def _columns(table: Table, rows: Sequence[Row]) -> list[str]:
+    """Return the columns of rows, each as PostgreSQL reads an array."""
+    return [_array(values, numbers) for values, numbers in zip(zip(*rows, strict=True), _numbers(table), strict=True)]
 
 
 @cache
-def _from_arrays(table: Table, again: bool) -> str:
-    arrays = ", ".join(f"%s::{_type(column.type)}[]" for column in table.columns)
-    return f"INSERT INTO {table.fullname} ({_names(table)}) SELECT * FROM unnest({arrays}) {_conflict(table, again)}"
+def _numbers(table: Table) -> tuple[bool, ...]:
+    return tuple(isinstance(column.type, _NUMBERS) for column in table.columns)
 
 
-def _from_stage(table: Table, again: bool, stage: str) -> str:
-    return f"INSERT INTO {table.fullname} ({_names(table)}) SELECT {_names(table)} FROM {stage} " + _conflict(
-        table, again
-    )
+def _array(values: Sequence[Any], numbers: bool) -> str:
+    if numbers:
+        return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
+    return "{" + ",".join(["NULL" if each is None else _element(str(each)) for each in values]) + "}"
 
 
-def _names(table: Table) -> str:
-    return ", ".join(f'"{column.name}"' for column in table.columns)
+def _element(text: str) -> str:
+    return '"' + text.replace("\0", "").replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _conflict(table: Table, again: bool) -> str:
-    keys = [column.name for column in table.primary_key]
-    on = f"ON CONFLICT ({', '.join(keys)})"
-    rest = [column.name for column in table.columns if column.name not in keys]
-    if not rest or table is t.histogram_set or ("ts" in keys and "revision" not in table.c):
-        return f"{on} DO NOTHING"  # ticks and definitions never change
-    changes = ", ".join(
-        f'"{name}" = '
-        + (f"least(excluded.{name}, {table.name}.{name})" if name in _FIRST_KEPT else f'excluded."{name}"')
-        for name in rest
-    )
-    newer = ""
-    if "revision" in table.c:
-        newer = f" WHERE excluded.revision {'>=' if again else '>'} {table.name}.revision"
-    return f"{on} DO UPDATE SET {changes}{newer}"
-
-
-def _type(kind: Any) -> str:
-    return next((name for cls, name in _TYPES.items() if type(kind) is cls), "text")
-
-
-def _one(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[Any] = ()) -> Any:
-    row = connection.execute(query, parameters or None).fetchone()
-    if row is None:
+def _one(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[Any]) -> Any:
+    row = connection.execute(query, parameters).fetchone()
+    if row is None or row[0] is None:
         raise StoreError("the server does not show this host's row: is its login still enrolled?")
-    return row
+    return row[0]

@@ -91,11 +91,16 @@ def mark(connection: Connection, marks: Iterable[Mark]) -> None:
     connection.execute(update(t.spool).values(last_seq=seq + len(rows)))
 
 
-def settle(connection: Connection, seq: int, limit: int) -> int:
-    """Delete up to `limit` marks that the server holds (up to `seq`), oldest first; returns how many."""
+def settle(connection: Connection, seq: int, limit: int, batch: int | None = None) -> int:
+    """Delete up to `limit` marks that the server holds (up to `seq`), oldest first; returns how many.
+
+    The number of its last batch, if given, is kept: a server that has fewer later lost what these marks stood for.
+    """
     oldest = connection.execute(select(func.min(t.outbox.c.seq))).scalar()
     if oldest is None or oldest > seq:
         return 0
+    if batch is not None:
+        connection.execute(update(t.spool).values(acked_batch=batch))
     return connection.execute(delete(t.outbox).where(t.outbox.c.seq <= min(seq, oldest + limit - 1))).rowcount
 
 

@@ -166,10 +166,10 @@ class Writer:
             outbox.switch(self._folders_own(), on, raw)
         self._ships = on
 
-    def shipped(self, seq: int, *, at_most: int) -> int:
-        """Let go of up to `at_most` marks that the server holds; returns how many."""
+    def shipped(self, seq: int, *, at_most: int, batch: int | None = None) -> int:
+        """Delete up to `at_most` marks that the server holds by its batch `batch`; returns how many."""
         with self._transaction():
-            return outbox.settle(self._folders_own(), seq, at_most)
+            return outbox.settle(self._folders_own(), seq, at_most, batch)
 
     def bound_spool(self, most: int) -> tuple[int, int]:
         """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
@@ -247,6 +247,11 @@ class Writer:
         """Write the log back into the data file, so that it gives up its room; less of it while someone reads."""
         with explained(self.place):
             sqlite.checkpoint(self._connection)
+
+    def restart_log(self) -> bool:
+        """Begin another write-ahead log where the file of this one was deleted; return whether that was possible."""
+        with explained(self.place):
+            return sqlite.restart_log(self._connection)
 
     def delete_oldest(self, checksummed: ChecksummedTable, before: int) -> int | None:
         """Delete the oldest stretch of a table's rows with its checksums, in one transaction, if it ends by `before`.

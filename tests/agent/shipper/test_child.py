@@ -1,15 +1,22 @@
 """What a host ships is what the server holds: once, in its newest revision, whatever happens on the way."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pertoken.errors import StoreError
-from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rows import Tick
 from pertoken.store.sync.read import Local
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
+from tests.fleet.servers import NOW, ask, change, here, host, login, owners, shipper, there
+from tests.values import host_row, host_sample
+
+DAY = 86_400
 
 
 def test_every_roll_up_arrives_and_a_second_round_sends_nothing(
@@ -55,6 +62,143 @@ def test_a_server_replaced_by_an_older_copy_of_itself_gets_what_it_had_acknowled
     one.round()
     assert there(server, where) == here(where)
     assert [each["kind"] for each in told if "kind" in each] == ["ship_lost"]
+
+
+def copied(where: StoreLocation, folder: Path) -> StoreLocation:
+    assert where.folder is not None
+    shutil.copytree(where.folder, folder)
+    return locate(str(folder))
+
+
+def more(where: StoreLocation, since: int, until: int, seen: int) -> None:
+    """Record a minute of the host's own row after another, from `since` to `until`."""
+    (host_id,) = {row[0] for row in here(where)["host_1m"]}
+    with Writer(where) as writer:
+        for ts in range(since + 60, until + 1, 60):
+            sample = replace(host_sample(ts), host_id=host_id, load_1e2=seen)
+            writer.commit(
+                Tick(ts=ts, host=replace(host_row(60), host_id=host_id, name=f"h{host_id}"), samples=(sample,))
+            )
+        writer.roll_up()
+
+
+def kinds(told: list[dict[str, Any]]) -> list[str]:
+    return [each["kind"] for each in told if "kind" in each]
+
+
+def lost(server: StoreLocation, where: StoreLocation, *, before: int) -> int:
+    """Take from a server what a copy of before `before` would not hold; returns how many rows."""
+    gone = 0
+    for name in here(where):
+        for owner in ("host_id", "device_id", "epoch_id"):
+            if owner in t.metadata.tables[f"telemetry.{name}"].c and (name[:5] != "share" or owner == "device_id"):
+                statement = f"DELETE FROM telemetry.{name} WHERE {owner} = ANY (:ids) AND ts >= :before"
+                gone += change(server, statement, ids=owners(where), before=before)
+    return gone
+
+
+def test_a_host_restored_from_a_copy_of_its_database_ships_on(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
+) -> None:
+    where = host(tmp_path / "host", host="ship-restored", minutes=10, end_ts=NOW - 7200)
+    copy = copied(where, tmp_path / "copy")
+    more(where, NOW - 7200, NOW - 3600, 1)
+    shipper(where, login(owner_url, let_in)).round()
+    more(copy, NOW - 3600, NOW, 2)  # recorded more marks than were ever shipped of the other
+    more(copy, NOW, NOW + 3600, 3)
+    told: list[dict[str, Any]] = []
+    one = shipper(copy, login(owner_url, let_in), told)
+    one.round()
+    for name, rows in here(copy).items():
+        held = there(server, copy)[name]
+        newer = {row[:2] for row in held} - {row[:2] for row in rows}
+        assert [row for row in held if row[:2] not in newer] == rows or name == "host_1h", name
+    assert kinds(told) == ["ship_restored"]
+    one.round()
+    assert kinds(told) == ["ship_restored"]
+
+
+def test_a_server_that_went_back_twice_in_one_shippers_life_gets_everything_again(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
+) -> None:
+    where = host(tmp_path, host="ship-twice", minutes=130, end_ts=NOW - 7200)
+    told: list[dict[str, Any]] = []
+    one = shipper(where, login(owner_url, let_in), told)
+    one.round()
+    with Writer(where) as writer:
+        while writer.shipped(10**9, at_most=10_000):
+            pass
+    for times in (1, 2):
+        assert lost(server, where, before=NOW - 7200 - 7200) > 100
+        change(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
+        one.round()
+        assert there(server, where) == here(where)  # the hour under way too
+        assert kinds(told) == ["ship_lost"] * times
+
+
+def test_a_server_that_went_back_while_the_shipper_restarted_gets_everything_at_once(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
+) -> None:
+    end = NOW // DAY * DAY - 4 * DAY
+    where = host(tmp_path, host="ship-both", minutes=120, end_ts=end)
+    more(where, NOW - 1800, NOW, 1)  # what was lost is older than the days that each start compares
+    told: list[dict[str, Any]] = []
+    shipper(where, login(owner_url, let_in), told).round()
+    last = [each for each in told if "batch" in each][-1]
+    with Writer(where) as writer:
+        while writer.shipped(last["acked"], batch=last["batch"], at_most=10_000):
+            pass
+    assert lost(server, where, before=end - 7200) > 100
+    change(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
+    shipper(where, login(owner_url, let_in), told).round()
+    assert there(server, where) == here(where)
+    assert kinds(told) == ["ship_lost"]
+    shipper(where, login(owner_url, let_in), told).round()
+    assert kinds(told) == ["ship_lost"]
+
+
+def spool(where: StoreLocation) -> int:
+    found = Local(where).here()
+    assert found is not None
+    return found.spool_id
+
+
+def test_a_clone_of_a_machine_that_ships_is_refused_with_an_event_until_the_other_is_silent(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
+) -> None:
+    where = host(tmp_path / "host", host="ship-clone", minutes=10, end_ts=NOW - 3600)
+    one = shipper(where, login(owner_url, let_in), boot_id="first")
+    one.round()
+    clone = copied(where, tmp_path / "clone")
+    more(clone, NOW - 3600, NOW, 2)
+    more(where, NOW - 3600, NOW, 1)
+    one.round()
+    told: list[dict[str, Any]] = []
+    second = shipper(clone, login(owner_url, let_in), told, boot_id="second")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="another machine ships a copy of this host's database"):
+            second.round()
+        one.round()
+    assert kinds(told) == ["ship_cloned"] * 2
+    assert there(server, where)["host_1m"] == here(where)["host_1m"]
+    change(server, "UPDATE fleet.shipped SET shipped_ts = 0 WHERE spool_id = :s", s=spool(where))
+    second.round()
+    assert kinds(told)[2:] == ["ship_restored"]
+    heard: list[dict[str, Any]] = []
+    again = shipper(where, login(owner_url, let_in), heard, boot_id="first")
+    with pytest.raises(StoreError, match="a clone needs a machine-id"):
+        again.round()
+
+
+def test_an_agent_that_restarts_or_whose_machine_boots_again_ships_on_without_an_event(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
+) -> None:
+    where = host(tmp_path / "host", host="ship-reboot", minutes=10, end_ts=NOW - 3600)
+    told: list[dict[str, Any]] = []
+    for n in range(3):
+        more(where, NOW - 3600 + 600 * n, NOW - 3000 + 600 * n, 1)
+        shipper(where, login(owner_url, let_in), told, boot_id=f"boot-{n}").round()
+    assert there(server, where) == here(where) and kinds(told) == []
 
 
 def test_a_server_that_is_away_is_one_line(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
+from click.testing import CliRunner
 
-from pertoken.errors import StoreError
-from pertoken.store.central.logins import enroll
+from pertoken.cli import main
+from pertoken.errors import BadInput, StoreError
+from pertoken.store.central.logins import enroll, remove
 from pertoken.store.connect.location import StoreLocation
 from tests.fleet.servers import ask, change, host, login, shipper, there
 
@@ -33,3 +36,45 @@ def test_a_password_is_sent_as_its_verifier_only(server: StoreLocation) -> None:
     stored = ask(server, "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_password'")
     assert stored.startswith("SCRAM-SHA-256$") and password not in stored
     assert enroll(server, "rights_password", 2) is None
+
+
+def test_readers_and_advisors_are_made_by_one_command_and_ship_nothing(owner_url: str, server: StoreLocation) -> None:
+    for name, group in (("rights_made_reader", "reader"), ("rights_made_advisor", "advisor")):
+        done = CliRunner().invoke(
+            main, ["db", "enroll", name, f"--{group}", "--via", "pooler.example.com:6432", "--db", owner_url]
+        )
+        assert done.exit_code == 0, done.output
+        assert f"postgresql://{name}:" in done.stdout and "@pooler.example.com:6432/" in done.stdout
+        with login(owner_url, name).connect() as connection:
+            connection.autocommit = True
+            connection.execute("SELECT count(*) FROM telemetry.device_1m")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("SELECT fleet.enter(1, ARRAY[1::bigint])")
+
+
+def test_a_password_is_replaced_only_where_that_is_asked_for(server: StoreLocation) -> None:
+    stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_rotated'"
+    first, before = enroll(server, "rights_rotated", 1), ask(server, stored)
+    assert enroll(server, "rights_rotated", 1) is None and ask(server, stored) == before
+    second = enroll(server, "rights_rotated", 1, new_password=True)
+    assert second and second != first and ask(server, stored) != before
+
+
+def test_a_removed_login_is_gone_with_its_sessions_and_its_hosts_are_free(
+    owner_url: str, server: StoreLocation, tmp_path: Path
+) -> None:
+    enroll(server, "rights_leaving", 1)
+    enroll(server, "rights_coming", 1)
+    where = host(tmp_path, host="left", minutes=2)
+    shipper(where, login(owner_url, "rights_leaving")).round()
+    with login(owner_url, "rights_leaving").connect() as connection:
+        assert remove(server, "rights_leaving") == 1
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
+    with pytest.raises(StoreError, match="rights_leaving"):
+        login(owner_url, "rights_leaving").connect()
+    shipper(where, login(owner_url, "rights_coming")).round()
+    assert there(server, where)["host_1m"]
+    for name in ("postgres", "nobody", "pertoken_agent"):
+        with pytest.raises(BadInput, match="is no login of a host, reader or advisor"):
+            remove(server, name)

@@ -1,18 +1,22 @@
 """An agent's login reaches its own hosts' rows and nothing else; readers read; advisors keep advice."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import text
 
 from pertoken.cli import main
-from pertoken.errors import StoreError
+from pertoken.errors import BadInput, StoreError
+from pertoken.migrations.fleet import maintain
+from pertoken.store.central.functions import ENTRIES
 from pertoken.store.central.logins import disown, enroll
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.sync.read import Local
-from pertoken.store.write.outbox import ROLLED
+from pertoken.store.connect.open import reading, writing
+from pertoken.store.schema.ids import stable_id
 from tests.fleet.servers import NOW, ask, change, host, login, shipper
 
 
@@ -37,51 +41,109 @@ def as_a(owner_url: str, two_hosts: tuple[StoreLocation, StoreLocation]) -> Iter
         yield connection
 
 
-def ids(where: StoreLocation, owner: str) -> list[int]:
-    found = Local(where).here()
-    assert found is not None
-    return list(found.owners[owner])
-
-
-@pytest.mark.parametrize("source", ROLLED, ids=lambda each: each.name)
-def test_an_agent_neither_sees_nor_changes_nor_adds_rows_of_another_host(
-    as_a: "psycopg.Connection[Any]", two_hosts: tuple[StoreLocation, StoreLocation], source: Any
-) -> None:
-    table, owner = source.tables[0]
-    theirs = ids(two_hosts[1], owner)
-    query = f"SELECT count(*) FROM {table.fullname} WHERE {owner} = ANY (%s)"
-    assert as_a.execute(query, (theirs,)).fetchall() == [(0,)]
-    changed = as_a.execute(f"UPDATE {table.fullname} SET revision = 99 WHERE {owner} = ANY (%s)", (theirs,))
-    assert changed.rowcount == 0
-    columns = ", ".join(column.name for column in table.columns)
-    values = ", ".join(
-        str(theirs[0]) if column.name == owner else "'x'" if column.name == "metric" else str(NOW)
-        for column in table.columns
-    )
-    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
-        as_a.execute(f"INSERT INTO {table.fullname} ({columns}) VALUES ({values})")
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM telemetry.device_1m",
-        "TRUNCATE telemetry.device_1m",
-        "DROP TABLE telemetry.device_1m",
-        "DELETE FROM fleet.shipped",
-        "UPDATE fleet.enrolment SET role_name = 'rights_a'",
-        "INSERT INTO fleet.agent VALUES ('rights_a', 1000) ON CONFLICT (role_name) DO UPDATE SET most_hosts = 1000",
-        "SELECT * FROM fleet.enrolment",
-        "SELECT * FROM advice.price",
-        "INSERT INTO telemetry.outbox VALUES ('x', 1, 1, 1)",
-        "SELECT * FROM telemetry.device_1m_rest",
-        "INSERT INTO telemetry.host_1m_rest (host_id, ts) VALUES (1, 1)",
-        "UPDATE fleet.raw_request SET host_id = 1",
-    ],
+_SCHEMAS = ["telemetry", "advice", "fleet"]
+_TABLES = (
+    "SELECT n.nspname || '.' || c.relname, quote_ident(a.attname), c.relkind = 'v' FROM pg_class c "
+    "JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = 1 "
+    "WHERE n.nspname = ANY (:schemas) AND c.relkind = ANY (ARRAY['r', 'p', 'v', 'm', 'S', 'f']::\"char\"[]) "
+    "AND NOT (c.relispartition AND c.relname !~ '_rest$')"
 )
-def test_an_agent_can_do_nothing_else(as_a: "psycopg.Connection[Any]", statement: str) -> None:
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        as_a.execute(statement)
+"""Each relation with its first column and whether it is a view; of partitions the DEFAULT."""
+
+
+def asked(server: StoreLocation, query: str, **values: Any) -> list[Any]:
+    with reading(server, "telemetry").connect() as connection, connection.begin():
+        return list(connection.execute(text(query), values).all())
+
+
+def test_an_agent_has_no_right_on_any_relation_column_or_schema_of_the_catalog(
+    server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
+) -> None:
+    verbs = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"]
+    may = (
+        "SELECT c.oid::regclass::text, v FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, "
+        "unnest(CAST(:v AS text[])) v "
+        "WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND c.relkind NOT IN ('i', 'I', 'c') "
+        "AND (has_table_privilege('rights_a', c.oid, v) OR (v IN ('SELECT', 'INSERT', 'UPDATE', 'REFERENCES') "
+        "AND has_any_column_privilege('rights_a', c.oid, v)))"
+    )
+    assert asked(server, may, v=verbs) == []
+    schemas = (
+        "SELECT nspname FROM pg_namespace WHERE has_schema_privilege('rights_a', oid, 'CREATE') AND nspname !~ '^pg_'"
+    )
+    assert asked(server, schemas) == []
+    enterable = "SELECT n FROM unnest(CAST(:schemas AS text[])) n WHERE has_schema_privilege('rights_a', n, 'USAGE')"
+    assert asked(server, enterable, schemas=_SCHEMAS) == [("fleet",)]
+    assert asked(server, "SELECT * FROM pg_policies") == []
+    memberships = "SELECT r.rolname FROM pg_roles r WHERE pg_has_role('rights_a', r.oid, 'MEMBER') ORDER BY 1"
+    assert asked(server, memberships) == [("pertoken_agent",), ("rights_a",)]
+
+
+def test_every_statement_on_every_table_is_refused_to_an_agent(
+    server: StoreLocation, as_a: "psycopg.Connection[Any]"
+) -> None:
+    tables = asked(server, _TABLES, schemas=_SCHEMAS)
+    assert len(tables) > 50
+    modes = ("ACCESS SHARE", "ROW SHARE", "ROW EXCLUSIVE", "SHARE UPDATE EXCLUSIVE", "SHARE", "ACCESS EXCLUSIVE")
+    for table, column, is_view in tables:
+        writing_it = (
+            f"COPY {table} TO STDOUT",
+            f"INSERT INTO {table} DEFAULT VALUES",
+            f"INSERT INTO {table} SELECT FROM {table} ON CONFLICT DO NOTHING",
+            f"UPDATE {table} SET {column} = NULL",
+            f"DELETE FROM {table}",
+            f"TRUNCATE {table}",
+        )
+        locking = (f"LOCK TABLE {table} IN {mode} MODE" for mode in modes)
+        for statement in (f"TABLE {table}", *(() if is_view else writing_it), *locking):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"), as_a.transaction():
+                as_a.execute(statement)
+
+
+def test_an_agent_may_call_only_functions_that_run_as_their_owner_over_a_fixed_path(server: StoreLocation) -> None:
+    enroll(server, "rights_a", 1)
+    query = (
+        "SELECT n.nspname || '.' || p.proname, p.prosecdef, 'search_path=pg_catalog, pg_temp' = ANY (p.proconfig) "
+        "FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND p.prolang <> 13 "
+        "AND has_function_privilege('rights_a', p.oid, 'EXECUTE') AND has_schema_privilege('rights_a', n.oid, 'USAGE')"
+    )
+    assert sorted(asked(server, query)) == [(f"fleet.{name}", True, True) for name in sorted(ENTRIES)]
+
+
+def test_a_lock_that_any_login_can_take_keeps_nobody_from_maintaining_the_server(
+    server: StoreLocation, as_a: "psycopg.Connection[Any]"
+) -> None:
+    as_a.execute("SELECT pg_advisory_lock(7052310988)")
+    newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'agent_sample_p%' AND relkind = 'r'"
+    name = ask(server, newest)
+    change(server, f"DROP TABLE telemetry.{name}")
+    maintain(server, NOW)
+    assert ask(server, newest) == name
+
+
+def test_who_maintains_beside_another_is_told_so(server: StoreLocation) -> None:
+    with writing(server, "fleet").connect() as other, other.begin():
+        other.execute(text("SELECT 1 FROM fleet.kept FOR UPDATE"))
+        newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'agent_sample_p%' AND relkind = 'r'"
+        change(server, f"DROP TABLE telemetry.{ask(server, newest)}")
+        with pytest.raises(StoreError, match="another process maintains this server"):
+            maintain(server, NOW)
+    maintain(server, NOW)
+
+
+def test_two_hosts_of_one_name_are_told_apart_by_their_ids(
+    owner_url: str, server: StoreLocation, tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        where = host(tmp_path / str(number), host=f"twin-{number}", minutes=2)
+        enroll(server, f"rights_twin_{number}", 1)
+        shipper(where, login(owner_url, f"rights_twin_{number}")).round()
+    change(server, "UPDATE telemetry.host SET name = 'twin-1' WHERE name = 'twin-2'")
+    host_id = stable_id("host", "twin-1")
+    with pytest.raises(BadInput, match=rf"2 hosts are called twin-1; .*id:{host_id} \(rights_twin_1\)"):
+        disown(server, "twin-1")
+    assert disown(server, f"id:{host_id}") == "rights_twin_1"
 
 
 def test_a_reader_reads_everything_and_changes_nothing(

@@ -2,7 +2,7 @@
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing
-from pertoken.store.connect.postgres import catalog, set_local, tried_lock
+from pertoken.store.connect.postgres import catalog, commands, set_local
 
 
 def test_a_setting_holds_until_the_end_of_its_transaction(server: StoreLocation) -> None:
@@ -19,11 +19,6 @@ def test_values_are_bound(server: StoreLocation) -> None:
         assert catalog(connection, "SELECT :text", text="'; DROP TABLE x; --") == [("'; DROP TABLE x; --",)]
 
 
-def test_one_transaction_at_a_time_has_a_lock(server: StoreLocation) -> None:
-    with writing(server, "telemetry").connect() as one, writing(server, "telemetry").connect() as other:
-        with one.begin():
-            assert tried_lock(one, 4711)
-            with other.begin():
-                assert not tried_lock(other, 4711)
-        with other.begin():
-            assert tried_lock(other, 4711)
+def test_a_percent_sign_in_a_command_stands_for_itself(server: StoreLocation) -> None:
+    with writing(server, "telemetry").connect() as connection, connection.begin():
+        commands(connection, "DO $$ BEGIN PERFORM format('%s %1$I', 'x'); END $$")

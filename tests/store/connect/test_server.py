@@ -6,7 +6,14 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.connect.server import CREDENTIAL, Server, server_url, shipping_server
+from pertoken.store.connect.server import (
+    CREDENTIAL,
+    Server,
+    server_url,
+    shipping_server,
+    shown,
+    without_secret,
+)
 
 CANARY = "canary-4711"
 
@@ -57,3 +64,10 @@ def test_a_server_elsewhere_must_prove_itself_unless_told_otherwise(
 ) -> None:
     parameters = Server(server_url(url, "test"), tls=tls)._parameters()
     assert (parameters["sslmode"], parameters.get("sslrootcert")) == (mode, authority)
+
+
+@pytest.mark.parametrize("name", ["sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret"])
+def test_no_secret_of_a_url_is_shown(name: str) -> None:
+    url = server_url(f"postgresql://u:planted-1@127.0.0.1:1/d?{name}=planted-2&sslcert=/c.pem", "test")
+    text = shown(url) + without_secret("error about planted-1 and planted-2", url)
+    assert "planted" not in text and f"{name}=***" in text and "c.pem" in text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.export.columns import SLICE_ROWS, Window, put, slices
@@ -72,3 +73,40 @@ def test_six_times_the_rows_take_the_same_memory(
             assert sum(put(writer, table, rows) for rows in found) == n * SLICE_ROWS
     assert exported[1] < 1.2 * exported[0]
     assert imported[1] < 1.2 * imported[0]
+
+
+HOST_SAMPLE = {"host_id": 1, "ts": START, "duration_ms": 1000, "observed_ms": 1000}
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**70])
+def test_a_number_of_more_than_64_bits_in_csv_is_one_line(tmp_path: Path, value: int) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(",".join(HOST_SAMPLE) + f"\n1,{START},1000,{value}\n")
+    with pytest.raises(BadInput, match=f"'{value}' is not a value of observed_ms"):
+        list(csv_in(file, "host_sample")[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("uint64", 2**63), ("float64", 1.5), ("float64", 1e30), ("string", "7"), ("float64", float("nan"))],
+)
+def test_a_parquet_value_that_is_no_64_bit_integer_is_not_stored_as_one(
+    tmp_path: Path, kind: str, value: object
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {name: pyarrow.array([each], pyarrow.int64()) for name, each in HOST_SAMPLE.items()}
+    columns["observed_ms"] = pyarrow.array([value], getattr(pyarrow, kind)())
+    parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
+    with pytest.raises(BadInput, match="is not a value of observed_ms"):
+        list(parquet_in(tmp_path / "rows.parquet", "host_sample")[2])
+
+
+def test_whole_numbers_of_another_parquet_type_are_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {name: pyarrow.array([each, each + 1], pyarrow.uint64()) for name, each in HOST_SAMPLE.items()}
+    columns["cpu_util_1e4"] = pyarrow.array([7.0, None], pyarrow.float64())
+    parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
+    (rows,) = parquet_in(tmp_path / "rows.parquet", "host_sample")[2]
+    assert [row[4] for row in rows] == [7, None] and isinstance(rows[0][4], int)

@@ -10,7 +10,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import EngineCounterSample
 from pertoken.store.sync.read import Local
-from pertoken.store.sync.write import Overtaken, send, stand
+from pertoken.store.sync.write import Overtaken, Shipper, enter, take
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
 from tests.values import host_row, tick
@@ -27,10 +27,10 @@ def test_an_older_revision_never_replaces_a_newer_one(
     change(server, "UPDATE telemetry.host_1m SET revision = 9, samples = 77 WHERE host_id = :h", h=found.host_ids[0])
     with login(owner_url, let_in).connect() as connection:
         connection.autocommit = True
-        standing = stand(connection, found)
+        session = take(connection, found, Shipper(1, None), enter(connection, found), anew=False)
         again = Local(where).after(0, 10_000)
         assert again is not None
-        send(connection, found.spool_id, standing.batch, again)
+        session.send(again)
     assert ask(server, "SELECT min(samples) FROM telemetry.host_1m WHERE host_id = :h", h=found.host_ids[0]) == 77
 
 
@@ -43,29 +43,18 @@ def test_a_batch_that_does_not_follow_the_last_one_is_refused_whole(
     assert found is not None and batch is not None
     with login(owner_url, let_in).connect() as connection:
         connection.autocommit = True
-        standing = stand(connection, found)
-        send(connection, found.spool_id, standing.batch, batch)
+        session = take(connection, found, Shipper(1, None), enter(connection, found), anew=False)
+        session.send(batch)
+        session.batch -= 1
         with pytest.raises(Overtaken):
-            send(connection, found.spool_id, standing.batch, batch)
+            session.send(batch)
     assert there(server, where) == here(where)
 
 
-@pytest.mark.parametrize("rows", [1, 1_000_000])
-def test_few_rows_and_many_rows_go_different_ways_to_the_same_end(
-    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", rows)
-    where = host(tmp_path, host=f"ship-ways-{rows}", minutes=70, raw=True)
-    shipper(where, login(owner_url, let_in)).round()
-    assert there(server, where) == here(where)
-
-
-@pytest.mark.parametrize("rows", [1, 10_000], ids=["staged", "as arrays"])
 def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
-    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", rows)
-    where = host(tmp_path, host=f"ship-bent-{rows}", raw=True)
+    where = host(tmp_path, host="ship-bent", raw=True)
     one = shipper(where, login(owner_url, let_in))
     change(
         server,
@@ -87,12 +76,10 @@ def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
     assert there(server, where) == here(where)
 
 
-@pytest.mark.parametrize("rows", [1, 10_000], ids=["staged", "as arrays"])
 def test_text_that_needs_escaping_arrives_as_it_was(
-    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pertoken.store.sync.write.STAGED_FROM", rows)
-    name = f"ship-text-{rows}"
+    name = "ship-text"
     where = host(tmp_path, host=name, minutes=3)
     row = replace(host_row(), host_id=stable_id("host", name), name=name, os="a\tb\\n\nc\0d \N{SNOWMAN}")
     found = Local(where).here()
