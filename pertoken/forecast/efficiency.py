@@ -25,8 +25,17 @@ class Efficiency:
     """Shape (number of tags, number of `TERMS`): added where the tag holds."""
 
     def log_scale(self, tags: Array) -> Array:
-        """For candidates with these tags, shape (n, number of `TERMS`)."""
-        return self.base + tags @ self.by_tag
+        """Return the logarithms for candidates with these tags, shape (n, number of `TERMS`)."""
+        return self.base + rows_times(tags, self.by_tag)
+
+
+def rows_times(rows: Array, by: Array) -> Array:
+    """Return the matrix product of `rows`, shape (n, m), and `by`, shape (m, k).
+
+    It is added up in the same order for any n: a row's last digits do not depend on what is computed beside it, as
+    they do in a BLAS library.
+    """
+    return np.asarray((rows[:, :, None] * by).sum(axis=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ NUDGE = -0.02
 MOST_REPLICAS = 64
 FIRST_REPLICAS, REPLICAS_AT_ONCE = 2, 8
 """Numbers of replicas that are forecast together, at first and then: most often one of the first holds."""
-ROWS_AT_ONCE = 48
-"""Deployments that are forecast together: more do not fit into a processor's cache."""
+ROWS_AT_ONCE = 256
+"""Deployments that are forecast together: with more the arrays do not stay in a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.queue.latency import Latency, fewest_replicas, latency
+from pertoken.forecast.queue.latency import Asked, Latency, fewest_replicas, latencies, latency, overruns
 from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
@@ -114,3 +114,16 @@ def test_latency_grows_with_the_load_so_more_copies_never_make_it_worse(
 def test_an_unmeasured_load_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="above 0"):
         under(0.0)
+
+
+def test_no_digit_of_a_latency_depends_on_what_is_forecast_beside_it() -> None:
+    known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
+    asked = [
+        Asked(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), calibration)
+        for knobs in ({}, {"weight_dtype": "fp8"}, {"tp": 2}, {"dp": 2}, {"enable_chunked_prefill": False})
+        for rate in (0.3, 3.0, 12.0, 1e3)
+        for calibration in (known, Calibration())
+    ]
+    assert [latencies([each], MARKET)[0] for each in asked] == latencies(asked, MARKET)
+    limits = (300.0, 900.0, 12.0, 30.0)
+    assert [overruns([each], limits, MARKET)[0] for each in asked] == overruns(asked, limits, MARKET)
