@@ -72,9 +72,17 @@ def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> t
     Raises ValueError for a name that is no tag.
     """
     known = {**dict.fromkeys(held, 1.0), **(values or {})}
-    if unknown := sorted(set(known) - set(tag_names())):
+    if unknown := sorted(known.keys() - _tag_places().keys()):
         raise ValueError(f"not a tag of the efficiency table: {', '.join(unknown)}")
-    return tuple(known.get(name, 0.0) for name in tag_names())
+    row = [0.0] * len(_tag_places())
+    for name, value in known.items():
+        row[_tag_places()[name]] = value
+    return tuple(row)
+
+
+@cache
+def _tag_places() -> Mapping[str, int]:
+    return {name: place for place, name in enumerate(tag_names())}
 
 
 def unpacks_cache(c: Candidates) -> NDArray[np.bool_]:

@@ -101,6 +101,11 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     context.forecasts.prepare(asked, context.market, context.opinion)
 
 
+def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
+    """Forecast the latencies of several estimates side by side, ahead of whoever shows them."""
+    context.forecasts.show([each.latency for each in shown if each.latency is not None], context.market)
+
+
 @dataclass(frozen=True, slots=True)
 class _Totals:
     bankable: Money

@@ -6,7 +6,8 @@ from functools import cached_property
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions, fewest_replicas, latency
+from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions, latency
+from pertoken.forecast.queue.replicas import SloMs, fewest_replicas
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad
@@ -28,6 +29,10 @@ def _no_forecast(asked: Asked) -> Latency:
     raise NotImplementedError(f"nothing forecasts {asked.deployment.name}")
 
 
+def _no_count(asked: Asked, slo: Slo, count: int) -> int | None:
+    raise NotImplementedError(f"nothing counts the replicas of {asked.deployment.name}")
+
+
 @dataclass(frozen=True)
 class Latencies:
     """Latency at the p95 demand before and after a change, or why it is not known.
@@ -37,11 +42,10 @@ class Latencies:
 
     ends: tuple[Asked, Asked] | None = None
     """Before and after; None where `unknown`."""
-    market: Market | None = field(default=None, repr=False)
     forecast: Callable[[Asked], Latency] = field(default=_no_forecast, repr=False)
-    """What forecasts one end; a part of it may have been forecast before."""
-    fewest: Callable[[Asked, Slo, int], int | None] | None = field(default=None, repr=False)
-    """What counts replicas, as `fewest` does; a count may be known before."""
+    """What forecasts one end; it may have been forecast before."""
+    fewest: Callable[[Asked, Slo, int], int | None] = field(default=_no_count, repr=False)
+    """What counts the replicas of one end that hold `count` times its requests; they may be counted already."""
     count: int = 1
     """Replicas that serve as many requests each."""
     slo: Slo = field(default_factory=Slo)
@@ -65,24 +69,16 @@ class Latencies:
         return None if self.ends is None else (self._fewest(self.ends[0]), self._fewest(self.ends[1]))
 
     def _fewest(self, end: Asked) -> int | None:
-        if self.fewest is not None:
-            return self.fewest(end, self.slo, self.count)
-        assert self.market is not None
-        return fewest(end, self.slo, self.count, self.market)
+        return self.fewest(end, self.slo, self.count)
 
     def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
         """Return `verdict` of the latency after the change."""
         return verdict(self.after, point, slo)
 
 
-def fewest(asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
-    """Return the fewest replicas that hold `count` times the arrivals of one within the SLO; None: no number does.
-
-    Raises Abstained.
-    """
-    together = replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * count)
-    limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
-    return fewest_replicas(asked.deployment, asked.load, together, market, asked.calibration, limits)
+def tail_limits(slo: Slo) -> SloMs:
+    """Return the objectives by which replicas are counted."""
+    return slo.ttft_p95_ms, slo.tpot_p95_ms
 
 
 def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | None]:
@@ -134,15 +130,18 @@ def latencies(
     def anew(end: Asked) -> Latency:
         return latency(end.deployment, end.load, end.arrivals, market, end.calibration)
 
+    def counted(end: Asked, slo: Slo, count: int) -> int | None:
+        total = replace(end.arrivals, requests_per_s=end.arrivals.requests_per_s * count)
+        return fewest_replicas(end.deployment, end.load, total, market, end.calibration, tail_limits(slo))
+
     if isinstance(requests, NotMeasured):
         return Latencies(unknown=f"{requests.series} was not measured: {requests.remedy}")
     before, after = (Asked(each, load.load, requests.arrivals, calibration) for each in (now, to))
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(
         (before, after),
-        market,
         forecast or anew,
-        fewest,
+        fewest or counted,
         replicas,
         slo,
         worst([requests.provenance, Provenance.FORECAST]),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.evidence import Evidence
-from pertoken.forecast.queue.latency import Asked, fewest_at, fewest_replicas, latency, overruns
+from pertoken.forecast.queue.latency import Asked, latency, overruns
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import estimate, prepare
 from pertoken.savings.forecasts import Forecasts
@@ -63,25 +63,6 @@ def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
     asked = _asked(low_batch())
     flood = replace(asked, arrivals=replace(asked.arrivals, requests_per_s=1e6))
     assert overruns([asked, flood], (None, None, None, None), MARKET) == [False, True]
-
-
-def test_the_fewest_replicas_at_several_loads_are_those_of_each_load() -> None:
-    asked = _asked(low_batch())
-    factors, limits = (0.5, 1.0, 30.0, 1e6), (400.0, 60.0)
-    each = tuple(
-        fewest_replicas(
-            asked.deployment,
-            asked.load,
-            replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * factor),
-            MARKET,
-            asked.calibration,
-            limits,
-        )
-        for factor in factors
-    )
-    of = asked.deployment, asked.load, asked.arrivals, factors
-    assert fewest_at(*of, MARKET, asked.calibration, limits) == each
-    assert each[-1] is None
 
 
 def _asked(seen: Evidence) -> Asked:

@@ -325,7 +325,8 @@ class _BetweenTokens:
     def _likely(self) -> Array:
         """Probability of each length and part, shape (lengths x parts,)."""
         lengths = self.base.shape[1]
-        return np.tile(np.diff(LEVELS), lengths) / lengths
+        likely: Array = np.tile(np.diff(LEVELS), lengths) / lengths
+        return likely
 
     def _cells(self, seconds: Array) -> NDArray[np.intp]:
         """Return how many cells of each length and part are within some times, shape (n, times, lengths x parts)."""

@@ -126,18 +126,28 @@ def _new_cost(
 
 
 def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) -> tuple[MeasuredLoad, Speed] | str:
-    """Return the load and forecast of the busiest replica, as it is where `speeds` has none; else the reason."""
-    best: tuple[MeasuredLoad, Speed] | None = None
-    reason = f"nothing was measured of the replicas of {now.name}"
-    for old in now.deployments:
+    """Return the load and forecast of the busiest replica, as it is where `speeds` has none; else the reason.
+
+    Less busy ones are forecast only where a busier one cannot be.
+    """
+
+    def busy(each: Deployment) -> float:
+        try:
+            return context.forecasts.load(context.evidence(each.deployment_id)).busy
+        except NotMeasured:
+            return -1.0
+
+    reasons: dict[int, str] = {}
+    for old in sorted(now.deployments, key=busy, reverse=True):
         found = speeds.get(old.deployment_id)
         if found is None:
             found = _as_it_is(old, now, context.evidence(old.deployment_id), context)
-        if found.load is None or found.unpriced is not None:
-            reason = found.unpriced or reason
-        elif best is None or found.load.busy > best[0].busy:
-            best = found.load, found
-    return best or reason
+        if found.load is not None and found.unpriced is None:
+            return found.load, found
+        if found.unpriced is not None:
+            reasons[old.deployment_id] = found.unpriced
+    last = [reasons[each.deployment_id] for each in now.deployments if each.deployment_id in reasons][-1:]
+    return last[0] if last else f"nothing was measured of the replicas of {now.name}"
 
 
 def _as_it_is(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:

@@ -1,6 +1,5 @@
 """What requests see at a whole deployment, and how many copies of it hold an objective."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.queue.latency import Asked, Latency, fewest_replicas, latencies, latency, overruns
+from pertoken.forecast.queue.latency import Asked, Latency, latencies, latency, overruns
 from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
@@ -79,18 +78,6 @@ def test_smaller_chunks_come_later_and_stall_others_less() -> None:
     whole, chunked = ranges(under(12.0)), ranges(under(12.0, max_num_batched_tokens=512))
     assert chunked[0][1] > whole[0][1]
     assert chunked[3][1] < whole[3][1]
-
-
-def test_copies_share_the_load_until_the_objective_is_held() -> None:
-    load = Arrivals(60.0, PROMPT, ANSWER)
-    stable = fewest_replicas(deployment(), CHAT, load, MARKET)
-    strict = fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(None, 10.0))
-    assert stable is not None and strict is not None and 1 < stable < strict
-    alone = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / strict), MARKET)
-    crowded = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / (strict - 1)), MARKET)
-    assert ranges(alone)[3][1] <= 10.0
-    assert crowded.refusal or ranges(crowded)[3][1] > 10.0
-    assert fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(0.01, None)) is None
 
 
 @settings(max_examples=20, deadline=None)
