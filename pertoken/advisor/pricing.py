@@ -117,7 +117,7 @@ class Pricing:
         kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
         for done, (possible, target) in enumerate(proposed.candidates):
             self.progress(done / len(proposed.candidates))
-            money = estimate(self.gathered.fleet, possible.after, self.context)
+            money = estimate(self.gathered.fleet, possible.after, self.context, possible.diff)
             refusal = _against(money)
             if refusal is not None:
                 what = title(possible.diff, self.gathered.fleet, Chosen())

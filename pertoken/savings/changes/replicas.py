@@ -1,7 +1,9 @@
 """A service on another number of replicas: which ones go, and what those that moved cost."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from operator import attrgetter
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance, worst
@@ -81,8 +83,13 @@ def resized(
 
 def alike(replicas: Sequence[Deployment]) -> bool:
     """Return whether replicas differ in nothing but their devices."""
-    shapes = {replace(each, deployment_id=0, epoch_id=0, device_ids=(), serves=()) for each in replicas}
-    return len(shapes) == 1
+    return len(set(map(_shape(), replicas))) == 1
+
+
+@cache
+def _shape() -> Callable[[Deployment], tuple[object, ...]]:
+    own = ("deployment_id", "epoch_id", "device_ids", "serves")
+    return attrgetter(*(each.name for each in fields(Deployment) if each.name not in own))
 
 
 def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
