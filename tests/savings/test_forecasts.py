@@ -1,11 +1,15 @@
 """Forecasts of one run: side by side or one by one they are the same, and each is computed once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pertoken.evidence import Evidence
 from pertoken.forecast.queue.latency import Asked, latency, overruns
+from pertoken.forecast.serving import Comparison, compare_all
+from pertoken.savings import forecasts
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import estimate, prepare
 from pertoken.savings.forecasts import Forecasts
@@ -49,6 +53,26 @@ def test_proposals_that_are_forecast_side_by_side_cost_what_each_costs_alone() -
             assert (one.latency.after, one.latency.before) == (other.latency.after, other.latency.before)
 
 
+@pytest.mark.parametrize(("slo", "compared"), [(Slo(tpot_p95_ms=1), 1), (Slo(), 3)])
+def test_of_a_proposal_that_its_first_deployment_refuses_no_other_is_forecast(
+    slo: Slo, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(some: Sequence[Comparison], *more: Any) -> Any:
+        asked.append(len(some))
+        return compare_all(some, *more)
+
+    monkeypatch.setattr(forecasts, "compare_all", counted)
+    before, known = replicated()
+    known = replace(known, slo=slo, deployments={n: low_batch(waiting=n / 100) for n in (1, 2, 3)})
+    (service,) = before.services
+    after = before.edit(service.but(weight_dtype="fp8"))
+    prepare(before, [after], known)
+    assert (estimate(before, after, known).infeasible is not None) == (compared == 1)
+    assert sum(asked) == compared
+
+
 @pytest.mark.parametrize("limit_ms", [5.0, 10.0, 20.0, 40.0, 80.0, 300.0, 1000.0])
 @pytest.mark.parametrize("figure", ["ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms"])
 def test_a_likely_figure_overruns_a_limit_where_its_quantile_does(figure: str, limit_ms: float) -> None:
@@ -66,7 +90,7 @@ def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
 
 
 def _asked(seen: Evidence) -> Asked:
-    forecasts, now = Forecasts(), llama(1, (1, 2))
-    load, requests = measured_load(seen), forecasts.arrivals(seen)
+    run, now = Forecasts(), llama(1, (1, 2))
+    load, requests = measured_load(seen), run.arrivals(seen)
     assert not isinstance(requests, Exception)
-    return Asked(now, load.load, requests.arrivals, forecasts.calibration(now, load, MARKET))
+    return Asked(now, load.load, requests.arrivals, run.calibration(now, load, MARKET))
