@@ -10,6 +10,7 @@ the files is not measured.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pty
@@ -268,8 +269,9 @@ def advised(folder: Path, output: Path) -> Run:
             now = time.perf_counter() - began
             if text := _read(reader):
                 drawn.append((now, text))
-            if stored_s is None and _count(advice, "recommendation"):
-                stored_s = now
+            with contextlib.suppress(sqlite3.OperationalError):  # it is locked while it is written
+                if stored_s is None and _count(advice, "recommendation"):
+                    stored_s = now
             time.sleep(POLL_S)
         _, status, used = waited
         process_s = time.perf_counter() - began

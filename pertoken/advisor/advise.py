@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present, present
-from pertoken.advisor.pricing import Found, Pricing, Proposed
+from pertoken.advisor.pricing import Found, Priced, Pricing, Proposed
 from pertoken.advisor.recommendation import EvidenceLine, Recommendation, State
 from pertoken.advisor.windows import measured, measured_over
 from pertoken.advisor.worker.inputs import Inputs, Measured, SubjectKey
@@ -30,6 +31,8 @@ from pertoken.rule import InvalidEdit, subject_key
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.ids import stable_id
 from pertoken.window.progress import TICK_S, Progress, no_progress
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recom
     )
 
 
-MAX_TOGETHER = 256
+MAX_TOGETHER = 512
 """Changed deployments and services, of all proposals, from which no more are forecast together: progress is seen."""
 
 
@@ -203,10 +206,15 @@ class _Pricer:
     def rows(self, run: RuleRun) -> Iterator[Recommendation]:
         """Yield the rows of one rule, target by target. What cannot be priced is a row too, whatever it raises."""
         for together in self._batches(run.rule.rule_id, run.calls):
-            self._prepare([each for _, each in together if isinstance(each, Proposed)])
+            self._prepare(self._pricing.prepare, [each for _, each in together if isinstance(each, Proposed)])
+            priced = []
             for call, proposed in together:
-                yield from self._rows(run.rule, call, proposed)
+                priced.append((call, self._priced(proposed) if isinstance(proposed, Proposed) else proposed))
                 self._done += 1
+                self._within_target(0.0)
+            self._prepare(self._pricing.prepare_shown, [each for _, each in priced if isinstance(each, Priced)])
+            for call, each in priced:
+                yield from self._rows(run.rule, call, each)
                 self._within_target(0.0)
 
     def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
@@ -232,29 +240,36 @@ class _Pricer:
         except Exception as error:  # of this target: the others are priced all the same
             return _failure(error)
 
-    def _prepare(self, together: Sequence[Proposed]) -> None:
+    def _priced(self, proposed: Proposed) -> Priced | str:
+        """Return the priced proposals of a target, or what failed."""
+        try:
+            return self._pricing.priced(proposed)
+        except Exception as error:  # of this target: the others are priced all the same
+            return trace(error)
+
+    def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
         """Forecast several targets side by side; one that cannot be forecast must not cost the others their row."""
         try:
-            self._pricing.prepare(together)
+            forecast(together)
         except Exception:
             for each in together if len(together) > 1 else ():
-                self._prepare([each])
+                self._prepare(forecast, [each])
 
     def _within_target(self, share: float) -> None:
         if (now := time.monotonic()) - self._reported >= TICK_S:
             self._reported = now
             self._progress("pricing", min(1.0, (self._done + share) / max(1, self._total)))
 
-    def _rows(self, rule: RuleInfo, call: Call, proposed: Proposed | str | None) -> list[Recommendation]:
+    def _rows(self, rule: RuleInfo, call: Call, priced: Priced | str | None) -> list[Recommendation]:
         own = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
             row = self._base(rule, call, own)
             return [replace(row, state=State.BLOCKED, reason=f"{series} was not measured", remedy=remedy)]
-        failed = proposed if isinstance(proposed, str) else None
-        if isinstance(proposed, Proposed):
+        failed = priced if isinstance(priced, str) else None
+        if isinstance(priced, Priced):
             try:
-                results = self._pricing.priced(proposed)
+                results = self._pricing.found(priced)
             except Exception as error:  # of this proposal: the others are priced all the same
                 failed = _failure(error)
             else:

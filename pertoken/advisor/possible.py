@@ -1,7 +1,9 @@
 """Proposals that no edit of the fleet leads to, or that nobody could carry out: refused before they are priced."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from pertoken.catalog.market import Market
@@ -35,10 +37,10 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
-    edits = (*knobs(), *_DEPLOYMENT_EDITS)
+    settled = _settled()
     for deployment in deployments_unlike(after, before):
         now = _present(before, deployment)
-        if now is not None and replace(deployment, **_fields(now, edits)) != now:
+        if now is not None and settled(deployment) != settled(now):
             raise InvalidEdit(f"name and identity of {now.name} cannot change")
     if any(each != before.host(each.host_id) for each in _differing(before.hosts, after.hosts)):
         raise InvalidEdit("how a host is placed and paid for is not for a rule to change: move deployments, or commit")
@@ -69,6 +71,13 @@ def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
         return ()
     present = set(map(id, before))
     return tuple(each for each in after if id(each) not in present)
+
+
+@cache
+def _settled() -> Callable[[Deployment], tuple[Any, ...]]:
+    """Return what reads the fields of a deployment that no edit changes."""
+    edits = {*knobs(), *_DEPLOYMENT_EDITS}
+    return attrgetter(*(each.name for each in fields(Deployment) if each.name not in edits))
 
 
 def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:

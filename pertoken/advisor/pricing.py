@@ -17,7 +17,7 @@ from pertoken.advisor.title import change_lines, title
 from pertoken.advisor.worker.wire import Refused, refusal_of
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context
-from pertoken.savings.estimate import Estimate, estimate, prepare
+from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
@@ -46,15 +46,24 @@ class Proposed:
 
     target: Target
     """Of the rule's run."""
-    candidates: Sequence[tuple[Candidate, Found]]
-    """Different ones, each with where it is counted."""
+    candidates: Sequence[tuple[Candidate, Target]]
+    """Different ones, each with its target."""
     found: Mapping[Target, Found]
-    """Refusals and what changes nothing; variants are added by `Pricing.priced`."""
+    """By target; what is priced adds to it."""
 
     @property
     def size(self) -> int:
         """Deployments and services that the candidates change, those of each added up."""
         return sum(len(possible.diff.targets) for possible, _ in self.candidates)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What a rule proposed for one target, with its price."""
+
+    proposed: Proposed
+    kept: Mapping[Target, Sequence[tuple[Candidate, Estimate]]]
+    """By target what becomes its variants, best first."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Pricing:
         before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
         own = self.target(asked)
         keys: set[str] = set()
-        proposals: list[tuple[Candidate, Found]] = []
+        proposals: list[tuple[Candidate, Target]] = []
         for each in yielded:
             refused = refusal_of(each)
             if refused is not None:
@@ -93,11 +102,12 @@ class Pricing:
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
+            found[target]  # even if nothing of it is kept
             refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
             if refusal is not None:
                 found[target].refusals.append(self._refused(possible, refusal))
                 continue
-            proposals.append((possible, found[target]))
+            proposals.append((possible, target))
         if not found:
             found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
         return Proposed(own, proposals, found)
@@ -110,17 +120,38 @@ class Pricing:
         fleets = [possible.after for each in together for possible, _ in each.candidates]
         prepare(self.gathered.fleet, fleets, self.context)
 
-    def priced(self, proposed: Proposed) -> Mapping[Target, Found]:
-        """Return by target what a rule proposed, variants best first. Raises whatever is wrong with any of it."""
-        for done, (possible, of_target) in enumerate(proposed.candidates):
+    def priced(self, proposed: Proposed) -> Priced:
+        """Price what a rule proposed, and keep what saves most. Raises whatever is wrong with any of it."""
+        kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
+        for done, (possible, target) in enumerate(proposed.candidates):
             self.progress(done / len(proposed.candidates))
-            self._price(possible, of_target)
-        for each_found in proposed.found.values():
-            each_found.variants = sorted(each_found.variants, key=_rank)[:MAX_VARIANTS]
-            each_found.refusals = folded(each_found.refusals)
-            if not each_found.variants and not each_found.refusals:
-                each_found.refusals.append(Refusal("equals-present", "what it proposes runs already"))
-        return proposed.found
+            money = estimate(self.gathered.fleet, possible.after, self.context, possible.diff)
+            refusal = _against(money)
+            if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
+                kept[target].append((possible, replace(money, bankable=None, capacity=None, unpriced=held)))
+            elif refusal is not None:
+                proposed.found[target].refusals.append(self._refused(possible, refusal))
+            else:
+                kept[target].append((possible, money))
+        return Priced(proposed, {target: sorted(each, key=_rank)[:MAX_VARIANTS] for target, each in kept.items()})
+
+    def prepare_shown(self, together: Iterable[Priced]) -> None:
+        """Forecast what is shown of several targets' proposals side by side.
+
+        Raises whatever is wrong with any of them.
+        """
+        shown = (money for priced in together for kept in priced.kept.values() for _, money in kept)
+        prepare_shown(shown, self.context)
+
+    def found(self, priced: Priced) -> Mapping[Target, Found]:
+        """Return by target what a rule proposed, variants best first. Raises whatever is wrong with any of it."""
+        found = priced.proposed.found
+        for target, each in found.items():
+            each.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
+            each.refusals = folded(each.refusals)
+            if not each.variants and not each.refusals:
+                each.refusals.append(Refusal("equals-present", "what it proposes runs already"))
+        return found
 
     def target(self, asked: Deployment | Service | None) -> Target:
         """Return the target of a rule that was run for a deployment, a service or the fleet."""
@@ -144,16 +175,6 @@ class Pricing:
         host_id = self.gathered.fleet.device(int(key)).host_id if kind == "device" else int(key)
         host = self.gathered.fleet.host(host_id)
         return Target("host", str(host.host_id), host.name)
-
-    def _price(self, possible: Candidate, found: Found) -> None:
-        money = estimate(self.gathered.fleet, possible.after, self.context)
-        refusal = _against(money)
-        if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
-            found.variants.append(self._variant(possible, replace(money, bankable=None, capacity=None, unpriced=held)))
-        elif refusal is not None:
-            found.refusals.append(self._refused(possible, refusal))
-        else:
-            found.variants.append(self._variant(possible, money))
 
     def _refused(self, possible: Candidate, refusal: Refusal) -> RefusedChange:
         what = title(possible.diff, self.gathered.fleet, Chosen())
@@ -195,12 +216,24 @@ class Pricing:
         """Return the objectives that are missed now and would be held; None if there are none, or others are missed."""
         names = [each.partition(":")[2] for each in touches(possible.diff, self.gathered.fleet) if "service:" in each]
         services = [self.gathered.fleet.service(each) for each in names]
-        if len(services) != 1 or objectives(services[0], self.context) == Slo():
+        if len(services) != 1 or not self._misses(services[0]):
             return None
         lines = [
             each for each in self._latency(money.latency, map("service:{}".format, names)) if each.slo_ms is not None
         ]
         return held_again(lines, full_batch_factor(possible.diff, money, self.context))
+
+    def _misses(self, service: Service) -> bool:
+        """Return whether a latency that was measured of a service is above its objective."""
+        slo = objectives(service, self.context)
+        if slo == Slo():
+            return False
+        seen = self.context.services.get(service.name, Evidence({}))
+        limits = ((figure, getattr(slo, name)) for figure, name in FIGURES.items())
+        return any(
+            limit is not None and (ms := _measured_ms(seen, figure)) is not None and ms > limit
+            for figure, limit in limits
+        )
 
     def _latency(self, found: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
         """Return the forecast latency of the one service that changes, beside what was measured of it."""
@@ -211,19 +244,24 @@ class Pricing:
         slo = objectives(self.gathered.fleet.service(names[0]), self.context) if len(names) == 1 else Slo()
         lines = []
         for figure, name in FIGURES.items():
-            metric, _, quantile = figure.partition(" ")
-            series = seen.peek(f"{metric.lower()}_s")
             lines.append(
                 LatencyLine(
                     figure,
                     getattr(found.before, name),
                     getattr(found.after, name),
-                    None if series is None else 1000 * float(getattr(series, quantile)),
+                    _measured_ms(seen, figure),
                     getattr(slo, name),
                     found.provenance.label,
                 )
             )
         return tuple(lines)
+
+
+def _measured_ms(seen: Evidence, figure: str) -> float | None:
+    """Return what was measured of a figure of `FIGURES`, milliseconds; None if it was not."""
+    metric, _, quantile = figure.partition(" ")
+    series = seen.peek(f"{metric.lower()}_s")
+    return None if series is None else 1000 * float(getattr(series, quantile))
 
 
 def _against(money: Estimate) -> Refusal | None:
@@ -248,6 +286,7 @@ def _saved(money: Estimate) -> str:
     return text
 
 
-def _rank(each: Variant) -> tuple[int, ...]:
+def _rank(each: tuple[Candidate, Estimate]) -> tuple[int, ...]:
     """Sort by what is saved; of equal ones the order of the rule stays."""
-    return tuple(-(money[1] if money else 0) for money in (each.bankable, each.capacity))
+    _, money = each
+    return tuple(-(dollars[1] if dollars else 0) for dollars in (money.bankable, money.capacity))

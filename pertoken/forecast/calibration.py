@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import Deviation, Efficiency
+from pertoken.forecast.efficiency import Deviation, Efficiency, rows_times
 from pertoken.forecast.steady import Steady, first_token_weights, steady
-from pertoken.forecast.terms import TERMS
+from pertoken.forecast.terms import TERMS, total
 
 STEPS = 4
 MEMORY_TERMS = ("weights", "experts", "kv_cache")
@@ -71,7 +71,7 @@ def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, s
     chosen = np.isin(TERMS, MEMORY_TERMS if terms == "memory" else PRODUCT_TERMS).astype(float)
     listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
     reached = steady(c, table, running).term_s * chosen
-    longer = reached.sum(axis=1) / np.maximum(listed.sum(axis=1), 1e-30)
+    longer = total(reached) / np.maximum(total(listed), 1e-30)
     return Observation(share * token_s * longer, running, chosen, ACTIVITY_SD)
 
 
@@ -86,11 +86,11 @@ def posterior(c: Candidates, table: Efficiency, prior: Deviation, seen: Sequence
         score = -mean * precision
         for each in seen:
             known = np.isfinite(each.seconds)
-            part_s = steady(c, table, each.running, mean @ prior.groups).term_s * each.weights
-            expected = part_s.sum(axis=1)
+            part_s = steady(c, table, each.running, rows_times(mean, prior.groups)).term_s * each.weights
+            expected = total(part_s)
             known &= expected > 0
             expected = np.where(known, expected, 1.0)
-            slope = part_s @ prior.groups.T / expected[:, None] * known[:, None] / each.log_sd
+            slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / each.log_sd
             residual = np.log(np.where(known, each.seconds, 1.0) / expected) * known / each.log_sd
             information += slope[:, :, None] * slope[:, None, :]
             score += slope * residual[:, None]
@@ -125,11 +125,11 @@ def ratio(
     (groups,) or (n, groups); what is lost of it is as uncertain as it was a priori. Before and after
     swapped give the negative.
     """
-    here = steady(before, table, running[0], known.mean * kept[0] @ prior.groups)
-    there = steady(after, table, running[1], known.mean * kept[1] @ prior.groups)
-    slope_here, slope_there = here.shares @ prior.groups.T, there.shares @ prior.groups.T
+    here = steady(before, table, running[0], rows_times(known.mean * kept[0], prior.groups))
+    there = steady(after, table, running[1], rows_times(known.mean * kept[1], prior.groups))
+    slope_here, slope_there = (rows_times(each.shares, prior.groups.T) for each in (here, there))
     change = slope_there * kept[1] - slope_here * kept[0]
-    left_open = np.einsum("ni,nij,nj->n", change, known.covariance, change)
+    left_open = (change[:, :, None] * known.covariance * change[:, None, :]).sum(axis=(1, 2))
     lost = sum(
         ((slope * prior.sd) ** 2 * (1 - np.square(share))).sum(axis=1)
         for slope, share in zip((slope_here, slope_there), kept, strict=True)

@@ -91,6 +91,11 @@ class Candidates:
         """The candidates at these places."""
         return Candidates(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
 
+    def spread(self) -> "Candidates":
+        """The same with columns of shape (n, 1), for several points of each candidate in one array."""
+        columns = {name: getattr(self, name)[:, None] for name in COLUMNS}
+        return Candidates(**columns, tags=self.tags)
+
 
 COLUMNS = tuple(each.name for each in fields(Candidates) if each.name != "tags")
 

@@ -25,8 +25,17 @@ class Efficiency:
     """Shape (number of tags, number of `TERMS`): added where the tag holds."""
 
     def log_scale(self, tags: Array) -> Array:
-        """For candidates with these tags, shape (n, number of `TERMS`)."""
-        return self.base + tags @ self.by_tag
+        """Return the logarithms for candidates with these tags, shape (n, number of `TERMS`)."""
+        return self.base + rows_times(tags, self.by_tag)
+
+
+def rows_times(rows: Array, by: Array) -> Array:
+    """Return the matrix product of `rows`, shape (n, m), and `by`, shape (m, k).
+
+    It is added up in the same order for any n: a row's last digits do not depend on what is computed beside it, as
+    they do in a BLAS library.
+    """
+    return np.asarray((rows[:, :, None] * by).sum(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +72,17 @@ def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> t
     Raises ValueError for a name that is no tag.
     """
     known = {**dict.fromkeys(held, 1.0), **(values or {})}
-    if unknown := sorted(set(known) - set(tag_names())):
+    if unknown := sorted(known.keys() - _tag_places().keys()):
         raise ValueError(f"not a tag of the efficiency table: {', '.join(unknown)}")
-    return tuple(known.get(name, 0.0) for name in tag_names())
+    row = [0.0] * len(_tag_places())
+    for name, value in known.items():
+        row[_tag_places()[name]] = value
+    return tuple(row)
+
+
+@cache
+def _tag_places() -> Mapping[str, int]:
+    return {name: place for place, name in enumerate(tag_names())}
 
 
 def unpacks_cache(c: Candidates) -> NDArray[np.bool_]:

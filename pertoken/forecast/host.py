@@ -10,7 +10,7 @@ from pertoken.catalog.market import Market
 from pertoken.forecast.calibration import Posterior, activity, first_token, per_token, posterior
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
-from pertoken.forecast.efficiency import deviation, efficiency, transfer
+from pertoken.forecast.efficiency import deviation, efficiency, rows_times, transfer
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
 from pertoken.forecast.steady import steady
@@ -55,7 +55,7 @@ class Calibration:
 
     def shift_for(self, deployment: Deployment) -> Array:
         """What is added to the log times of the terms of a deployment, shape (1, number of `TERMS`)."""
-        return np.asarray(self.posterior.mean * self.kept(deployment) @ deviation().groups)
+        return rows_times(self.posterior.mean * self.kept(deployment), deviation().groups)
 
 
 def calibrate(
@@ -138,7 +138,7 @@ def _calibrated(seen: Sequence[Measured], c: Candidates) -> list[Calibration]:
         observed.append(activity(c, table, token_s, running, share, terms))
     found = posterior(c, table, prior, observed)
     expected = steady(c, table, running).token_s
-    explained = steady(c, table, running, found.mean @ prior.groups).token_s
+    explained = steady(c, table, running, rows_times(found.mean, prior.groups)).token_s
     fitting, filling = fitting_sequences(c), filling_sequences(c)
     return [
         Calibration(

@@ -28,9 +28,10 @@ from pertoken.forecast.efficiency import (
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, known_kinds
+from pertoken.forecast.search import crossing
 from pertoken.forecast.second_opinion.opinion import Opinion, Ratio, Said, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
-from pertoken.forecast.steady import Steady, first_token_s, steady_scaled, time_scale
+from pertoken.forecast.steady import Steady, first_token_scaled, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.units import format_bytes
@@ -50,7 +51,6 @@ __all__ = [
 
 Range = tuple[float, float, float]
 """Low, likely, high."""
-BISECTIONS = 60
 Z_80 = 1.2816
 """Standard deviations of a normal distribution on either side that hold 80 % of it."""
 
@@ -265,7 +265,7 @@ class _Model:
     def points(self, concurrency: Array) -> list[Point]:
         state = self.steady(concurrency)
         token_s, rates = state.token_s, state.tok_s
-        first_s = first_token_s(self.candidates, efficiency(), self.shift) + token_s
+        first_s = first_token_scaled(self.candidates, self._scale) + token_s
         return [
             Point(
                 float(concurrency[row]),
@@ -281,13 +281,12 @@ class _Model:
 
         The rate grows with every sequence.
         """
+
+        def spare(running: Array) -> Array:
+            return running - tok_s * self.steady(running).token_s
+
         enough = self.steady(most).tok_s >= tok_s
-        low, high = np.minimum(1.0, most), most
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            holds = self.steady(middle).tok_s >= tok_s
-            low, high = np.where(holds, low, middle), np.where(holds, middle, high)
-        return np.where(enough, high, np.nan)
+        return np.where(enough, crossing(spare, np.minimum(1.0, most), most), np.nan)
 
 
 def _range(likely: float, measured: bool) -> Range:

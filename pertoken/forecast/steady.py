@@ -6,9 +6,10 @@ import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Efficiency
-from pertoken.forecast.terms import TERMS, seconds
+from pertoken.forecast.terms import PREFILL, TERMS, seconds, total
 
-PREFILL = tuple(TERMS.index(name) for name in ("prefill_flops", "prefill_attention", "requests"))
+PREFILL_AT = tuple(map(TERMS.index, PREFILL))
+"""Places of the terms of prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def time_scale(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> 
 def steady_scaled(c: Candidates, running: Array, scale: Array) -> Steady:
     """Return `steady` with the factors of `time_scale`, which are the same for any number of sequences."""
     term_s = seconds(c, running) * scale
-    return Steady(running, term_s.sum(axis=1), term_s)
+    return Steady(running, total(term_s), term_s)
 
 
 def first_token_weights(c: Candidates) -> Array:
@@ -58,11 +59,15 @@ def first_token_weights(c: Candidates) -> Array:
     """
     steps = np.maximum(c.generated_len, 1.0) / np.maximum(c.accepted_len, 1.0)
     found = np.ones((len(c), len(TERMS)))
-    found[:, PREFILL] = (steps * c.pp)[:, None]
+    found[:, PREFILL_AT] = (steps * c.pp)[:, None]
     return found * c.accepted_len[:, None]
 
 
 def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
     """Seconds until the first token of a request that waits for nobody: its prefill and one step, shape (n,)."""
-    alone = steady(c, table, np.ones(len(c)), shift).term_s
-    return np.asarray((alone * first_token_weights(c)).sum(axis=1))
+    return first_token_scaled(c, time_scale(c, table, shift))
+
+
+def first_token_scaled(c: Candidates, scale: Array) -> Array:
+    """Return `first_token_s` with the factors of `time_scale`."""
+    return total(seconds(c, np.ones(len(c))) * scale * first_token_weights(c))

@@ -7,6 +7,7 @@ ring all-reduce of n ranks moves 2 (n - 1) / n of its input and takes latency th
 along with decode steps (Agrawal et al., 2023, arXiv 2308.16369) unless prompts are computed whole.
 """
 
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,8 @@ TERMS: Final = (
     "draft",
 )
 """Names of the columns of `seconds`."""
+PREFILL: Final = ("prefill_flops", "prefill_attention", "requests")
+"""Terms of prompts, which others' steps carry."""
 
 ACTIVATION_BYTES = 2
 OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests": 1e-3, "all_reduce_latency": 1e-5}
@@ -38,9 +41,17 @@ INTER_HOST_BYTES_PER_S = 50e9
 """One way and per device between hosts: a 400 Gbit/s adapter for each device, as in HGX reference designs."""
 
 
+_AT: Final = {name: place for place, name in enumerate(TERMS)}
+
+
+def total(term_s: Array) -> Array:
+    """Add up the terms of each candidate, one after another: what else is computed beside it changes no digit."""
+    return reduce(np.add, (term_s[..., place] for place in range(term_s.shape[-1])))
+
+
 def touched_share(c: Candidates, tokens: Array) -> Array:
-    """Share of the experts that `tokens` tokens touch, 0 to 1, if routing is even."""
-    share = np.divide(c.n_experts_active, c.n_experts, out=np.ones(len(c)), where=c.n_experts > 0)
+    """Return the share of the experts that `tokens` tokens touch, 0 to 1, if routing is even."""
+    share = np.divide(c.n_experts_active, c.n_experts, out=np.ones_like(c.n_experts), where=c.n_experts > 0)
     untouched = np.exp(np.maximum(tokens, 1.0) * np.log1p(-np.minimum(share, 1 - 1e-12)))
     return np.asarray(1 - untouched)
 
@@ -69,18 +80,30 @@ def kv_bytes_per_token(c: Candidates) -> Array:
     return c.kv_values * c.kv_bytes / np.minimum(c.tp, c.n_kv_heads) / c.pp
 
 
-def seconds(c: Candidates, running: Array) -> Array:
-    """Seconds of each term in one decode step at the listed rates, shape (n, number of `TERMS`).
+def prefill_seconds(c: Candidates, requests: Array | float) -> tuple[Array, Array, Array]:
+    """Return the seconds that a step spends on the prefill of so many requests: the terms `PREFILL`, in their order."""
+    computed = c.prompt_len * (1 - c.cached_share)
+    attended = np.where(computed > 0, cached_tokens(c, c.prompt_len) - computed / 2 * (1 - c.windowed_share), 0.0)
+    causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
+    return (
+        2 * c.params_active / c.tp * requests * computed / (c.flops * c.clock_share),
+        causal * requests / c.tp / (c.fp16_flops * c.clock_share),
+        OVERHEAD_S["requests"] * requests * c.dp,
+    )
 
-    `running`: sequences of the whole deployment, shape (n,). Pipeline stages work on a `pp`-th of a replica's
-    batch each and a token passes all of them, so a step is what one token of one sequence takes.
+
+def seconds(c: Candidates, running: Array) -> Array:
+    """Return the seconds of each term in one decode step at the listed rates, terms in the last axis.
+
+    `running`: sequences of the whole deployment, shape (n,), or (n, points) of candidates that are `spread`. Pipeline
+    stages work on a `pp`-th of a replica's batch each and a token passes all of them, so a step is what one token of
+    one sequence takes.
     """
-    out = np.zeros((len(c), len(TERMS)))
-    at = {name: column for column, name in enumerate(TERMS)}
+    out = np.zeros((len(TERMS), *np.broadcast_shapes(np.shape(running), c.dp.shape)))
     attention_ranks = c.dp
     batch = np.maximum(running / attention_ranks / c.pp, np.minimum(1.0, running))
-    expert_ranks = c.tp * np.where(c.shared_experts > 0, c.dp, 1.0)
-    expert_batch = batch * np.where(c.shared_experts > 0, c.dp, 1.0)
+    shared = c.shared_experts > 0
+    expert_ranks = c.tp * np.where(shared, c.dp, 1.0)
     steps = 1 + c.drafted_len
     tokens = batch * steps
     requests = batch * c.accepted_len / np.maximum(c.generated_len, 1.0)
@@ -88,40 +111,39 @@ def seconds(c: Candidates, running: Array) -> Array:
     always, experts = parts(c)
     stored = c.weight_bits / 8
 
-    out[:, at["weights"]] = always * stored / c.tp / c.memory_bytes_per_s
-    expert_touched = touched_share(c, expert_batch * steps)
-    out[:, at["experts"]] = experts * expert_touched * stored / expert_ranks / c.memory_bytes_per_s
+    out[_AT["weights"]] = always * stored / c.tp / c.memory_bytes_per_s
+    if (c.n_experts > 0).any():
+        touched = touched_share(c, batch * np.where(shared, c.dp, 1.0) * steps)
+        out[_AT["experts"]] = experts * touched * stored / expert_ranks / c.memory_bytes_per_s
     cache = cached_tokens(c, context(c)) * kv_bytes_per_token(c) * c.pp
-    out[:, at["kv_cache"]] = batch * cache / c.memory_bytes_per_s
+    out[_AT["kv_cache"]] = batch * cache / c.memory_bytes_per_s
 
-    flops = c.flops * c.clock_share
-    active = 2 * c.params_active / c.tp
-    out[:, at["decode_flops"]] = active * tokens / flops
-    out[:, at["prefill_flops"]] = active * requests * computed / flops
-    attended = np.where(computed > 0, cached_tokens(c, c.prompt_len) - computed / 2 * (1 - c.windowed_share), 0.0)
-    causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
-    out[:, at["prefill_attention"]] = causal * requests / c.tp / (c.fp16_flops * c.clock_share)
+    out[_AT["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)
+    for name, part_s in zip(PREFILL, prefill_seconds(c, requests), strict=True):
+        out[_AT[name]] = part_s
 
-    out[:, at["step"]] = OVERHEAD_S["step"] * c.pp
-    out[:, at["layers"]] = OVERHEAD_S["layers"] * c.n_layers
+    out[_AT["step"]] = OVERHEAD_S["step"] * c.pp
+    out[_AT["layers"]] = OVERHEAD_S["layers"] * c.n_layers
     # Drafted tokens are verified and sampled one by one, so what speculation gains vanishes in a large batch.
-    out[:, at["sequences"]] = OVERHEAD_S["sequences"] * tokens * c.dp
-    out[:, at["requests"]] = OVERHEAD_S["requests"] * requests * c.dp
+    out[_AT["sequences"]] = OVERHEAD_S["sequences"] * tokens * c.dp
     ranks = expert_ranks
     inside = np.minimum(ranks, c.devices_per_host)
     hosts = np.maximum(ranks / c.devices_per_host, 1.0)
     hops = np.where(ranks > 1, 1 + np.log2(np.maximum(inside, 1)) + 4 * np.log2(hosts), 0.0)
-    out[:, at["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
+    out[_AT["all_reduce_latency"]] = OVERHEAD_S["all_reduce_latency"] * c.n_layers * hops
     moved = 2 * 2 * c.n_layers * c.hidden_size * ACTIVATION_BYTES * (tokens + requests * computed)
     wire = (inside - 1) / np.maximum(inside, 1) / c.link_bytes_per_s + (1 - 1 / hosts) / INTER_HOST_BYTES_PER_S
-    out[:, at["all_reduce_bytes"]] = moved * wire
-    out[:, at["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
-    out[:, at["draft"]] = OVERHEAD_S["step"] * c.drafted_len
+    out[_AT["all_reduce_bytes"]] = moved * wire
+    out[_AT["mixture_layers"]] = OVERHEAD_S["layers"] * c.n_layers * (c.n_experts > 0)
+    out[_AT["draft"]] = OVERHEAD_S["step"] * c.drafted_len
 
-    # Prompts that came during a step are computed in one of their own, which reads all weights and is launched: one
-    # follows each step in which at least one came, if they come at random.
-    alone = -c.whole_prompts * np.expm1(-requests)
-    for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
-        out[:, at[name]] *= 1 + alone
-    out[:, at["experts"]] += alone * experts * stored / expert_ranks / c.memory_bytes_per_s
-    return out / np.where(c.accepted_len > 0, c.accepted_len, 1.0)[:, None]
+    if (c.whole_prompts > 0).any():
+        # Prompts that came during a step are computed in one of their own, which reads all weights and is launched:
+        # one follows each step in which at least one came, if they come at random.
+        alone = -c.whole_prompts * np.expm1(-requests)
+        for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
+            out[_AT[name]] *= 1 + alone
+        out[_AT["experts"]] += alone * experts * stored / expert_ranks / c.memory_bytes_per_s
+    if (c.accepted_len != 1).any():
+        out /= np.where(c.accepted_len > 0, c.accepted_len, 1.0)
+    return np.moveaxis(out, 0, -1)

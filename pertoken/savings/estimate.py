@@ -57,12 +57,12 @@ class Estimate:
     """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
 
 
-def estimate(before: Fleet, after: Fleet, context: Context) -> Estimate:
-    """Price going from `before` to `after`, per month of 730 h.
+def estimate(before: Fleet, after: Fleet, context: Context, difference: Diff | None = None) -> Estimate:
+    """Price going from `before` to `after`, per month of 730 h; `difference` is theirs, where it is known already.
 
     Raises InvalidEdit (a ValueError) if nothing differs, or no edit leads from one to the other.
     """
-    difference = diff(before, after)
+    difference = difference or diff(before, after)
     if not difference:
         raise InvalidEdit("the proposal equals the present")
     services = {each.name: each for each in after.services}
@@ -151,6 +151,11 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
         if each.name in services
     ]
     context.forecasts.prepare(asked, context.market, context.opinion)
+
+
+def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
+    """Forecast the latencies of several estimates side by side, ahead of whoever shows them."""
+    context.forecasts.show([each.latency for each in shown if each.latency is not None], context.market)
 
 
 @dataclass(frozen=True, slots=True)

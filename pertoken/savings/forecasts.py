@@ -1,18 +1,20 @@
 """Forecasts of one advice run: those of many proposals are computed side by side, and each only once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.queue.latency import Asked, Latency, latencies, overruns
+from pertoken.forecast.queue.load import Arrivals
+from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, compare_all
+from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
-from pertoken.savings.slo import fewest, near_miss_limits
+from pertoken.savings.slo import Latencies, near_miss_limits, tail_limits
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -34,12 +36,24 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Sized:
+    """Replicas of a service that have to be counted."""
+
+    to: Deployment
+    """Like each of them."""
+    arrivals: Arrivals
+    """Of the whole service."""
+    limits: SloMs
+
+
+@dataclass(frozen=True, slots=True)
 class Questions:
-    """The deployments of one service that a proposal changes."""
+    """What has to be forecast of one service for a proposal."""
 
     of: tuple[Question, ...]
-    resized: bool
-    """Whether the busiest replica stands for all of them."""
+    """Its deployments that change; where its replicas are counted and none changes, the busiest as it is."""
+    sized: Sized | None = None
+    """If they are counted, the busiest of `of` stands for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,7 @@ class Forecasts:
     """Of the proposals of the last `prepare`, and later ones; so are the overruns."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
     """Of all proposals: what runs now is an end of many of them. So are the counts of replicas."""
-    _fewest: dict[tuple[Slo, int], Known[int | None]] = field(default_factory=dict)
+    _fewest: dict[tuple[SloMs, tuple[float, ...]], Known[Counts | Abstained]] = field(default_factory=dict)
     _overruns: dict[Slo, Known[bool | Abstained]] = field(default_factory=dict)
 
     def load(self, seen: Evidence) -> MeasuredLoad:
@@ -106,31 +120,56 @@ class Forecasts:
             raise found
         return found
 
-    def fewest(self, asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
-        """Return the fewest replicas that hold `count` times the arrivals of one, as `slo.fewest`. Raises Abstained."""
-        known = self._fewest.setdefault((slo, count), {})
-        return _once(known, _of(asked), lambda: fewest(asked, slo, count, market))
+    def replicas(self, asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
+        """Return the fewest replicas that hold `count` times the requests; None for no number. Raises Abstained."""
+        return self.fewest(asked, (float(count),), tail_limits(slo), market)[0]
+
+    def fewest(self, asked: Asked, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
+        """Return the fewest replicas that hold the arrivals times each factor, as `fewest_all`. Raises Abstained."""
+        known = self._fewest.setdefault((limits, factors), {})
+        found = _once(known, _sized(asked), lambda: fewest_all([(asked, factors)], limits, market)[0])
+        if isinstance(found, Abstained):
+            raise found
+        return found
+
+    # -- many at once ----------------------------------------------------------------------------------------------
 
     def prepare(self, proposed: Sequence[Questions], market: Market, opinion: Opinion | None) -> None:
-        """Forecast many changes side by side. What cannot be forecast is raised when it is asked for."""
+        """Forecast many changes side by side, as far as pricing asks for them: of a proposal that its first deployment
+        refuses no other is forecast. What cannot be forecast is raised when it is asked for."""
         self._changes.clear()
         self._overruns.clear()
-        known = [
-            (each, load) for one in proposed for each in one.of if (load := self._measured_load(each.seen)) is not None
-        ]
+        firsts = [one.of[0] for one in proposed if one.of]
+        judged = self._judged(firsts, market, opinion)
+        stand = [one for one in proposed if one.of and self._stands(one.of[0], judged)]
+        judged |= self._judged([each for one in stand for each in one.of[1:]], market, opinion)
+        self._count(stand, judged, market, opinion)
+        ends = [asked for one in proposed for asked in self._ends(one, judged)]
+        self._latencies_of(ends, market)
+
+    def show(self, shown: Iterable[Latencies], market: Market) -> None:
+        """Forecast all that is shown of several latencies: before and after, and how many replicas hold either."""
+        known = [each for each in shown if each.ends is not None]
+        self._latencies_of([end for each in known for end in each.ends or ()], market)
+        self._fewest_of(
+            [(end, (float(each.count),), tail_limits(each.slo)) for each in known for end in each.ends or ()], market
+        )
+
+    def _judged(
+        self, questions: Sequence[Question], market: Market, opinion: Opinion | None
+    ) -> dict[int, tuple[Question, Asked]]:
+        """Compare each change, and judge its latency; return those that have one, by the identity of their question."""
+        known = [(each, load) for each in questions if (load := self._measured_load(each.seen)) is not None]
         self._calibrate({id(each.now): (each.now, load) for each, load in known}.values(), market)
         judged = self._compare(known, market, opinion)
         by_slo: dict[Slo, list[Asked]] = {}
         for question, asked in judged.values():
             by_slo.setdefault(question.slo, []).append(asked)
         for slo, some in by_slo.items():
-            results = overruns(some, near_miss_limits(slo), market)
-            pairs = zip(some, results, strict=True)
-            self._overruns[slo] = {_key(*_of(asked)): (_of(asked), result) for asked, result in pairs}
-        ends = {_key(*_of(asked)): asked for one in proposed for asked in self._ends(one, judged)}
-        shown = [asked for key, asked in ends.items() if key not in self._latencies]
-        for asked, latency in zip(shown, latencies(shown, market), strict=True):
-            self._latencies[_key(*_of(asked))] = _of(asked), latency
+            of = self._overruns.setdefault(slo, {})
+            for asked, result in zip(some, overruns(some, near_miss_limits(slo), market), strict=True):
+                of[_key(*_of(asked))] = _of(asked), result
+        return judged
 
     def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
         fresh = [each for each in present if _key(*each) not in self._calibrations]
@@ -157,25 +196,65 @@ class Forecasts:
                 judged[id(each)] = each, Asked(each.to, load.load, requests.arrivals, calibration)
         return judged
 
-    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Iterator[Asked]:
-        """Yield what the latencies of a proposal are forecast from: after it and, of the first, before it."""
-        shown = self._shown(one, judged)
-        yield from (judged[id(each)][1] for each in shown)
-        for each in shown[:1]:
-            asked = judged[id(each)][1]
-            if not self._overruns[each.slo][_key(*_of(asked))][1]:
-                yield replace(asked, deployment=each.now)
+    def _stands(self, question: Question, judged: Mapping[int, tuple[Question, Asked]]) -> bool:
+        """Return whether a change of one deployment is not refused for its own latency or demand."""
+        return id(question) in judged and not self._late(question, judged)
 
-    def _shown(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Sequence[Question]:
-        """Return the deployments whose latency is shown: the first that refuses the proposal, else those kept."""
+    def _late(self, question: Question, judged: Mapping[int, tuple[Question, Asked]]) -> bool:
+        return self._overruns[question.slo][_key(*_of(judged[id(question)][1]))][1] is not False
+
+    def _count(
+        self,
+        stand: Iterable[Questions],
+        judged: Mapping[int, tuple[Question, Asked]],
+        market: Market,
+        opinion: Opinion | None,
+    ) -> None:
+        """Count the replicas of services of which all deployments stand."""
+        counted = []
+        for one in stand:
+            if one.sized is not None and all(self._stands(each, judged) for each in one.of):
+                busiest = self._busiest(one)
+                load, (_, asked) = self.load(busiest.seen), judged[id(busiest)]
+                change = self._changes[_key(busiest.now, busiest.to, load, opinion)][1]
+                factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None)
+                whole = Asked(one.sized.to, asked.load, one.sized.arrivals, asked.calibration)
+                counted.append((whole, factors, one.sized.limits))
+        self._fewest_of(counted, market)
+
+    def _busiest(self, one: Questions) -> Question:
+        return max(one.of, key=lambda each: self.load(each.seen).busy)
+
+    def _fewest_of(self, sized: Iterable[tuple[Asked, tuple[float, ...], SloMs]], market: Market) -> None:
+        by_limits: dict[SloMs, dict[tuple[tuple[int, ...], tuple[float, ...]], Asked]] = {}
+        for asked, factors, limits in sized:
+            key = _key(*_sized(asked))
+            if key not in self._fewest.get((limits, factors), {}):
+                by_limits.setdefault(limits, {})[key, factors] = asked
+        for limits, some in by_limits.items():
+            of = [(asked, factors) for (_, factors), asked in some.items()]
+            for (asked, factors), counts in zip(of, fewest_all(of, limits, market), strict=True):
+                self._fewest.setdefault((limits, factors), {})[_key(*_sized(asked))] = _sized(asked), counts
+
+    def _latencies_of(self, ends: Iterable[Asked], market: Market) -> None:
+        fresh = {_key(*_of(asked)): asked for asked in ends}
+        left = [asked for key, asked in fresh.items() if key not in self._latencies]
+        for asked, latency in zip(left, latencies(left, market), strict=True):
+            self._latencies[_key(*_of(asked))] = _of(asked), latency
+
+    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Iterator[Asked]:
+        """Yield what the latencies after a proposal are forecast from: of the first deployment that refuses it, else of
+        those that are shown."""
         for each in one.of:
             if id(each) not in judged:
-                return ()
-            if self._overruns[each.slo][_key(*_of(judged[id(each)][1]))][1]:
-                return (each,)
-        if one.resized and one.of:
-            return (max(one.of, key=lambda each: self.load(each.seen).busy),)
-        return one.of
+                return
+            if self._late(each, judged):
+                yield judged[id(each)][1]
+                return
+        if one.sized is not None and one.of:
+            yield judged[id(self._busiest(one))][1]
+        else:
+            yield from (judged[id(each)][1] for each in one.of)
 
     def _measured_load(self, seen: Evidence) -> MeasuredLoad | None:
         try:
@@ -184,12 +263,30 @@ class Forecasts:
             return None
 
 
+def full_batch(change: Change) -> Range | None:
+    """Return the generated tokens/s of a full batch after a change; None where it was not forecast."""
+    return change.after.saturated.tok_s if change.after.saturated else None
+
+
+def arrival_factors(at_most: Range | None) -> tuple[float, float, float]:
+    """Return the factors on arrivals that stand for the slow end of a forecast, for what is likely, and for its fast
+    end; `at_most` as `full_batch`."""
+    if at_most is None:
+        return 1.0, 1.0, 1.0
+    low, likely, high = at_most
+    return likely / low, 1.0, likely / high
+
+
 def _key(*of: object) -> tuple[int, ...]:
     return tuple(map(id, of))
 
 
 def _of(asked: Asked) -> Key:
     return asked.deployment, asked.arrivals, asked.calibration
+
+
+def _sized(asked: Asked) -> Key:
+    return asked.deployment, asked.load, asked.arrivals, asked.calibration
 
 
 def _once(known: Known[T], of: Key, compute: Callable[[], T]) -> T:

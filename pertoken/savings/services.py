@@ -1,6 +1,7 @@
 """The outcome of a change for one service: knobs, moves, replicas."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
@@ -8,13 +9,14 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable
 from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
-from pertoken.savings.forecasts import Question, Questions
+from pertoken.savings.forecasts import Question, Questions, Sized
 from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import BusyCost, Holders, busy_cost
-from pertoken.savings.sizing import objectives
+from pertoken.savings.sizing import objectives, total_arrivals
+from pertoken.savings.slo import tail_limits
 from pertoken.savings.speed import Speed, speed
 from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
@@ -126,17 +128,37 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
 
 
 def questions(now: Service, to: Service, context: Context) -> Questions:
-    """Return the deployments whose speed a change of their service may change."""
+    """Return what pricing a change of a service will forecast: the deployments whose speed it may change, and how many
+    replicas of them hold the demand."""
     present = {each.deployment_id: each for each in now.deployments}
     slo = objectives(now, context)
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
-    return Questions(
-        tuple(
-            Question(old, new, context.evidence(old.deployment_id), slo)
-            for old, new in changed
-            if old is not None and changes_speed(old, new)
-        ),
-        resized=to.replicas is not None,
+    of = [
+        Question(old, new, context.evidence(old.deployment_id), slo)
+        for old, new in changed
+        if old is not None and changes_speed(old, new)
+    ]
+    if to.replicas is None or to.replicas == len(now.deployments) or not to.deployments:
+        return Questions(tuple(of))
+    if not of and (one := _busiest(now, context)) is not None:
+        of.append(Question(one, one, context.evidence(one.deployment_id), slo))
+    try:
+        arrivals, _ = total_arrivals(now, context)
+    except NotMeasured:
+        return Questions(tuple(of))
+    return Questions(tuple(of), Sized(to.deployments[0], arrivals, tail_limits(slo)))
+
+
+def _busiest(now: Service, context: Context) -> Deployment | None:
+    """Return the busiest deployment of which enough was measured; None without any."""
+    loads = {}
+    for each in now.deployments:
+        with suppress(NotMeasured):
+            loads[each.deployment_id] = context.forecasts.load(context.evidence(each.deployment_id)).busy
+    return max(
+        (each for each in now.deployments if each.deployment_id in loads),
+        key=lambda each: loads[each.deployment_id],
+        default=None,
     )
 
 

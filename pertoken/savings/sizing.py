@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import MOST_REPLICAS, fewest_at
+from pertoken.forecast.queue.latency import Asked
 from pertoken.forecast.queue.load import Arrivals
+from pertoken.forecast.queue.replicas import MOST_REPLICAS
 from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Calibration
 from pertoken.savings.context import Context
+from pertoken.savings.forecasts import arrival_factors
 from pertoken.savings.hosts import host_price
 from pertoken.savings.load import MeasuredLoad
+from pertoken.savings.slo import tail_limits
 from pertoken.savings.speed import Speed
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
@@ -86,18 +90,9 @@ def sizes(
     The minimum and the spare replicas of the service are added.
     """
     slo = objectives(service, context)
-    limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
-    slow, likely, fast = _spread(speed)
+    asked = Asked(speed.expected_of or to, load.load, arrivals, speed.calibration or Calibration())
     try:
-        found = fewest_at(
-            speed.expected_of or to,
-            load.load,
-            arrivals,
-            (slow, likely, fast),
-            context.market,
-            speed.calibration,
-            limits,
-        )
+        found = context.forecasts.fewest(asked, _factors(speed), tail_limits(slo), context.market)
     except Abstained as reason:
         return str(reason)
     if found[1] is None:
@@ -154,15 +149,12 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
     return tuple(each for each in replicas if each.deployment_id not in going)
 
 
-def _spread(speed: Speed) -> tuple[float, float, float]:
+def _factors(speed: Speed) -> tuple[float, float, float]:
     """Factors on arrivals that stand for the slow end of the forecast, for what is likely, and for the fast end."""
     if speed.expected_of is not None and speed.ratio is not None:
         low, likely, high = speed.ratio
         return 1 / low, 1 / likely, 1 / high
-    if speed.at_most is None:
-        return 1.0, 1.0, 1.0
-    low, likely, high = speed.at_most
-    return likely / low, 1.0, likely / high
+    return arrival_factors(speed.at_most)
 
 
 def _ratio(before: Demand, after: Demand, name: str) -> float:

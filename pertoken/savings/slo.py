@@ -1,12 +1,12 @@
 """Whether a forecast keeps the objectives for latency."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from pertoken.catalog.market import Market
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions, fewest_replicas
+from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions
+from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad
@@ -27,7 +27,7 @@ FIGURES = {"TTFT p50": "ttft_p50_ms", "TTFT p95": "ttft_p95_ms", "TPOT p50": "tp
 Forecast = Callable[[Asked], Latency]
 """Forecasts one end of a change; a part of it may have been forecast before."""
 Count = Callable[[Asked, Slo, int], int | None]
-"""Counts replicas, as `fewest` does in a market; a count may be known before."""
+"""Counts the replicas of one end that hold so many times its requests; a count may be known before."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,9 @@ class Latencies:
         return verdict(self.after, point, slo)
 
 
-def fewest(asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
-    """Return the fewest replicas that hold `count` times the arrivals of one within the SLO; None: no number does.
-
-    Raises Abstained.
-    """
-    together = replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * count)
-    limits = (slo.ttft_p95_ms, slo.tpot_p95_ms)
-    return fewest_replicas(asked.deployment, asked.load, together, market, asked.calibration, limits)
+def tail_limits(slo: Slo) -> SloMs:
+    """Return the objectives by which replicas are counted."""
+    return slo.ttft_p95_ms, slo.tpot_p95_ms
 
 
 def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | None]:

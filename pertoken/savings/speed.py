@@ -10,6 +10,7 @@ from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Forecast, Point, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
+from pertoken.savings.forecasts import full_batch
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.slo import Latencies, latencies
 from pertoken.state.deployment import Deployment, Expectation
@@ -83,7 +84,7 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         return Speed(unpriced=str(reason))
     if isinstance(change, Forecast):
         return Speed(infeasible=f"it would not start: {change.refusal}")
-    known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=_at_most(change))
+    known = Speed(ratio=change.ratio, load=load, calibration=calibration, at_most=full_batch(change))
     return _judged(known, change, now, to, seen, slo, context, replicas)
 
 
@@ -155,7 +156,7 @@ def _judged(
         )
     requests = context.forecasts.arrivals(seen)
     forecast = partial(context.forecasts.latency, market=context.market)
-    fewest = partial(context.forecasts.fewest, market=context.market)
+    fewest = partial(context.forecasts.replicas, market=context.market)
     latency = latencies(now, to, load, requests, known.calibration, slo, replicas, forecast=forecast, fewest=fewest)
     judged = replace(known, latency=latency, judged_at=demand, objectives=slo)
     if latency.ends is None:
@@ -199,10 +200,6 @@ def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:
         return context.forecasts.load(seen)
     except NotMeasured:
         return None
-
-
-def _at_most(change: Change) -> Range | None:
-    return change.after.saturated.tok_s if change.after.saturated else None
 
 
 def _second_opinion(change: Change) -> tuple[str, ...]:

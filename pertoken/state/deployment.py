@@ -1,6 +1,9 @@
 """One engine at one endpoint, with its knobs, devices and placement."""
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from pertoken.state.errors import InvalidEdit
@@ -145,8 +148,17 @@ class Deployment:
 
     def knob_changes(self, other: "Deployment") -> dict[str, tuple[Any, Any]]:
         """Return the knobs that differ, as `{knob: (here, there)}`, in the order of the knob table."""
-        return {
-            name: (getattr(self, name), getattr(other, name))
-            for name in knobs()
-            if getattr(self, name) != getattr(other, name)
-        }
+        here, there = _knobs(self), _knobs(other)
+        if here == there:
+            return {}
+        return {name: (a, b) for name, a, b in zip(knobs(), here, there, strict=True) if a != b}
+
+
+@cache
+def _getter() -> Callable[[Deployment], tuple[Any, ...]]:
+    return attrgetter(*knobs())
+
+
+def _knobs(of: Deployment) -> tuple[Any, ...]:
+    """Return the knobs of a deployment, in the order of the knob table."""
+    return _getter()(of)

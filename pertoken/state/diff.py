@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -151,10 +151,11 @@ def _of_deployment(now: Deployment, to: Deployment) -> Iterator[Change]:
     target = now.deployment_id
     for name, (before, after) in now.knob_changes(to).items():
         yield Change("deployment", target, name, before, after)
-    for field in fields(Placement):
-        before, after = getattr(now.placement, field.name), getattr(to.placement, field.name)
-        if before != after:
-            yield Change("deployment", target, f"placement.{field.name}", before, after)
+    if now.placement != to.placement:
+        for field in fields(Placement):
+            before, after = getattr(now.placement, field.name), getattr(to.placement, field.name)
+            if before != after:
+                yield Change("deployment", target, f"placement.{field.name}", before, after)
     for name in ("device_ids", "serves", "restart"):
         if getattr(now, name) != getattr(to, name):
             yield Change("deployment", target, name, getattr(now, name), getattr(to, name))
@@ -164,13 +165,24 @@ _NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", 
 """Fields that state what a change costs or promises, or who vouches for it, not what it is."""
 
 
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+"""Types that are JSON values as they are; those made of them are not."""
+
+
+@cache
+def _identity(kind: Any) -> tuple[str, ...]:
+    """Return the fields of a record by which two of them differ."""
+    return tuple(each.name for each in fields(kind) if each.name not in _NOT_IDENTITY)
+
+
 def plain(value: Any) -> Any:
     """Return a state value as JSON values, without what it costs or promises; a model is its name."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Model):
         return value.name
     if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {name: plain(each) for name, each in named.items() if name not in _NOT_IDENTITY}
+        return {name: plain(getattr(value, name)) for name in _identity(type(value))}
     if isinstance(value, dict):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, frozenset | set):

@@ -171,6 +171,11 @@ class Fleet:
                 found[device_id].append(position)
         return found
 
+    @cached_property
+    def _unlike(self) -> list[tuple["Fleet", tuple[Service, ...]]]:
+        """The fleet that this one was last compared with, and the services that it does not share."""
+        return []
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed from the rest."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -362,8 +367,11 @@ class Fleet:
 
 def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
     """Return the services that `other` does not share. An edit shares with its original what it does not change."""
-    present = other.service_of
-    return tuple(each for each in fleet.services if present.get(each.name) is not each)
+    known = fleet._unlike
+    if not known or known[0][0] is not other:
+        present = other.service_of
+        known[:] = [(other, tuple(each for each in fleet.services if present.get(each.name) is not each))]
+    return known[0][1]
 
 
 def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:

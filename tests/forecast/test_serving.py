@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.forecast.formats import hardware_tag
+from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.served import Abstained, Load, kernels
-from pertoken.forecast.serving import Change, calibrate, compare, forecast
+from pertoken.forecast.serving import Change, Comparison, calibrate, compare, compare_all, forecast
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -226,3 +227,22 @@ def test_more_running_requests_never_generate_less(deployment: Deployment, load:
     few, many = (forecast(deployment, replace(load, running=n), MARKET) for n in (load.running, load.running + more))
     if few.running is not None and many.running is not None:
         assert many.running.tok_s[1] >= few.running.tok_s[1] * (1 - 1e-9)
+
+
+def test_no_digit_of_a_forecast_depends_on_what_is_forecast_beside_it() -> None:
+    deployments = [LLAMA_8B, LLAMA_70B, MOE, LLAMA_8B.but(max_num_seqs=16, enable_chunked_prefill=False)]
+    loads = [replace(CHAT, running=running) for running in (1.0, 3.7, 40.0)]
+    seen = [
+        Measured(each, load, 120.0 + 7 * load.running, 9.1, 45.0, 0.4, 0.3, 0.1)
+        for each in deployments
+        for load in loads
+    ]
+    known = calibrate_all(seen, MARKET)
+    assert [calibrate_all([each], MARKET)[0] for each in seen] == known
+    asked = [
+        Comparison(each.deployment, each.deployment.but(**change), each.load, calibration)
+        for each, calibration in zip(seen, known, strict=True)
+        for change in ({"weight_dtype": "fp8"}, {"tp": 4}, {"max_num_seqs": 512})
+        if not isinstance(calibration, Exception)
+    ]
+    assert [compare_all([each], MARKET)[0] for each in asked] == compare_all(asked, MARKET)

@@ -1,11 +1,15 @@
 """Forecasts of one run: side by side or one by one they are the same, and each is computed once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pertoken.evidence import Evidence
-from pertoken.forecast.queue.latency import Asked, fewest_at, fewest_replicas, latency, overruns
+from pertoken.forecast.queue.latency import Asked, latency, overruns
+from pertoken.forecast.serving import Comparison, compare_all
+from pertoken.savings import forecasts
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import estimate, prepare
 from pertoken.savings.forecasts import Forecasts
@@ -43,15 +47,30 @@ def test_proposals_that_are_forecast_side_by_side_cost_what_each_costs_alone() -
     prepare(before, after, known)
     together = [estimate(before, each, known) for each in after]
     for one, other in zip(alone, together, strict=True):
-        assert (one.bankable, one.capacity, one.slo, one.infeasible) == (
-            other.bankable,
-            other.capacity,
-            other.slo,
-            other.infeasible,
-        )
-        assert (one.throughput_ratio is None) == (other.throughput_ratio is None)
-        if one.throughput_ratio is not None and other.throughput_ratio is not None:
-            assert one.throughput_ratio == pytest.approx(other.throughput_ratio, rel=1e-12)
+        assert replace(one, latency=None) == replace(other, latency=None)
+        assert (one.latency is None) == (other.latency is None)
+        if one.latency is not None and other.latency is not None:
+            assert (one.latency.after, one.latency.before) == (other.latency.after, other.latency.before)
+
+
+@pytest.mark.parametrize(("slo", "compared"), [(Slo(tpot_p95_ms=1), 1), (Slo(), 3)])
+def test_of_a_proposal_that_its_first_deployment_refuses_no_other_is_forecast(
+    slo: Slo, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(some: Sequence[Comparison], *more: Any) -> Any:
+        asked.append(len(some))
+        return compare_all(some, *more)
+
+    monkeypatch.setattr(forecasts, "compare_all", counted)
+    before, known = replicated()
+    known = replace(known, slo=slo, deployments={n: low_batch(waiting=n / 100) for n in (1, 2, 3)})
+    (service,) = before.services
+    after = before.edit(service.but(weight_dtype="fp8"))
+    prepare(before, [after], known)
+    assert (estimate(before, after, known).infeasible is not None) == (compared == 1)
+    assert sum(asked) == compared
 
 
 @pytest.mark.parametrize("limit_ms", [5.0, 10.0, 20.0, 40.0, 80.0, 300.0, 1000.0])
@@ -70,27 +89,8 @@ def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
     assert overruns([asked, flood], (None, None, None, None), MARKET) == [False, True]
 
 
-def test_the_fewest_replicas_at_several_loads_are_those_of_each_load() -> None:
-    asked = _asked(low_batch())
-    factors, limits = (0.5, 1.0, 30.0, 1e6), (400.0, 60.0)
-    each = tuple(
-        fewest_replicas(
-            asked.deployment,
-            asked.load,
-            replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * factor),
-            MARKET,
-            asked.calibration,
-            limits,
-        )
-        for factor in factors
-    )
-    of = asked.deployment, asked.load, asked.arrivals, factors
-    assert fewest_at(*of, MARKET, asked.calibration, limits) == each
-    assert each[-1] is None
-
-
 def _asked(seen: Evidence) -> Asked:
-    forecasts, now = Forecasts(), llama(1, (1, 2))
-    load, requests = measured_load(seen), forecasts.arrivals(seen)
+    run, now = Forecasts(), llama(1, (1, 2))
+    load, requests = measured_load(seen), run.arrivals(seen)
     assert not isinstance(requests, Exception)
-    return Asked(now, load.load, requests.arrivals, forecasts.calibration(now, load, MARKET))
+    return Asked(now, load.load, requests.arrivals, run.calibration(now, load, MARKET))

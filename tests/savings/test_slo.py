@@ -26,7 +26,7 @@ def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # 
     return latencies(
         *(LLAMA_70B, FP8, measured_load(seen), known.arrivals(seen), Calibration(), slo, replicas),
         forecast=partial(known.latency, market=MARKET),
-        fewest=partial(known.fewest, market=MARKET),
+        fewest=partial(known.replicas, market=MARKET),
     )
 
 

@@ -1,10 +1,8 @@
 """The chain of requests at one replica: how many run at an arrival rate, and how fast they finish."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pertoken.forecast.queue.load import Array, Lengths
 
@@ -12,7 +10,6 @@ STATES = 48
 """Numbers of requests the chain is evaluated at: all of them where a batch is small."""
 SPREAD = 6.0
 """Standard deviations of the number of requests that are covered."""
-BISECTIONS = 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +38,6 @@ class Service:
         share = np.minimum(np.maximum((running - left) / np.maximum(right - left, 1e-12), 0.0), 1.0)
         found: Array = low + share * (high - low)
         return found
-
-
-def bisected(low: Array, high: Array, at_once: int, beyond: Callable[[Array], NDArray[np.bool_]]) -> Array:
-    """Halve the intervals from `low` to `high`, shape (n,), `BISECTIONS` times; return where they end.
-
-    `beyond`: whether what is sought is beyond each of some points, shape (n, points) of both. `at_once` halvings are
-    decided by one call, which costs less than as many calls as long as arrays are small.
-    """
-    row = np.arange(len(low))
-    left = BISECTIONS
-    while left:
-        halvings = min(at_once, left)
-        left -= halvings
-        step = 2**halvings
-        points = np.empty((len(low), step + 1))
-        points[:, 0], points[:, -1] = low, high
-        while step > 1:
-            points[:, step // 2 :: step] = (points[:, :-1:step] + points[:, step::step]) / 2
-            step //= 2
-        is_beyond = beyond(points[:, 1:-1])
-        place = np.zeros(len(low), dtype=np.intp)
-        for halving in range(halvings):
-            half = 2 ** (halvings - halving - 1)
-            place += half * is_beyond[row, place + half - 1]
-        low, high = points[row, place], points[row, place + 1]
-    return high
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +76,23 @@ class Chain:
         busy: Array = self.prefill * there + self.steps * self.service.step_s(np.maximum(there, 1.0))
         return there / busy
 
+    def running_at(self, rate: Array) -> Array:
+        """Return how many run where as many finish as arrive, at rates below that of a full batch, shape (n,).
+
+        A step is straight between the known points, so that the number follows from the line it lies on.
+        """
+        points, step_s = self.service.running, self.service.decode_s
+        row, last = np.arange(len(rate)), points.shape[1] - 1
+        enough = self.finished_per_s(points) >= rate[:, None]
+        above = np.where(enough.any(axis=1), enough.argmax(axis=1), last + 1)
+        left, right = np.maximum(above - 1, 0), np.minimum(above, last)
+        apart = points[row, right] - points[row, left]
+        slope = np.where(apart > 0, (step_s[row, right] - step_s[row, left]) / np.where(apart > 0, apart, 1.0), 0.0)
+        alone = step_s[row, left] - slope * points[row, left]
+        answers = rate * self.steps[:, 0]
+        found: Array = answers * alone / np.maximum(1 - rate * self.prefill[:, 0] - answers * slope, 1e-300)
+        return np.minimum(np.maximum(found, 0.0), self.limit)
+
     def held_cv2(self) -> Array:
         """Squared coefficient of variation of the time a request holds its place in a full batch."""
         step = self.service.step_s(self.limit[:, None])[:, 0]
@@ -115,7 +103,7 @@ class Chain:
 
     def states(self, rate: Array, capacity: Array) -> States:
         """The chain at arrival rates below the capacity, on a grid around its most likely number."""
-        likely = bisected(np.zeros(len(rate)), self.limit, 3, lambda there: self.finished_per_s(there) < rate[:, None])
+        likely = self.running_at(rate)
         near = np.stack([0.95 * likely, likely], axis=1)
         rates = self.finished_per_s(near)
         slope = np.maximum((rates[:, 1] - rates[:, 0]) / np.maximum(near[:, 1] - near[:, 0], 1e-12), 1e-12)

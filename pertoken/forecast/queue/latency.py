@@ -3,10 +3,9 @@
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
@@ -21,8 +20,8 @@ from pertoken.forecast.efficiency import (
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.load import Arrivals, joined
-from pertoken.forecast.queue.queueing import MOST_UTILIZED, beyond, capacity_per_s
+from pertoken.forecast.queue.load import Arrivals, Lengths, joined
+from pertoken.forecast.queue.queueing import beyond
 from pertoken.forecast.queue.service import forecast_under, service
 from pertoken.forecast.served import Abstained, Load, Row, resolve, resolve_each, stack_rows
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
@@ -34,11 +33,8 @@ MISSED = (0.15, 0.2, 0.15, 0.15)
 errors beside an engine played step by step, and that engine's beside a real one (`python -m benchmarks.queueing`)."""
 NUDGE = -0.02
 """Change of log times by which a sensitivity is measured: faster, so that what is stable stays so."""
-MOST_REPLICAS = 64
-FIRST_REPLICAS, REPLICAS_AT_ONCE = 2, 8
-"""Numbers of replicas that are forecast together, at first and then: most often one of the first holds."""
-ROWS_AT_ONCE = 48
-"""Deployments that are forecast together: more do not fit into a processor's cache."""
+ROWS_AT_ONCE = 256
+"""Deployments that are forecast together: with more the arrays do not stay in a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +182,7 @@ def overruns(asked: Sequence[Asked], limits_ms: Limits, market: Market) -> list[
 
 
 def _overrun(asked: Sequence[Asked], c: Candidates, limits_ms: Limits) -> list[bool]:
-    prompt, generated = (joined([getattr(each.arrivals, name) for each in asked]) for name in ("prompt", "generated"))
-    replicas = service(
-        c,
-        efficiency(),
-        prompt,
-        generated,
-        concurrency_limits(c, [each.calibration.capacity for each in asked]),
-        np.array([_chunk_tokens(each.deployment) for each in asked]),
-        np.concatenate([each.calibration.shift_for(each.deployment) for each in asked]),
-    )
+    replicas, generated = replicas_of(asked, c)
     rate = np.array([each.arrivals.requests_per_s for each in asked]) / c.dp
     ttft, tpot = _limited(limits_ms[:2]), _limited(limits_ms[2:])
     state = beyond(replicas, rate, generated, [limit for _, limit in ttft], [limit for _, limit in tpot])
@@ -206,76 +193,18 @@ def _overrun(asked: Sequence[Asked], c: Candidates, limits_ms: Limits) -> list[b
     return [bool(each) for each in late]
 
 
+def replicas_of(asked: Sequence[Asked], c: Candidates) -> tuple[Service, Lengths]:
+    """Return what a replica of each deployment takes for its work, and the lengths of its answers; `c`: their rows."""
+    prompt, generated = (joined([getattr(each.arrivals, name) for each in asked]) for name in ("prompt", "generated"))
+    limit = concurrency_limits(c, [each.calibration.capacity for each in asked])
+    chunks = np.array([_chunk_tokens(each.deployment) for each in asked])
+    shift = np.concatenate([each.calibration.shift_for(each.deployment) for each in asked])
+    return service(c, efficiency(), prompt, generated, limit, chunks, shift), generated
+
+
 def _limited(limits_ms: Sequence[float | None]) -> list[tuple[float, float]]:
     """Return (share of requests, seconds within which they must be) of each limit there is."""
     return [(share, limit / 1000) for share, limit in zip(SHARES, limits_ms, strict=True) if limit is not None]
-
-
-def fewest_replicas(
-    deployment: Deployment,
-    load: Load,
-    arrivals: Arrivals,
-    market: Market,
-    calibration: Calibration | None = None,
-    slo_ms: tuple[float | None, float | None] = (None, None),
-) -> int | None:
-    """Copies of a deployment that share all arrivals evenly and likely hold them, TTFT and TPOT at p95 within `slo_ms`.
-
-    None if `MOST_REPLICAS` do not. Raises Abstained as `forecast` does.
-    """
-    return fewest_at(deployment, load, arrivals, (1.0,), market, calibration, slo_ms)[0]
-
-
-def fewest_at(
-    deployment: Deployment,
-    load: Load,
-    arrivals: Arrivals,
-    factors: Sequence[float],
-    market: Market,
-    calibration: Calibration | None = None,
-    slo_ms: tuple[float | None, float | None] = (None, None),
-) -> tuple[int | None, ...]:
-    """Return `fewest_replicas` for the arrivals times each factor."""
-    known = calibration or Calibration()
-    c = resolve([deployment], [load], market)
-    one = service(
-        c,
-        efficiency(),
-        arrivals.prompt,
-        arrivals.generated,
-        concurrency_limits(c, [known.capacity]),
-        _chunk_tokens(deployment),
-        known.shift_for(deployment),
-    )
-    capacity = float(capacity_per_s(one, arrivals.generated)[0])
-    found: list[int | None] = [None] * len(factors)
-    n = np.arange(1.0, MOST_REPLICAS + 1)
-    rates = {place: arrivals.requests_per_s * factor / n / c.dp[0] for place, factor in enumerate(factors)}
-    # Fewer are overloaded. Most often the first that are not hold the objectives too.
-    left = {place: n[rate / capacity < MOST_UTILIZED] for place, rate in rates.items()}
-    at_once = FIRST_REPLICAS
-    while left := {place: counts for place, counts in left.items() if len(counts)}:
-        tried = [(place, int(count)) for place, counts in left.items() for count in counts[:at_once]]
-        holds = _hold(one, arrivals, np.array([rates[place][count - 1] for place, count in tried]), slo_ms)
-        for (place, count), held in zip(tried, holds, strict=True):
-            if held and found[place] is None:
-                found[place] = count
-        left = {place: counts[at_once:] for place, counts in left.items() if found[place] is None}
-        at_once = REPLICAS_AT_ONCE
-    return tuple(found)
-
-
-def _hold(
-    one: Service, arrivals: Arrivals, rates: Array, slo_ms: tuple[float | None, float | None]
-) -> NDArray[np.bool_]:
-    """Return whether a replica holds objectives at each of several arrival rates."""
-    alike = Service(*(np.repeat(getattr(one, each.name), len(rates), axis=0) for each in fields(Service)))
-    ttft, tpot = ([] if limit is None else [limit / 1000] for limit in slo_ms)
-    state = beyond(alike, rates, arrivals.generated, ttft, tpot)
-    holds = ~state.saturated
-    for shares in (state.ttft, state.tpot):
-        holds &= (shares <= 1 - SHARES[1]).all(axis=1)
-    return holds
 
 
 def _chunk_tokens(deployment: Deployment) -> float:

@@ -10,13 +10,14 @@ an array with one row per candidate.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pertoken.forecast.queue.chain import Chain, Service, States, bisected
+from pertoken.forecast.queue.chain import Chain, Service, States
 from pertoken.forecast.queue.load import Array, Lengths
+from pertoken.forecast.search import crossing
 
 MOST_UTILIZED = 1 - 1e-9
 """Utilization from which a load counts as above the capacity: rounding decides no nearer."""
@@ -104,9 +105,7 @@ def beyond(
         late = np.where(at.stable[:, None], wait.longer_than(limits), 1.0)
     slow = np.ones((len(rate), len(tpot_s)))
     if tpot_s:
-        seconds, weight = _between_tokens(service, at, generated)
-        for column, limit in enumerate(tpot_s):
-            slow[:, column] = 1 - (weight * (seconds <= limit)).sum(axis=1)
+        slow = 1 - _between_tokens(service, at, generated).within(np.broadcast_to(np.array(tpot_s), slow.shape))
     return Beyond(~at.stable, late, slow)
 
 
@@ -213,8 +212,12 @@ class _Wait:
         behind_s = np.square(work).mean(axis=1) / (2 * work.mean(axis=1)) / (1 - queue.busy)
         return cls(own, behind_s, at.wait_s, at.waits, queue.busy)
 
-    def longer_than(self, seconds: Array) -> Array:
-        """Return the share of requests that take longer than each of some times, shape (n, times) of both."""
+    def longer_than(self, seconds: Array, begun: Array | None = None) -> Array:
+        """Return the share of requests that take longer than each of some times, shape (n, times) of both.
+
+        `begun`, shape (n, times, lengths): which prompts could be done by then; by default those whose own prefill is
+        not longer.
+        """
         a, b = 1 / self.wait_s, 1 / self.behind_s
         b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)
         a, b, p, q = (each[:, None, None] for each in (a, b, self.waits, self.busy))
@@ -223,41 +226,131 @@ class _Wait:
         first, second = np.exp(-a * late), np.exp(-b * late)
         both = (b * first - a * second) / (b - a)
         tail = p * (1 - q) * first + (1 - p) * q * second + p * q * both
-        found: Array = np.where(seconds < own, 1.0, tail).mean(axis=2)
+        found: Array = np.where(seconds >= own if begun is None else begun, tail, 1.0).mean(axis=2)
         return found
+
+    def quantile(self, share: float) -> Array:
+        """Return the time within which a share of requests have their first token, shape (n,)."""
+        n, lengths = self.own.shape
+        rows = np.arange(n)
+        # Where the own prefill of a length ends, the share that takes longer falls in a step.
+        reached = (self.longer_than(self.own) > 1 - share).sum(axis=1)
+        begun = np.arange(lengths) < reached[:, None]
+        low = self.own[rows, np.maximum(reached - 1, 0)]
+        most = self.own[:, -1] + 60 * (self.wait_s + self.behind_s)
+        high = np.where(reached < lengths, self.own[rows, np.minimum(reached, lengths - 1)], most)
+
+        def spare(seconds: Array) -> Array:  # by logarithms, in which the tail of a wait is straight
+            longer = np.maximum(self.longer_than(seconds[:, None], begun[:, None, :])[:, 0], 1e-300)
+            return np.log((1 - share) / longer)
+
+        return np.where(reached == 0, self.own[:, 0], crossing(spare, low, high))
 
 
 def _ttft(service: Service, at: _Steady, shares: tuple[float, ...]) -> Array:
     """Return quantiles of the time to first token."""
     wait = _Wait.of(service, at)
-    most = wait.own.max(axis=1) + 60 * (wait.wait_s + wait.behind_s)
-    none = np.zeros_like(most)
-    quantiles = (bisected(none, most, 2, partial(_longer, wait, share)) for share in shares)
-    return np.stack(list(quantiles), axis=1)
-
-
-def _longer(wait: _Wait, share: float, seconds: Array) -> NDArray[np.bool_]:
-    """Return whether more than the rest of a share of requests take longer, shape (n, times) as `seconds`."""
-    return wait.longer_than(seconds) > 1 - share
+    return np.stack([wait.quantile(share) for share in shares], axis=1)
 
 
 def _tpot(service: Service, at: _Steady, generated: Lengths, shares: tuple[float, ...]) -> Array:
     """Return quantiles of a request's mean time between tokens."""
-    seconds, weight = _between_tokens(service, at, generated)
-    order = np.argsort(seconds, axis=1)
-    passed = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
-    rising = np.take_along_axis(seconds, order, axis=1)
-    places = [np.minimum((passed < wanted).sum(axis=1), seconds.shape[1] - 1) for wanted in shares]
-    return np.stack([rising[np.arange(len(rising)), place] for place in places], axis=1)
+    return _between_tokens(service, at, generated).quantiles(np.array(shares))
 
 
-def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> tuple[Array, Array]:
-    """Return a request's mean time between tokens: the batch over its life, and others' prefills in its steps.
+@dataclass(frozen=True)
+class _BetweenTokens:
+    """A request's mean time between tokens: by the length of its answer, by the speed of the steps it sees (its part),
+    and by how many of its steps carry a prefill (its cell). Each length is as likely as another."""
 
-    As values with their weights, both of shape (n, any). A short answer sees one state of the batch and of the prefill
-    queue, so it varies most. Averaging over a life shrinks both variances by that of a process that forgets
-    exponentially: the batch within a mean residence, the prefill queue within `run` steps. The share of its steps that
-    carry a prefill is Beta distributed.
+    base: Array
+    """Shape (n, lengths, parts): seconds without prefills, in parts that are as likely as `LEVELS` has them."""
+    stalled: Array
+    """Shape (n,): by how much a prefill in each step lengthens it, as a share."""
+    low: Array
+    width: Array
+    """Shape (n, lengths): cells of the share of steps with a prefill."""
+    passed: Array
+    """Shape (n, lengths, CELLS + 1): probability of so many of the first cells."""
+
+    def within(self, seconds: Array) -> Array:
+        """Return the share of requests within each of some times, shape (n, times) of both."""
+        return self._passed(self._cells(seconds))
+
+    def quantiles(self, shares: Array) -> Array:
+        """Return the times within which shares of requests are, shape (n, shares).
+
+        Halves the time until one cell at most is left of each length and part: the first that makes up the share.
+        """
+        most = (self.low + CELLS * self.width).max(axis=1)
+        longest = self.base.max(axis=(1, 2)) * (1 + self.stalled * most)
+        low = np.repeat(self.base.min(axis=(1, 2))[:, None] * (1 - 1e-12), len(shares), axis=1)
+        high = np.repeat(longest[:, None], len(shares), axis=1)
+        below, above = (self._cells(each) for each in (low, high))
+        while True:
+            middle = (low + high) / 2
+            several = (above - below > 1).any(axis=2) & (middle > low) & (middle < high)
+            if not several.any():
+                break
+            cells = self._cells(middle)
+            short = self._passed(cells) < shares
+            up, down = several & short, several & ~short
+            low, high = np.where(up, middle, low), np.where(down, middle, high)
+            below, above = np.where(up[:, :, None], cells, below), np.where(down[:, :, None], cells, above)
+        seconds = np.where(above > below, (below + 1 + self._lines[1]) / self._lines[0], np.inf)
+        order = np.argsort(seconds, axis=2, kind="stable")
+        weight = (self._taken(np.minimum(below + 1, CELLS)) - self._taken(below)) * self._likely
+        passed = np.cumsum(np.take_along_axis(weight, order, axis=2), axis=2)
+        missing = shares - self._passed(below)
+        last = np.maximum((above > below).sum(axis=2) - 1, 0)
+        place = np.minimum((passed < missing[:, :, None]).sum(axis=2), last)[:, :, None]
+        found: Array = np.take_along_axis(np.take_along_axis(seconds, order, axis=2), place, axis=2)[:, :, 0]
+        return np.where(np.isfinite(found), found, high)
+
+    @cached_property
+    def _lines(self) -> tuple[Array, Array]:
+        """Slope and offset of each length and part, shape (n, 1, lengths x parts): cells within so many seconds."""
+        per_cell = self.stalled[:, None] * self.width
+        slope = 1 / (self.base * per_cell[:, :, None])
+        offset = np.repeat((1 + self.stalled[:, None] * self.low) / per_cell - 0.5, self.base.shape[2], axis=1)
+        return slope.reshape(len(slope), 1, -1), offset[:, None, :]
+
+    @cached_property
+    def _first(self) -> NDArray[np.intp]:
+        """Places of the first cells of each length and part in `passed`, shape (n, 1, lengths x parts)."""
+        n, lengths, parts = self.base.shape
+        return np.repeat(np.arange(n * lengths) * (CELLS + 1), parts).reshape(n, 1, -1)
+
+    @cached_property
+    def _likely(self) -> Array:
+        """Probability of each length and part, shape (lengths x parts,)."""
+        lengths = self.base.shape[1]
+        likely: Array = np.tile(np.diff(LEVELS), lengths) / lengths
+        return likely
+
+    def _cells(self, seconds: Array) -> NDArray[np.intp]:
+        """Return how many cells of each length and part are within some times, shape (n, times, lengths x parts)."""
+        slope, offset = self._lines
+        cells: NDArray[np.intp] = np.clip(seconds[:, :, None] * slope - offset, 0, CELLS).astype(np.intp)
+        return cells
+
+    def _taken(self, cells: NDArray[np.intp]) -> Array:
+        """Return the probability of so many of the first cells of each length and part."""
+        found: Array = self.passed.take(cells + self._first)
+        return found
+
+    def _passed(self, cells: NDArray[np.intp]) -> Array:
+        """Return the share of requests in so many of the first cells, shape (n, times)."""
+        found: Array = (self._taken(cells) * self._likely).sum(axis=2)
+        return found
+
+
+def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> _BetweenTokens:
+    """Return the distribution of a request's mean time between tokens: the batch over its life, and others' prefills.
+
+    A short answer sees one state of the batch and of the prefill queue, so it varies most. Averaging over a life
+    shrinks both variances by that of a process that forgets exponentially: the batch within a mean residence, the
+    prefill queue within `run` steps. The share of its steps that carry a prefill is Beta distributed.
     """
     queue, states = at.queue, at.states
     step = service.step_s(np.maximum(states.there, 1.0))
@@ -265,8 +358,7 @@ def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> tuple[
     seen = states.weight * states.there / step + 1e-300
     seen = seen / seen.sum(axis=1, keepdims=True)
     level = _levels(step, seen)
-    likely = np.diff(LEVELS)
-    mean = level @ likely
+    mean = (level * np.diff(LEVELS)).sum(axis=1)
     steps = np.maximum(generated.rows - 1, 1.0)
     shrunk = np.sqrt(_averaged(steps / np.maximum(generated.rows.mean(axis=1) - 1, 1.0)[:, None]))
     base = mean[:, None, None] + shrunk[:, :, None] * (level - mean[:, None])[:, None, :]
@@ -276,12 +368,11 @@ def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> tuple[
     middle = queue.busy_steps[:, None] + np.maximum(queue.followed - queue.busy_steps, 0.0)[:, None] * settling
     middle = middle * (queue.chunk / queue.stall)[:, None]
     spread = np.clip(np.maximum(_averaged(lives), 1 / steps), 1e-6, 1 - 1e-6)
-    cells, share = _beta(np.clip(middle, 1e-6, 1 - 1e-6), 1 / spread - 1)
+    low, width, share = _beta(np.clip(middle, 1e-6, 1 - 1e-6), 1 / spread - 1)
+    passed = np.zeros((*share.shape[:2], CELLS + 1))
+    np.cumsum(share, axis=2, out=passed[:, :, 1:])
     # The longer a step takes, the more prompts come in it.
-    stalled = (queue.stall[:, None, None] * cells)[:, :, None, :] * (base / mean[:, None, None])[:, :, :, None]
-    seconds = base[:, :, :, None] + stalled
-    weight = share[:, :, None, :] * likely[:, None] / steps.shape[1]
-    return seconds.reshape(len(seconds), -1), weight.reshape(len(weight), -1)
+    return _BetweenTokens(base, queue.stall / mean, low, width, passed)
 
 
 def _levels(values: Array, weight: Array) -> Array:
@@ -303,8 +394,9 @@ def _averaged(lives: Array) -> Array:
     return 2 / lives * (1 + np.expm1(-lives) / lives)
 
 
-def _beta(mean: Array, strength: Array) -> tuple[Array, Array]:
-    """Cells of a Beta distribution and their probability, both shape (n, lengths, CELLS): a + b is its strength."""
+def _beta(mean: Array, strength: Array) -> tuple[Array, Array, Array]:
+    """Cells of a Beta distribution: where they begin and how wide each is, shape (n, lengths), and their probability,
+    shape (n, lengths, CELLS). a + b is its strength."""
     a, b = (mean * strength)[..., None], ((1 - mean) * strength)[..., None]
     sd = np.sqrt(mean * (1 - mean) / (strength + 1))
     low, high = np.maximum(mean - 4 * sd, 0.0)[..., None], np.minimum(mean + 4 * sd, 1.0)[..., None]
@@ -317,4 +409,4 @@ def _beta(mean: Array, strength: Array) -> tuple[Array, Array]:
     ends[..., -1:] += np.where(high == 1, (b - 1) * np.log(2) - np.log(b), 0.0)
     log = log + ends
     share = np.exp(log - log.max(axis=-1, keepdims=True))
-    return cells, share / share.sum(axis=-1, keepdims=True)
+    return low[..., 0], width[..., 0], share / share.sum(axis=-1, keepdims=True)

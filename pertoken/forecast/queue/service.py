@@ -9,10 +9,13 @@ from pertoken.forecast.efficiency import Efficiency
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths
 from pertoken.forecast.queue.queueing import UnderLoad, under_load
-from pertoken.forecast.steady import PREFILL, first_token_s, steady
+from pertoken.forecast.steady import PREFILL_AT, time_scale
+from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total
 
 POINTS = 12
 """Batches, spaced evenly by ratio, at which a step is computed; between them it is taken to be straight."""
+DECODE_AT = tuple(place for place in range(len(TERMS)) if place not in PREFILL_AT)
+"""Places of the terms of a step that are not of prompts."""
 
 
 def service(
@@ -32,33 +35,16 @@ def service(
     places = np.maximum(limit / c.dp, 1.0)
     running = np.maximum(places, 2.0)[:, None] ** (np.arange(POINTS) / (POINTS - 1))
     means = (np.broadcast_to(each.rows.mean(axis=1), (len(c),)) for each in (prompt, generated))
-    mean = replace(c, **dict(zip(("prompt_len", "generated_len"), means, strict=True)))
-    n = len(c)
-    batches = _repeated(mean, POINTS)
-    term_s = steady(batches, table, (running * c.dp[:, None]).ravel(), _repeated_shift(shift, POINTS)).term_s
-    decode = np.delete(term_s, PREFILL, axis=1).sum(axis=1).reshape(n, POINTS)
-    tokens = np.broadcast_to(prompt.rows, (n, prompt.rows.shape[1]))
-    prompts = replace(_repeated(mean, tokens.shape[1]), prompt_len=tokens.ravel())
-    prefill = _prefill_s(prompts, table, _repeated_shift(shift, tokens.shape[1])).reshape(tokens.shape)
-    computed = prompt.rows * (1 - c.cached_share[:, None])
+    mean = replace(c, **dict(zip(("prompt_len", "generated_len"), means, strict=True))).spread()
+    scale = time_scale(c, table, shift)
+    term_s = seconds(mean, running * mean.dp)
+    decode = total(np.take(term_s, DECODE_AT, axis=-1) * np.take(scale, DECODE_AT, axis=-1)[:, None, :])
+    tokens = np.broadcast_to(prompt.rows, (len(c), prompt.rows.shape[1]))
+    prefill_s = prefill_seconds(replace(mean, prompt_len=tokens), 1.0)
+    prefill = sum(part_s * scale[:, place, None] for place, part_s in zip(PREFILL_AT, prefill_s, strict=True))
+    computed = prompt.rows * (1 - mean.cached_share)
     steps = np.maximum(1.0, np.ceil(computed / np.reshape(chunk_tokens, (-1, 1))))
     return Service(running, decode, np.maximum(prefill, 1e-9), steps, places)
-
-
-def _repeated(c: Candidates, times: int) -> Candidates:
-    return c.take(np.repeat(np.arange(len(c)), times))
-
-
-def _repeated_shift(shift: Array | float, times: int) -> Array | float:
-    """Return a shift for candidates that are repeated: one of all of them stays as it is."""
-    return np.repeat(shift, times, axis=0) if isinstance(shift, np.ndarray) and len(shift) > 1 else shift
-
-
-def _prefill_s(c: Candidates, table: Efficiency, shift: Array | float) -> Array:
-    """Device seconds of one prompt: of its first token, less the step that every token takes."""
-    alone = steady(c, table, c.dp, shift).term_s * c.accepted_len[:, None]
-    prefill: Array = first_token_s(c, table, shift) - np.delete(alone, PREFILL, axis=1).sum(axis=1)
-    return prefill / c.pp
 
 
 def forecast_under(

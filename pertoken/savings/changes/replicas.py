@@ -1,7 +1,9 @@
 """A service on another number of replicas: which ones go, and what those that moved cost."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from operator import attrgetter
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance, worst
@@ -123,8 +125,13 @@ def _packed(
 
 def alike(replicas: Sequence[Deployment]) -> bool:
     """Return whether replicas differ in nothing but their devices."""
-    shapes = {replace(each, deployment_id=0, epoch_id=0, device_ids=(), serves=()) for each in replicas}
-    return len(shapes) == 1
+    return len(set(map(_shape(), replicas))) == 1
+
+
+@cache
+def _shape() -> Callable[[Deployment], tuple[object, ...]]:
+    own = ("deployment_id", "epoch_id", "device_ids", "serves")
+    return attrgetter(*(each.name for each in fields(Deployment) if each.name not in own))
 
 
 def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
@@ -169,18 +176,28 @@ def _new_cost(
 
 
 def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) -> tuple[MeasuredLoad, Speed] | str:
-    """Return the load and forecast of the busiest replica, as it is where `speeds` has none; else the reason."""
-    best: tuple[MeasuredLoad, Speed] | None = None
-    reason = f"nothing was measured of the replicas of {now.name}"
-    for old in now.deployments:
+    """Return the load and forecast of the busiest replica, as it is where `speeds` has none; else the reason.
+
+    Less busy ones are forecast only where a busier one cannot be.
+    """
+
+    def busy(each: Deployment) -> float:
+        try:
+            return context.forecasts.load(context.evidence(each.deployment_id)).busy
+        except NotMeasured:
+            return -1.0
+
+    reasons: dict[int, str] = {}
+    for old in sorted(now.deployments, key=busy, reverse=True):
         found = speeds.get(old.deployment_id)
         if found is None:
             found = _as_it_is(old, now, context.evidence(old.deployment_id), context)
-        if found.load is None or found.unpriced is not None:
-            reason = found.unpriced or reason
-        elif best is None or found.load.busy > best[0].busy:
-            best = found.load, found
-    return best or reason
+        if found.load is not None and found.unpriced is None:
+            return found.load, found
+        if found.unpriced is not None:
+            reasons[old.deployment_id] = found.unpriced
+    last = [reasons[each.deployment_id] for each in now.deployments if each.deployment_id in reasons][-1:]
+    return last[0] if last else f"nothing was measured of the replicas of {now.name}"
 
 
 def _as_it_is(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:

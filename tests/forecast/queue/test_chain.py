@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pertoken.forecast.queue.chain import BISECTIONS, Chain, Service, bisected
-from pertoken.forecast.queue.load import Array, fixed
+from pertoken.forecast.queue.chain import Chain, Service
+from pertoken.forecast.queue.load import fixed
 
 PREFILL_S, DECODE_S, TOKENS = 0.2, 0.01, 81
 
@@ -59,20 +59,17 @@ def test_more_arrivals_fill_the_batch_and_hardly_any_leave_it_empty() -> None:
     assert full[0] < 1e-6 and all(math.isfinite(each) and each <= 64 for each in running)
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3, 5])
-def test_halvings_decided_in_one_call_end_where_one_after_the_other_does(at_once: int) -> None:
-    low, high = np.array([0.0, 1.0, 0.0]), np.array([7.0, 300.0, 1e-3])
-    sought = np.array([np.e, 299.99, 1.0])[:, None]
-    calls: list[int] = []
+@pytest.mark.parametrize("decode_s", [(DECODE_S, DECODE_S), (0.01, 0.02, 0.04), (0.02, 0.02, 0.05, 0.051)])
+@pytest.mark.parametrize("utilization", [1e-6, 0.05, 0.4, 0.9, 1 - 1e-9])
+def test_as_many_finish_as_arrive_at_the_number_that_runs(decode_s: tuple[float, ...], utilization: float) -> None:
+    there = chain(40, decode_s)
+    rate = utilization * there.finished_per_s(np.array([[40.0]]))[0]
+    running = there.running_at(rate)
+    assert 0 < running[0] <= 40
+    busy = PREFILL_S * running + (TOKENS - 1) * there.service.step_s(np.maximum(running, 1.0)[:, None])[0]
+    assert running / busy == pytest.approx(rate, rel=1e-12)
 
-    def beyond(points: Array) -> np.typing.NDArray[np.bool_]:
-        calls.append(points.shape[1])
-        return points**2 < sought**2
 
-    expected_low, expected_high = low, high
-    for _ in range(BISECTIONS):
-        middle = (expected_low + expected_high) / 2
-        more = middle**2 < sought[:, 0] ** 2
-        expected_low, expected_high = np.where(more, middle, expected_low), np.where(more, expected_high, middle)
-    assert bisected(low, high, at_once, beyond).tolist() == expected_high.tolist()
-    assert len(calls) == -(-BISECTIONS // at_once) and max(calls) == 2**at_once - 1
+def test_no_more_run_than_a_full_batch() -> None:
+    there = chain(8)
+    assert there.running_at(np.array([1e3])) == pytest.approx([8.0])

@@ -1,6 +1,5 @@
 """What requests see at a whole deployment, and how many copies of it hold an objective."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.queue.latency import Latency, fewest_replicas, latency
+from pertoken.forecast.queue.latency import Asked, Latency, latencies, latency, overruns
 from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
@@ -81,18 +80,6 @@ def test_smaller_chunks_come_later_and_stall_others_less() -> None:
     assert chunked[3][1] < whole[3][1]
 
 
-def test_copies_share_the_load_until_the_objective_is_held() -> None:
-    load = Arrivals(60.0, PROMPT, ANSWER)
-    stable = fewest_replicas(deployment(), CHAT, load, MARKET)
-    strict = fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(None, 10.0))
-    assert stable is not None and strict is not None and 1 < stable < strict
-    alone = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / strict), MARKET)
-    crowded = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / (strict - 1)), MARKET)
-    assert ranges(alone)[3][1] <= 10.0
-    assert crowded.refusal or ranges(crowded)[3][1] > 10.0
-    assert fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(0.01, None)) is None
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     share=st.floats(0.02, 0.95),
@@ -114,3 +101,16 @@ def test_latency_grows_with_the_load_so_more_copies_never_make_it_worse(
 def test_an_unmeasured_load_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="above 0"):
         under(0.0)
+
+
+def test_no_digit_of_a_latency_depends_on_what_is_forecast_beside_it() -> None:
+    known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
+    asked = [
+        Asked(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), calibration)
+        for knobs in ({}, {"weight_dtype": "fp8"}, {"tp": 2}, {"dp": 2}, {"enable_chunked_prefill": False})
+        for rate in (0.3, 3.0, 12.0, 1e3)
+        for calibration in (known, Calibration())
+    ]
+    assert [latencies([each], MARKET)[0] for each in asked] == latencies(asked, MARKET)
+    limits = (300.0, 900.0, 12.0, 30.0)
+    assert [overruns([each], limits, MARKET)[0] for each in asked] == overruns(asked, limits, MARKET)

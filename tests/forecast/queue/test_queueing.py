@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
-from pertoken.forecast.queue.queueing import MOST_UTILIZED, UnderLoad, under_load
+from pertoken.forecast.queue.queueing import MOST_UTILIZED, UnderLoad, beyond, under_load
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
 CHUNK = 2048
@@ -100,6 +100,23 @@ def test_a_load_above_the_capacity_fills_the_batch_and_waits_without_end() -> No
     assert found.running[0] == 32
     assert found.tok_s[0] == pytest.approx(found.capacity_per_s[0] * generated.mean)
     assert np.isfinite(found.tpot_s[0]).all()
+
+
+@pytest.mark.parametrize("utilization", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("kind", ["conversation", "code"])
+def test_quantiles_are_where_a_distribution_function_passes_their_shares(kind: str, utilization: float) -> None:
+    """`beyond` counts who is later than a time, of which `under_load` finds the time of a share."""
+    prompt, generated = typical(kind)
+    its = service(32, prompt)
+    rate = utilization * under_load(its, np.array([1e-3]), generated).capacity_per_s
+    shares = (0.1, 0.5, 0.95, 0.999)
+    found = under_load(its, rate, generated, shares)
+    for factor, later in ((1 + 1e-9, False), (1 - 1e-9, True)):
+        ttft, tpot = ([float(each) * factor for each in row] for row in (found.ttft_s[0], found.tpot_s[0]))
+        late = beyond(its, rate, generated, ttft, tpot)
+        for column, share in enumerate(shares):
+            assert (late.ttft[0, column] > 1 - share + 1e-12) == later
+            assert (late.tpot[0, column] > 1 - share + 1e-12) == later
 
 
 def test_rates_and_shares_out_of_range_are_refused() -> None:

@@ -1,0 +1,48 @@
+"""How many copies of a deployment hold an objective."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.forecast.queue.latency import Asked, latency
+from pertoken.forecast.queue.load import Arrivals
+from pertoken.forecast.queue.replicas import fewest_all, fewest_replicas
+from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Calibration
+from tests.forecast.queue.test_latency import ANSWER, CHAT, MARKET, PROMPT, deployment, ranges
+
+
+def test_copies_share_the_load_until_the_objective_is_held() -> None:
+    load = Arrivals(60.0, PROMPT, ANSWER)
+    stable = fewest_replicas(deployment(), CHAT, load, MARKET)
+    strict = fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(None, 10.0))
+    assert stable is not None and strict is not None and 1 < stable < strict
+    alone = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / strict), MARKET)
+    crowded = latency(deployment(), CHAT, replace(load, requests_per_s=60.0 / (strict - 1)), MARKET)
+    assert ranges(alone)[3][1] <= 10.0
+    assert crowded.refusal or ranges(crowded)[3][1] > 10.0
+    assert fewest_replicas(deployment(), CHAT, load, MARKET, slo_ms=(0.01, None)) is None
+
+
+LOADS = (Arrivals(0.5, PROMPT, ANSWER), Arrivals(9.0, PROMPT, ANSWER), Arrivals(60.0, PROMPT, ANSWER))
+FACTORS = (0.5, 1.0, 30.0, 1e6)
+
+
+@pytest.mark.parametrize("limits", [(None, None), (400.0, 60.0), (None, 9.0)])
+def test_many_are_counted_side_by_side_as_each_is_alone(limits: tuple[float | None, float | None]) -> None:
+    asked = [Asked(deployment(max_num_seqs=n), CHAT, load, Calibration()) for load in LOADS for n in (8, 256)]
+    together = fewest_all([(each, FACTORS) for each in asked], limits, MARKET)
+    for each, counts in zip(asked, together, strict=True):
+        assert not isinstance(counts, Abstained)
+        assert counts[-1] is None
+        for factor, count in zip(FACTORS, counts, strict=True):
+            load = replace(each.arrivals, requests_per_s=each.arrivals.requests_per_s * factor)
+            assert count == fewest_replicas(each.deployment, CHAT, load, MARKET, None, limits)
+
+
+def test_what_cannot_be_forecast_costs_no_other_its_count() -> None:
+    asked = [Asked(deployment(engine=engine), CHAT, LOADS[0], Calibration()) for engine in ("vllm", "nobody", "vllm")]
+    first, unknown, last = fewest_all([(each, (1.0,)) for each in asked], (None, None), MARKET)
+    assert first == last == (1,)
+    assert isinstance(unknown, Abstained)
+    assert fewest_all([], (None, None), MARKET) == []
