@@ -71,7 +71,9 @@ def limit_reached(error: BaseException) -> LimitReached | None:
         no_memory = (
             number == errno.ENOMEM or "cannot allocate memory" in text.lower() or "failed to map segment" in text
         )
-        if isinstance(cause, MemoryError) or no_memory:
+        # An import that runs out of memory may lose its own MemoryError.
+        lost = isinstance(cause, SystemError) and "without exception set" in text
+        if isinstance(cause, MemoryError) or no_memory or lost:
             return LimitReached(
                 f"out of memory: this process may use {now(resource.RLIMIT_AS, 'bytes of address space')}; raise the "
                 "limit (`ulimit -v unlimited`, MemoryMax= of a service) or free memory"

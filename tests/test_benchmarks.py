@@ -53,7 +53,6 @@ def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tm
         subject for subject, _ in rows
     }
     assert {target["id"]: target["value"] for target in found["targets"]}.keys() == {
-        "agent.cpu_share",
         "agent.cpu_ratio",
         "agent.driver_calls_per_tick",
         "agent.rss_mib",

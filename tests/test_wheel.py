@@ -82,7 +82,8 @@ def test_a_fresh_environment_upgrades_a_database_with_it_and_finds_its_rules(pyt
     done = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert str(python.parents[1]) in done.stdout
     rules = {each["rule_id"]: each["state"] for each in json.loads(run("advise", "--json"))["recommendations"]}
-    assert rules == {"release-idle": "REFUSED", "commit-capacity": "REFUSED"}
+    of_the_fleet = ("release-idle", "commit-capacity", "consolidate", "upgrade-engine")
+    assert rules == dict.fromkeys(of_the_fleet, "REFUSED")
 
 
 def test_the_agent_and_its_sampler_run_from_it(python: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Front door:
 - `advisor.worker`: a package of its own: plugins and their rules in processes of their own.
 - `advisor.advise`: `advise`, one run; `advice_of`, the same over what was gathered already.
 - `advisor.recommendation`: `Recommendation` with its `Variant`s and `Refusal`s, as stored, listed and shown.
+- `advisor.changes`, `advisor.checks`: rooms of a proposal, for `pricing` alone.
 - `advisor.book`: `keep` and `standing`, recommendations in the database.
 - `advisor.service`: `serve`, runs at a period, as a job of the scheduler.
 

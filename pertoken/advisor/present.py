@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pertoken.advisor.commands import Addresses, DeviceAddress
+from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet, service_name

@@ -4,16 +4,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pertoken.advisor.candidate import Candidate, candidate
-from pertoken.advisor.commands import commands
+from pertoken.advisor.changes.commands import commands
+from pertoken.advisor.changes.title import change_lines, title
+from pertoken.advisor.checks.candidate import Candidate, candidate
+from pertoken.advisor.checks.objectives import full_batch_factor, held_again
+from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
-from pertoken.advisor.objectives import full_batch_factor, held_again
-from pertoken.advisor.permitted import refusal as refusal_by_settings
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.advisor.title import change_lines, title
 from pertoken.advisor.worker.wire import Refused, refusal_of
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context

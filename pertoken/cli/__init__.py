@@ -42,7 +42,7 @@ class _Commands(click.Group):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
             return super().invoke(ctx)
-        except (PertokenError, OSError, MemoryError, RuntimeError, ImportError) as error:
+        except (PertokenError, OSError, MemoryError, RuntimeError, ImportError, SystemError) as error:
             if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
                 raise  # they are RuntimeErrors
             own = error if isinstance(error, PertokenError) else None

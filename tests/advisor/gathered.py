@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pertoken.advisor.advise import advice_of
-from pertoken.advisor.commands import Addresses, DeviceAddress
+from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
 from pertoken.advisor.recommendation import Recommendation
 from pertoken.advisor.rules.load import Loaded

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pertoken.advisor.changes.title import MAX_TITLE
 from pertoken.advisor.recommendation import Recommendation
-from pertoken.advisor.title import MAX_TITLE
 from pertoken.rule import Commitment, Fleet, Model, Placement, Schedule, Service, times, to
 from pertoken.state.demand import EDITABLE
 from pertoken.state.knobs import knobs

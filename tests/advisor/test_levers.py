@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.commands import commands
+from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.state.diff import diff

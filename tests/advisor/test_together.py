@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor import pricing
-from pertoken.advisor.commands import commands
+from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.recommendation import State
 from pertoken.rule import Deployment
 from pertoken.savings import estimate

@@ -123,6 +123,8 @@ OF_GPU(nvmlDeviceGetTemperatureV, out[2] = g->temperature_c, (const gpu *g, u32 
 OF_GPU(nvmlDeviceGetCurrentClocksEventReasons, *out = g->throttle_reasons, (const gpu *g, u64 *out))
 OF_GPU(nvmlDeviceGetCurrentClocksThrottleReasons, *out = g->throttle_reasons, (const gpu *g, u64 *out))
 OF_GPU(nvmlDeviceGetMigMode, *current = *pending = 0, (const gpu *g, u32 *current, u32 *pending))
+/* Every GPU reaches every other one by NVLink: NVML_P2P_CAPS_INDEX_NVLINK is 2, NVML_P2P_STATUS_NOT_SUPPORTED 5. */
+OF_GPU(nvmlDeviceGetP2PStatus, *out = index == 2 ? 0 : 5, (const gpu *g, const gpu *other, u32 index, u32 *out))
 OF_GPU(nvmlDeviceGetMaxMigDeviceCount, *out = 7, (const gpu *g, u32 *out))
 
 struct pci { char legacy[16]; u32 numbers[5]; char bus_id[32]; };

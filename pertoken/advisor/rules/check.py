@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pertoken.advisor.changes.title import title
+from pertoken.advisor.checks.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.groups import Chosen
-from pertoken.advisor.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.rules.load import rules_in
-from pertoken.advisor.title import title
 from pertoken.advisor.worker.job import run_job
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.wire import storable

@@ -120,6 +120,8 @@ class _Hours:
         )
         """Number of the model and hour of each slot."""
         n_cells = len(self._models) * self._n_hours
+        if not n_cells:
+            return {}
         cell_tokens, cell_observed_ms = (
             _sum(cells[counted], each[counted], n_cells).tolist() for each in (tokens, observed_ms)
         )

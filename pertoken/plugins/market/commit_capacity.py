@@ -40,7 +40,7 @@ class Options:
     )
 
 
-@rule("commit-capacity")  # reads four weeks: `window="28d"` goes here once a rule may widen its window
+@rule("commit-capacity", window="28d")
 def commit_capacity(seen: FleetEvidence, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal | Skip]:
     """Commit for one or three years to the instances that run in nearly every hour.
 

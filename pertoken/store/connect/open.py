@@ -1,5 +1,6 @@
 """Opening a database: readers never write, telemetry has one writer, and a newer schema is refused."""
 
+import logging
 import os
 import sqlite3
 import weakref
@@ -33,6 +34,8 @@ from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, w
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.connect.trouble import trouble
 
+# A connection that fails as it is given back follows the error that is reported: its traceback would hide that line.
+logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 _VERSIONS = Path(__file__).parents[2] / "migrations" / "versions"
 REVISIONS = {
     group: tuple(sorted(file.name.partition("_")[0] for file in (_VERSIONS / group).glob("[0-9]*_*.py")))

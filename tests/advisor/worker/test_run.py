@@ -312,7 +312,7 @@ def test_a_value_changed_by_force_is_not_possible_where_it_is_yielded() -> None:
 
 
 def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
-    from pertoken.advisor.candidate import candidate
+    from pertoken.advisor.checks.candidate import candidate
 
     forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
     found = candidate(FLEET, encoded(forged, FLEET), SERVICE, MARKET)

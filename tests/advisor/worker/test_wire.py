@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.candidate import candidate
+from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.worker.wire import encoded, proposal_of, refusal_of
 from pertoken.rule import Deployment, Fleet, Placement, Schedule, Service, propose, skip, times
 from pertoken.state.errors import InvalidEdit

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.commands import Addresses, DeviceAddress, commands
+from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.groups import Chosen
 from pertoken.plugins.hardware.cap_power import cap_power
 from pertoken.rule import Placement

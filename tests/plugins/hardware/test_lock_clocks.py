@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.commands import Addresses, DeviceAddress, commands
+from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.groups import Chosen
 from pertoken.plugins.hardware.lock_clocks import lock_clocks
 from pertoken.rule import Placement

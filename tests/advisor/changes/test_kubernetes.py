@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.commands import Addresses, Step, commands
+from pertoken.advisor.changes.commands import Addresses, Step, commands
+from pertoken.advisor.changes.kubernetes import LAST_COUNTS, restarted
 from pertoken.advisor.groups import Chosen
-from pertoken.advisor.kubernetes import LAST_COUNTS, restarted
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.workload import Workload

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from pertoken.advisor.possible import refuse_impossible, refuse_other_changes
+from pertoken.advisor.checks.possible import refuse_impossible, refuse_other_changes
 from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.rule import Proposal

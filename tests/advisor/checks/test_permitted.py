@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.permitted import refusal
+from pertoken.advisor.checks.permitted import refusal
 from pertoken.advisor.recommendation import State
 from pertoken.rule import Commitment, Fleet, Placement, Service, times, to
 from pertoken.state.diff import diff

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pertoken.advisor import kubernetes
+from pertoken.advisor.changes import kubernetes
+from pertoken.advisor.changes.timers import timer_commands
+from pertoken.advisor.changes.title import DEMAND
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
-from pertoken.advisor.timers import timer_commands
-from pertoken.advisor.title import DEMAND
 from pertoken.catalog import knobs as spelled
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pertoken.advisor.changes.title import title
 from pertoken.advisor.groups import Chosen
-from pertoken.advisor.title import title
 from pertoken.state.diff import diff
 from tests.advisor.builders import FLEET, after
 

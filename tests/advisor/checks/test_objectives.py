@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.advisor.objectives import full_batch_factor, held_again
+from pertoken.advisor.checks.objectives import full_batch_factor, held_again
 from pertoken.advisor.recommendation import LatencyLine, State
 from pertoken.plugins.engine.batch_limit import batch_limit
 from pertoken.savings.estimate import Estimate

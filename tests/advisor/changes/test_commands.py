@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.advisor.commands import Addresses, DeviceAddress, commands
+from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
+from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import target_of, touches
-from pertoken.advisor.title import change_lines, title
 from pertoken.state.diff import diff
 from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
