@@ -97,6 +97,13 @@ def test_energy_by_power_over_time_stands_where_there_is_no_counter_and_says_so(
     assert seen.energy_w.provenance is Provenance.INTEGRAL
 
 
+def test_a_device_held_whole_for_half_a_minute_and_shared_for_the_rest_is_held_for_both(tmp_path: Path) -> None:
+    whole = replace(served(whole_provenance=int(Provenance.REPORTED)), duration_ms=30_000, observed_ms=30_000)
+    half = replace(share(500_000), duration_ms=30_000)
+    seen = seen_by(tmp_path, [[whole, gpu(energy_counter_mj=36_000_000), half]] * 10)
+    assert seen.energy_w.mean == pytest.approx(0.75 * 600)
+
+
 def test_clocks_are_read_and_throttled_is_the_part_of_samples_with_a_reason(tmp_path: Path) -> None:
     slowed, free, idle = (gpu(sm_clock_mhz=1_200, throttle_reasons=each) for each in (4, 0, 1))
     seen = seen_by(tmp_path, [[served(), each] for each in (slowed, free, idle, slowed)])
