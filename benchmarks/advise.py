@@ -262,7 +262,9 @@ def advised(folder: Path, output: Path) -> Run:
     stored_s: float | None = None
     with closing(sqlite3.connect(f"file:{where.file('advice')}?mode=ro", uri=True)) as advice, output.open("wb") as out:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=out, stderr=terminal, env={**os.environ, "COLUMNS": "160"})
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        # An installed package has its bytecode.
+        process = subprocess.Popen(command, stdout=out, stderr=terminal, env={**environment, "COLUMNS": "160"})
         os.close(terminal)
         status = 0
         while not (waited := os.wait4(process.pid, os.WNOHANG))[0]:

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.forecast_speed`: see `benchmarks.forecast.speed`."""
+"""`python -m benchmarks.forecast_speed`: see `benchmarks.forecast.live.speed`."""
 
-from benchmarks.forecast.speed import main
+from benchmarks.forecast.live.speed import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.queueing`: see `benchmarks.forecast.queueing`."""
+"""`python -m benchmarks.queueing`: see `benchmarks.forecast.live.queueing`."""
 
-from benchmarks.forecast.queueing import main
+from benchmarks.forecast.live.queueing import main
 
 if __name__ == "__main__":
     main()

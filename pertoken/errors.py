@@ -72,7 +72,9 @@ def limit_reached(error: BaseException) -> LimitReached | None:
             number == errno.ENOMEM or "cannot allocate memory" in text.lower() or "failed to map segment" in text
         )
         # An import that runs out of memory may lose its own MemoryError.
-        lost = isinstance(cause, SystemError) and "without exception set" in text
+        lost = isinstance(cause, SystemError) and (
+            "without exception set" in text or "without setting an exception" in text
+        )
         if isinstance(cause, MemoryError) or no_memory or lost:
             return LimitReached(
                 f"out of memory: this process may use {now(resource.RLIMIT_AS, 'bytes of address space')}; raise the "
@@ -87,6 +89,19 @@ def limit_reached(error: BaseException) -> LimitReached | None:
         # What was handled and replaced (`from None`) is not the cause: a lock that is taken is no limit.
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
+
+
+MIN_ADDRESS_BYTES = 56 * 2**20
+"""Address space below which no command gets far. What Python does where it runs out of it while it loads modules is
+anything from this error to an abort, so that it is not tried."""
+
+
+def too_little_memory() -> LimitReached | None:
+    """Return the error of a process whose limit of address space is too low for any command; None if it is not."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return limit_reached(MemoryError()) if soft != resource.RLIM_INFINITY and soft < MIN_ADDRESS_BYTES else None
 
 
 _JOIN = "run as its owner or join its group"

@@ -179,6 +179,39 @@ EPOCHS = "epochs"
 """Name under which reading `Evidence.epochs` is remembered; it is no series."""
 
 
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """How a deployment ran at one steady load: a minute of its own traffic, or a step of a probe. Unknown is None."""
+
+    ts: int
+    """Epoch seconds, UTC: its start."""
+    running: float
+    """Mean number of running requests while it worked."""
+    token_s: float | None
+    """Seconds from one token of a request to its next; the prefill of prompts is included."""
+    prompt_len: float
+    """Tokens, cached ones included."""
+    generated_len: float
+    cached_share: float = 0.0
+    """Prompt tokens found in the prefix cache, 0 to 1."""
+    ttft_s: float | None = None
+    """Time to first token of requests that ran alone; never of requests that may have waited."""
+    memory_active: float | None = None
+    """Share of the listed memory bandwidth used while it worked."""
+    products_active: float | None = None
+    """Share of the listed rate of matrix products used while it worked."""
+    probed: bool = False
+    """Whether `pertoken probe` made it, with a load of its own."""
+
+
+class LazyPoints(Protocol):
+    """Operating points that are found when they are first asked for."""
+
+    def points(self) -> tuple[OperatingPoint, ...]:
+        """Return the operating points, oldest first."""
+        ...
+
+
 class LazySeries(Protocol):
     """A series that is made when it is first read: most are never."""
 
@@ -207,8 +240,10 @@ class Evidence:
         remedies: Mapping[str, str] | None = None,
         hours: Mapping[str, HoursOfWeek] | None = None,
         epochs: Sequence[Epoch] | LazyEpochs = (),
+        points: Sequence[OperatingPoint] | LazyPoints = (),
     ) -> None:
-        """`hours` are of series made by hand, which have no `distribution`."""
+        """`hours` are of series made by hand, which have no `distribution`. `points` are what a forecast is calibrated
+        on."""
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
@@ -217,6 +252,7 @@ class Evidence:
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
         self._epochs = epochs
+        self._points = points
         self._read: dict[str, None] = {}
 
     def __getattr__(self, name: str) -> Series:
@@ -264,6 +300,19 @@ class Evidence:
             self._epochs = self._epochs.epochs()
         return tuple(self._epochs)
 
+    def operating_points(self) -> tuple[OperatingPoint, ...]:
+        """Return what a forecast of the deployment is calibrated on, oldest first. Asking does not count as reading."""
+        if not isinstance(self._points, Sequence):
+            self._points = self._points.points()
+        return tuple(self._points)
+
+    def with_points(self, more: Sequence[OperatingPoint]) -> "Evidence":
+        """Return the same measurements with further operating points."""
+        if not more:
+            return self
+        points = _Joined(self._points, tuple(more))
+        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs, points)
+
     @property
     def read(self) -> tuple[str, ...]:
         """Names of the series read so far (`epochs` for those), in the order of first reading."""
@@ -271,7 +320,7 @@ class Evidence:
 
     def fresh(self) -> "Evidence":
         """The same measurements with nothing read yet: one for each rule."""
-        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs)
+        return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs, self._points)
 
     def items(self) -> Iterable[tuple[str, Series]]:
         """All measured series by name, without counting as reading."""
@@ -286,6 +335,18 @@ class Evidence:
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(name for name, _ in self.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Operating points of a window beside those of probes."""
+
+    measured: Sequence[OperatingPoint] | LazyPoints
+    probed: tuple[OperatingPoint, ...]
+
+    def points(self) -> tuple[OperatingPoint, ...]:
+        measured = self.measured if isinstance(self.measured, Sequence) else self.measured.points()
+        return tuple(sorted((*measured, *self.probed), key=lambda point: point.ts))
 
 
 class Hours:

@@ -1,9 +1,10 @@
 """Every metric, defined once: its name, label, unit, how it is stored and rolled up, and what rules read of it.
 
-- `ENGINE_COUNTERS`, `ENGINE_TIMES`, `ENGINE_GAUGES`, `HISTOGRAMS`: what adapters map the engines' own names onto.
-  A new counter is a row of `ENGINE_COUNTERS` and a `Counter` in the adapter of an engine that exposes it.
+- `ENGINE_TOKENS`, `ENGINE_COUNTERS`, `ENGINE_TIMES`, `ENGINE_GAUGES`, `HISTOGRAMS`: what adapters map the engines' own
+  names onto. A new counter is a row of `ENGINE_COUNTERS` and a `Counter` in the adapter of an engine that exposes it.
 - `DEVICE`: what probes read of a device. A new one is a row, a probe that reads it, and a migration that adds its
-  columns. It then reaches samples, roll-ups, evidence, screens and documents by this table.
+  columns. By this table it then reaches samples and documents; roll-ups, unless they keep `NOTHING` of it; and, of a
+  gauge, screens and evidence.
 - `SERIES`: what rules read as `seen.NAME`. Those of devices come from `DEVICE`; derived ones have a formula.
 
 Nothing here is imported by a migration: revisions are frozen.
@@ -74,6 +75,14 @@ ENGINE_COUNTERS = _table(
     EngineMetric("load_s", "load time", "s", "time from these starts to the first page, at most", shown=False),
 )
 """Counters that are rows of `engine_counter_sample`, beside `NAME{reason="..."}` of requests."""
+TENANT_TOKENS = _table(
+    EngineMetric("tenant_prompt_tokens", "prompt tokens", "tokens", "prompt tokens of a tenant, by a gateway"),
+    EngineMetric("tenant_generated_tokens", "generated tokens", "tokens", "tokens generated for a tenant"),
+)
+"""Counters of gateways, which know whom tokens are for. Rows of `engine_counter_sample` too, of the gateway's own
+epoch, as `NAME{key="...",model="...",namespace="...",team="...",user="..."}`."""
+TENANT_LABELS = ("key", "model", "namespace", "team", "user")
+"""What may tell tenants apart, in the order of those names; labels that a gateway does not have are left out."""
 ENGINE_TIMES = _table(
     EngineMetric("engine_ms", "engine time", "ms", "time in which the engine computed"),
     EngineMetric("prefill_ms", "prefill time", "ms", "time of requests in prefill; requests that run together overlap"),
@@ -151,7 +160,7 @@ class DeviceMetric:
     read: str | None = None
     """Name of the value in a reading where it is not `stored`: of a counter, the absolute count."""
     series: str | None = None
-    """Evidence series that it is, without scale."""
+    """Evidence series that it is, without scale; of a gauge only."""
     meaning: str = ""
     """Of that series."""
     summed: bool = False
@@ -159,7 +168,7 @@ class DeviceMetric:
     remedy: str = ""
     """How to have it measured where it is missing."""
     since: str | None = None
-    """Revision of the telemetry schema that added its columns, which come last then; None: the first one."""
+    """Telemetry revision that added its columns, such as `0010`; they come last then. None: the first one."""
 
     @property
     def reading(self) -> str:

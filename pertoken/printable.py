@@ -1,6 +1,7 @@
 """Text that others wrote, as it is sorted and may be printed: nothing acts on a terminal or changes a log's lines."""
 
 import re
+from functools import lru_cache
 
 _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories: control, format (direction of writing), surrogate, line and paragraph separators."""
@@ -41,6 +42,7 @@ def literal_lines(text: str) -> tuple[str, ...]:
 _NUMBER = re.compile("([0-9]+)")
 
 
+@lru_cache(maxsize=8192)  # a fleet's screen sorts the same names at each refresh
 def natural_key(name: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts names as people do: in any case, and numbers in them by value (host-2 before host-10)."""
     parts = _NUMBER.split(name.casefold())

@@ -77,7 +77,7 @@ from pertoken.catalog.engine_lines import EngineLine
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.offers import Offer, TokenOffer
 from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
-from pertoken.rule_options import option, options_of, read_options
+from pertoken.settings.rules import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit, UnknownKnob

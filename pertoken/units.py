@@ -73,20 +73,22 @@ def format_utc(ts: float) -> str:
 
 def format_usd(nano_usd: int | float | None, unknown: str = "–") -> str:
     """Dollars with three significant digits below 100, else thousands separators: `$0.0123`, `$1,234`."""
-    if nano_usd is None:
-        return unknown
-    usd = nano_usd / NANO_USD
-    sign, usd = ("-" if usd < 0 else ""), abs(usd)
-    if usd == 0:
-        return "$0"
-    if usd >= 100:
-        return f"{sign}${usd:,.0f}"
-    if usd >= 1:
-        return f"{sign}${usd:.2f}"
+    return unknown if nano_usd is None else format_money(nano_usd / NANO_USD, "$")
+
+
+def format_money(value: float, symbol: str) -> str:
+    """An amount behind its symbol, with three significant digits below 100: `€0.0123`, `CHF 1,234`."""
+    sign, value = ("-" if value < 0 else ""), abs(value)
+    if value == 0:
+        return f"{symbol}0"
+    if value >= 100:
+        return f"{sign}{symbol}{value:,.0f}"
+    if value >= 1:
+        return f"{sign}{symbol}{value:.2f}"
     digits = 3
-    while digits < 9 and usd < 10 ** (2 - digits):
+    while digits < 9 and value < 10 ** (2 - digits):
         digits += 1
-    return f"{sign}${usd:.{digits}f}"
+    return f"{sign}{symbol}{value:.{digits}f}"
 
 
 def format_count(value: int | float | None, unknown: str = "–") -> str:

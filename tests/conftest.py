@@ -40,3 +40,9 @@ def let_in(server: StoreLocation, request: pytest.FixtureRequest) -> str:
     name = f"t_{abs(hash(request.node.name)) % 10**12}"
     enroll(server, name, 1)
     return name
+
+
+@pytest.fixture
+def without_built_in_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the rules of this distribution: a test of one rule of its own needs none of their processes."""
+    monkeypatch.setenv("PERTOKEN_ADVISOR_DENY", '["pertoken"]')

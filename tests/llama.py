@@ -1,8 +1,8 @@
 """A real llama.cpp server for tests: xllamacpp in a process of its own, serving a tiny model of random weights.
 
-Run as a program it is that server (`python -m tests.llama MODEL HOST PORT SLOTS METRICS SHARED CONTEXT`); it ends when
-its standard input does, so that it cannot outlive the test that started it. A line on standard input (MODEL, tab,
-ALIAS) swaps the model in the living process.
+Run as a program it is that server (`python -m tests.llama MODEL HOST PORT SLOTS METRICS SHARED CONTEXT THREADS ALIAS`);
+it ends when its standard input does, so that it cannot outlive the test that started it. A line on standard input
+(MODEL, tab, ALIAS) swaps the model in the living process.
 """
 
 import json
@@ -96,7 +96,7 @@ class Usage:
 
 
 class LlamaServer:
-    """One server process on a port of loopback; stays on its port across restarts. Computes on one thread."""
+    """One server process on a port of loopback; stays on its port across restarts."""
 
     def __init__(
         self,
@@ -108,6 +108,8 @@ class LlamaServer:
         host: str = "127.0.0.1",
         shared: bool = False,
         context: int | None = None,
+        threads: int = 1,
+        alias: str = ALIAS,
     ) -> None:
         """`shared`: other servers may listen on the same address (SO_REUSEPORT).
 
@@ -119,6 +121,8 @@ class LlamaServer:
         self.port = port or free_port()
         self.host = host
         self.shared = shared
+        self.threads = threads
+        self.alias = alias
         self.context = context or CONTEXT * slots
         self.url = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -135,6 +139,7 @@ class LlamaServer:
             [
                 *(sys.executable, "-m", "tests.llama", str(self.model), self.host, str(self.port)),
                 *(str(self.slots), str(int(self.metrics)), str(int(self.shared)), str(self.context)),
+                *(str(self.threads), self.alias),
             ],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
@@ -240,7 +245,9 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: bool, context: int) -> None:
+def serve(
+    model: str, host: str, port: int, slots: int, metrics: bool, shared: bool, context: int, threads: int, alias: str
+) -> None:
     """Be the server until standard input ends."""
     import xllamacpp
 
@@ -257,11 +264,11 @@ def serve(model: str, host: str, port: int, slots: int, metrics: bool, shared: b
         params.endpoint_metrics = metrics
         params.warmup = False
         params.cache_ram_mib = 0  # else every prompt a slot drops is copied aside
-        params.cpuparams.n_threads = 1
-        params.cpuparams_batch.n_threads = 1
+        params.cpuparams.n_threads = threads
+        params.cpuparams_batch.n_threads = threads
         return xllamacpp.Server(params)
 
-    server = started(model, ALIAS)
+    server = started(model, alias)
     for line in sys.stdin:
         del server
         server = started(*line.rstrip("\n").split("\t"))
@@ -278,4 +285,6 @@ if __name__ == "__main__":
         sys.argv[5] == "1",
         sys.argv[6] == "1",
         int(sys.argv[7]),
+        int(sys.argv[8]),
+        sys.argv[9],
     )

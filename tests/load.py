@@ -9,11 +9,12 @@ from types import TracebackType
 class Load:
     """So many clients, each asking again and again until the block ends; a server that is away is asked again.
 
-    `ask(n)` makes the n-th request.
+    `ask(n)` makes the n-th request. `pause_s` is how long a client waits after an answer: without one, the clients and
+    the server take both cores for themselves.
     """
 
-    def __init__(self, ask: Callable[[int], object], clients: int = 3) -> None:
-        self._ask = ask
+    def __init__(self, ask: Callable[[int], object], clients: int = 3, pause_s: float = 0.0) -> None:
+        self._ask, self._pause_s = ask, pause_s
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
@@ -45,3 +46,4 @@ class Load:
             else:
                 with self._lock:
                     self.served += 1
+                self._ended.wait(self._pause_s)

@@ -17,6 +17,8 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 
 DEADLINE_S = 40.0
+POLL_S = 0.2
+"""A question to the database takes some 10 ms of CPU."""
 TOKENS = ("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens")
 
 
@@ -31,7 +33,7 @@ def until(true: Callable[[], object], what: str, within_s: float = DEADLINE_S) -
     deadline = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline, f"waited {within_s:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(POLL_S)
 
 
 @contextmanager
@@ -55,9 +57,9 @@ def agent(folder: Path, *options: str, **environment: str) -> Iterator[subproces
 
 
 @contextmanager
-def agent_reading(server: Server, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def agent_reading(server: Server, folder: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """`agent`, past the baseline of a server: it is found in the background, on a busy machine after the first tick."""
-    with agent(folder) as process:
+    with agent(folder, *options, **environment) as process:
         until(lambda: process.poll() is not None or known_counters(folder, server), "the server's first page")
         yield process
 
@@ -76,10 +78,10 @@ def newest(folder: Path) -> int:
         return 0
 
 
-def rows_of(server: Server, column: Any) -> Any:
+def rows_of(server: Server, *columns: Any) -> Any:
     """A question about the rows of this server alone: other tests run servers on the same host."""
     return (
-        select(column)
+        select(*columns)
         .select_from(t.deployment_sample)
         .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)
         .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
@@ -90,7 +92,10 @@ def rows_of(server: Server, column: Any) -> Any:
 
 def totals(folder: Path, server: Server) -> dict[str, int]:
     """Tokens in the raw rows of this server, all epochs together."""
-    return {n: int(scalar(folder, rows_of(server, func.sum(t.deployment_sample.c[n]))) or 0) for n in TOKENS}
+    columns = [func.sum(t.deployment_sample.c[name]) for name in TOKENS]
+    with open_store(locate(str(folder))).read() as connection:
+        sums = connection.execute(rows_of(server, *columns)).one()
+    return {name: int(n or 0) for name, n in zip(TOKENS, sums, strict=True)}
 
 
 def last_page(folder: Path, server: Server) -> dict[str, int]:

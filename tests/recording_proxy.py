@@ -11,6 +11,8 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 PASSED_ON = ("Content-Type", "Process-Start-Time-Unix")
+PATH = "/recorded"
+"""Under which it answers: an agent of another test that looks for servers finds none, and is not recorded."""
 
 
 @dataclass
@@ -43,8 +45,12 @@ def recording_proxy(server_url: str) -> Iterator[RecordingProxy]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if not self.path.startswith(f"{PATH}/"):
+                self.send_error(404)
+                return
+            path = self.path.removeprefix(PATH)
             try:
-                with urlopen(server_url + self.path, timeout=30) as reply:
+                with urlopen(server_url + path, timeout=30) as reply:
                     status, headers, body = 200, reply.headers, reply.read()
             except HTTPError as error:
                 status, headers, body = error.code, error.headers, error.read()
@@ -58,7 +64,7 @@ def recording_proxy(server_url: str) -> Iterator[RecordingProxy]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-            if status == 200 and self.path == "/metrics":
+            if status == 200 and path == "/metrics":
                 page = body.decode()
                 told = re.search(r"^process_start_time_seconds (\S+)$", page, re.M)
                 proxy.pages.append((told[1] if told else headers.get(PASSED_ON[1], ""), page))
@@ -69,7 +75,7 @@ def recording_proxy(server_url: str) -> Iterator[RecordingProxy]:
     listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     listener.daemon_threads = True
     port = listener.server_address[1]
-    proxy = RecordingProxy(f"http://127.0.0.1:{port}", port)
+    proxy = RecordingProxy(f"http://127.0.0.1:{port}{PATH}", port)
     thread = threading.Thread(target=listener.serve_forever)
     thread.start()
     try:

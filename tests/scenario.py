@@ -2,14 +2,14 @@
 
 import getpass
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pertoken.agent.rows.engine_ids import bucket_set_id
 from pertoken.provenance import Provenance
 from pertoken.store import repository
-from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
@@ -26,7 +26,7 @@ from pertoken.store.schema.rows import (
 )
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
-from tests.values import host_row, host_sample, laid
+from tests.values import files_of, host_row, host_sample, is_new_folder, laid, put_files
 
 H100 = "NVIDIA H100 80GB HBM3"
 BOUNDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -121,7 +121,38 @@ def seed(
     runs there. `instance` is its cloud, instance type, region and purchase. `unread` are the minutes, counted from 1,
     in which the engine's page could not be read.
     """
-    where = laid(where)
+    if isinstance(where, Path):
+        where = locate(str(where))
+    arguments = (serving, gpus, usd_per_hour, minutes, end_ts, host, instance, frozenset(unread))
+    if not is_new_folder(where):
+        _record(laid(where), *arguments)
+        return where
+    if (recorded := _recorded.get(key := repr(arguments))) is not None:
+        put_files(where, recorded)
+        return where
+    _record(laid(where), *arguments)
+    if len(_recorded) >= MAX_RECORDED:
+        del _recorded[next(iter(_recorded))]
+    _recorded[key] = files_of(where)
+    return where
+
+
+MAX_RECORDED = 16
+_recorded: dict[str, Mapping[str, bytes]] = {}
+"""Files of the scenarios that were recorded last: tests that begin with the same one copy it."""
+
+
+def _record(
+    where: StoreLocation,
+    serving: Serving | None,
+    gpus: int,
+    usd_per_hour: float | None,
+    minutes: int,
+    end_ts: int,
+    host: str,
+    instance: tuple[str, str, str, str] | None,
+    unread: Collection[int],
+) -> None:
     of_host = (host,) if host else ()
     row = replace(host_row(60), host_id=stable_id("host", host), name=host, machine_id=host) if host else host_row(60)
     if instance is not None:
@@ -140,7 +171,7 @@ def seed(
                 sample = replace(host_sample(start + 60 * n), host_id=row.host_id)
                 writer.commit(Tick(ts=start + 60 * n, host=row, devices=tuple(devices), samples=(sample, *idle)))
             writer.roll_up()
-        return where
+        return
     engine_id = stable_id("engine", "e", *of_host)
     engine = EngineRow(engine_id, row.host_id, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, "0.32.0", "process")
     deployment_id = stable_id("deployment", "d", *of_host)
@@ -171,7 +202,6 @@ def seed(
                 set_by=getpass.getuser(),
                 note=None,
             )
-    return where
 
 
 def _without_page(tick: Tick) -> Tick:

@@ -10,10 +10,8 @@ from tests.values import written
 
 def test_the_template_sets_nothing_and_names_every_key() -> None:
     text = config_file.template()
-    assert tomllib.loads(text) in (
-        {},
-        {section: {} for section in ("agent", "ship", "store", "advisor", "market", "slo", "energy")},
-    )
+    sections = ("agent", "ship", "store", "advisor", "market", "slo", "budget", "currency", "energy")
+    assert tomllib.loads(text) in ({}, {section: {} for section in sections})
     for key in Settings.table():
         assert key.environment in text
         assert f"# {key.key} = " in text

@@ -7,7 +7,7 @@ import pytest
 
 from tests.llama import LlamaServer, write_model
 from tests.load import Load
-from tests.recorded import agent, incomplete, totals, until
+from tests.recorded import agent_reading, incomplete, totals, until
 from tests.recording_proxy import RecordingProxy, counted, recording_proxy
 
 PROMPT = list(range(20, 60))
@@ -16,6 +16,9 @@ NAMES = {
     "cached_tokens": "llamacpp:prompt_tokens_cached_total",
     "generated_tokens": "llamacpp:tokens_predicted_total",
 }
+
+SETTINGS = {"PERTOKEN_AGENT_DISCOVER": "false", "PERTOKEN_AGENT_SCRAPE_TIMEOUT": "30s"}
+"""A page that the proxy handed on after the agent had given up would count as one that the agent saw."""
 
 
 def expected(proxy: RecordingProxy, names: Mapping[str, str]) -> dict[str, int]:
@@ -42,7 +45,7 @@ def test_lives_of_a_server_elsewhere_add_up_to_its_last_pages_even_where_no_coun
     folder = tmp_path / "db"
     with LlamaServer(model) as server, recording_proxy(server.url) as proxy:
         server.complete(PROMPT, generated=3)  # before anybody looked
-        with agent(folder, "--engine", proxy.url, PERTOKEN_AGENT_DISCOVER="false"):
+        with agent_reading(proxy, folder, "--engine", proxy.url, **SETTINGS):
             with Load(lambda n: server.complete([*PROMPT, 60 + n % 100], generated=20)):
                 until(lambda: totals(folder, proxy)["generated_tokens"] > 100, "a life under load")
             done = server.counted()["generated_tokens"]

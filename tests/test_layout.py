@@ -16,17 +16,6 @@ RUN_BY_OTHERS = {
     "forecast/second_opinion/kernel_worker": "runs in an environment of its own, which tests do not have",
 }
 """Modules and packages that no test can or need name, each with why."""
-NOT_YET = {
-    "advisor": "groups nature pricing recommendation",
-    "advisor/checks": "candidate",
-    "cli": "fleet options",
-    "tui": "source store_source",
-    "tui/pages": "fleet_page hours_page list_page page sheet_page",
-    "tui/text": "fleet_columns fleet_sheets headline sheet",
-    "tui/widgets": "bill_bar filter_box headline notices",
-    "window": "columns figures inventory measured observed recent totals",
-}
-"""Modules whose tests stand elsewhere still, by package. A name is only ever taken out."""
 
 
 def test_each_module_is_tested_where_its_path_says() -> None:
@@ -39,7 +28,7 @@ def test_each_module_is_tested_where_its_path_says() -> None:
         whole = folder / f"test_{path.parent.name}.py"
         if _has_a_function(module) and not (folder / f"test_{path.stem}.py").exists() and not whole.exists():
             missing.setdefault(path.parent.as_posix(), []).append(path.stem)
-    assert missing == {folder: names.split() for folder, names in NOT_YET.items()}
+    assert missing == {}
 
 
 def test_a_package_of_tests_holds_at_most_sixteen_test_files() -> None:

@@ -24,6 +24,10 @@ def test_each_way_to_roll_up_has_metrics(roll_up: RollUp) -> None:
     assert all(each in DEVICE for each in rolled(roll_up))
 
 
+def test_only_gauges_of_devices_are_series() -> None:
+    assert all(each in rolled(RollUp.GAUGE) for each in DEVICE if each.series)
+
+
 def test_each_series_has_a_unit_and_a_remedy_for_when_it_was_not_measured() -> None:
     assert all(series.unit and series.remedy for series in SERIES.values())
 

@@ -7,9 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pertoken.advisor.recommendation import State
 from pertoken.advisor.rules.load import rules_in
 from pertoken.cli import main
+from pertoken.proof.recommendation import State
 from pertoken.rule import Deployment, Rule, Skip
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import context, evidence, llama, low_batch, replicas
@@ -70,7 +70,7 @@ def test_what_the_rule_it_shows_proposes_is_priced_like_any_other(tmp_path: Path
     assert [each.state for each in found] == [State.REFUSED] * 2
     assert {each.reason for each in found} == {
         "context limit 8192 → 2048 on 1 of 2 replicas: the forecast gives no saving: $0 of the bill and $0 of "
-        "capacity a month, at 1.00 (0.93 to 1.07) times the tokens/s"
+        "capacity a month, at 1.00 (0.76 to 1.32) times the tokens/s"
     }
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.recommendation import State
 from pertoken.advisor.rules.check import check
 from pertoken.advisor.rules.found import find_rules
 from pertoken.advisor.rules.load import load, rules_in
+from pertoken.proof.recommendation import State
 from pertoken.rule import Rule
 from pertoken.testing import deployment, evidence, fleet, regime, regimes, run, service
 from tests.advisor.gathered import advised, gathered

@@ -1,13 +1,30 @@
 """Small values tests build on: one host with a CPU device, rows of a tick, and folders with tables laid."""
 
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pertoken.migrations import upgrade
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
+from pertoken.store.integrity.high_water_mark import high_water_mark_file
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rows import HostRow, HostSample, Tick
+from pertoken.store.schema.rows import (
+    DeploymentRow,
+    DeploymentSample,
+    DeviceRow,
+    EngineRow,
+    EpochRow,
+    HostRow,
+    HostSample,
+    Tick,
+)
+from pertoken.store.write.writer import Writer
 
 HOST = stable_id("host", "machine-1")
 
@@ -16,9 +33,42 @@ def laid(where: Path | StoreLocation) -> StoreLocation:
     """A folder or a server with both groups of tables."""
     if isinstance(where, Path):
         where = locate(str(where))
+    if is_new_folder(where):
+        put_files(where, _empty_files())
+        return where
     for group in GROUPS:
         upgrade(where, group)
     return where
+
+
+def is_new_folder(where: StoreLocation) -> bool:
+    """Whether it is to be a folder of SQLite files, and has none yet."""
+    return where.folder is not None and not any(where.exists(group) for group in GROUPS)
+
+
+def files_of(where: StoreLocation) -> Mapping[str, bytes]:
+    """Return the files of a folder that nobody has open, by name."""
+    files = [where.file(group) for group in GROUPS]
+    files.append(high_water_mark_file(where.file("telemetry")))
+    return {file.name: file.read_bytes() for file in files if file.exists()}
+
+
+def put_files(where: StoreLocation, files: Mapping[str, bytes]) -> None:
+    """Copy files of another folder into a new one."""
+    folder = where.file("telemetry").parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+@cache
+def _empty_files() -> Mapping[str, bytes]:
+    """Return both files as `upgrade` makes them: to migrate takes 150 ms of CPU, and hundreds of tests start there."""
+    with TemporaryDirectory() as folder:
+        where = locate(folder)
+        for group in GROUPS:
+            upgrade(where, group)
+        return files_of(where)
 
 
 def set_price(where: StoreLocation, selector: str, nano_usd_per_hour: int | None, from_ts: int = 0) -> None:
@@ -46,6 +96,30 @@ def tick(ts: int, *samples: object, **more: object) -> Tick:
 
 def host_sample(ts: int) -> HostSample:
     return HostSample(HOST, ts, 10_000, 10_000, cpu_util_1e4=2500, load_1e2=150, memory_used_bytes=2**30)
+
+
+def served_at(
+    folder: Path,
+    url: str,
+    *,
+    epoch_id: int = 9,
+    began_s_ago: int = 600,
+    device: DeviceRow | None = None,
+    model_facts: str | None = None,
+    knobs: str = "{}",
+) -> StoreLocation:
+    """A database in which a deployment (id 8) of a host of this machine's name served at an address until now."""
+    where, now = laid(folder), int(time.time())
+    engine = EngineRow(7, HOST, "llama.cpp", url, 8000, 1, 1, None, "process")
+    deployment = DeploymentRow(8, 7, HOST, "tiny-llama", None, model_facts)
+    devices = () if device is None else (device,)
+    epoch = EpochRow(epoch_id, 8, now - began_s_ago, None, "1", knobs, tuple(each.device_id for each in devices))
+    known = {"engines": (engine,), "deployments": (deployment,), "epochs": (epoch,), "devices": devices}
+    sample = DeploymentSample(epoch_id, now, 60_000, 60_000, True, 0)
+    with Writer(where) as writer:
+        writer.commit(replace(tick(now, sample, **known), host=replace(host_row(), name=socket.gethostname())))
+        writer.roll_up()
+    return where
 
 
 def written(folder: Path, text: str) -> Path:

@@ -1,6 +1,13 @@
-"""`python -m benchmarks.forecast`: see `benchmarks.forecast.accuracy`."""
+"""`python -m benchmarks.forecast`: see `accuracy`; with `--calibrate-with N` see `calibrate_with`."""
 
-from benchmarks.forecast.accuracy import main
+import os
+import sys
+
+# Refits run in a process on each core. Set before numpy starts its own threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from benchmarks.forecast import accuracy, calibrate_with
 
 if __name__ == "__main__":
-    main()
+    asked = any(each.partition("=")[0] == "--calibrate-with" for each in sys.argv[1:])
+    (calibrate_with if asked else accuracy).main()

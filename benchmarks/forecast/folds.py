@@ -1,13 +1,14 @@
-"""How the forecast does on pairs it was not fitted on: predictions fold by fold, errors by kind, and what they say
-of intervals and of how much of a deployment's deviation outlives a change."""
+"""Folds of public measurements: what each leaves out, tables refitted without it, and errors by kind of change."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast.fit import REFIT_STEPS, Evidence, as_efficiency, fit, running
+from benchmarks.forecast.fit import Evidence, as_efficiency, fit, running
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
@@ -29,17 +30,40 @@ MACRO = (
 """Kinds of change that the macro average is taken over."""
 
 
+FIGURES = ("median", "p90", "coverage", "half_width", "sign", "abstained")
+"""Of a `Score`, in the order they are reported."""
+MIN_SOURCES = 5
+"""Of a kind of change from which anything is chosen for that kind alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Log-ratios of pairs and what was left open of them; NaN where nothing was predicted."""
+    """Log-ratios of pairs with what their intervals depend on; NaN where nothing was predicted."""
 
     log_ratio: Array
     log_sd: Array
+    """What the measured row before the change leaves open."""
+    disagreement: Array
+    """Difference between the calibrated log-ratio and that of the table alone."""
 
     @classmethod
     def none(cls, n: int) -> "Predicted":
-        """Nothing predicted yet of n pairs."""
-        return cls(np.full(n, np.nan), np.full(n, np.nan))
+        """Return n pairs of which nothing is predicted yet."""
+        return cls(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
+
+    def put(self, index: NDArray[np.intp], other: "Predicted") -> None:
+        """Copy the predictions of these pairs from `other`."""
+        for each in fields(self):
+            getattr(self, each.name)[index] = getattr(other, each.name)[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Rows that a fit must not see, and the pairs that its table is judged on."""
+
+    name: str
+    rows: NDArray[np.bool_]
+    pairs: NDArray[np.intp]
 
 
 def predict(
@@ -47,14 +71,9 @@ def predict(
     pairs: Pairs,
     table: Efficiency,
     prior: Deviation,
-    kept: Callable[[str], Array],
     only: NDArray[np.intp] | None = None,
-    damped: Callable[[str], float] = lambda kind: 1.0,
 ) -> Predicted:
-    """Ratios of pairs from the whole "before" row and the configuration of "after".
-
-    `kept` gives the share of each deviation that outlives a change of a kind, `damped` its attenuation.
-    """
+    """Return ratios of pairs from the whole "before" row and the configuration of "after"."""
     places = np.arange(len(pairs.before)) if only is None else only
     found = Predicted.none(len(pairs.before))
     if not len(places):
@@ -64,30 +83,54 @@ def predict(
     before, after = measurements.candidates.take(here), measurements.candidates.take(there)
     seen = per_token(prior, (ran / measurements.tok_s)[here], ran[here])
     known = posterior(before, table, prior, [seen])
-    kinds = pairs.column("kind")[places]
-    shares = np.array([kept(kind) for kind in kinds])
-    result = ratio(before, after, table, prior, (ran[here], ran[there]), known, (np.ones_like(shares), shares))
-    found.log_ratio[places] = result.log_ratio * np.array([damped(kind) for kind in kinds])
+    everything = np.ones(len(prior.names))
+    result = ratio(before, after, table, prior, (ran[here], ran[there]), known, (everything, everything))
+    found.log_ratio[places] = result.log_ratio
     found.log_sd[places] = result.log_sd
+    found.disagreement[places] = np.abs(result.log_ratio - result.table_log_ratio)
     return found
 
 
-def leave_out(
-    measurements: Measurements,
-    pairs: Pairs,
-    evidence: Evidence,
-    start: Array,
-    column: str,
-    progress: Callable[[str], None],
-) -> Mapping[str, Efficiency]:
-    """The table refitted without each value of a measurements column that some pair goes to, by that value."""
-    groups = measurements.column(column)
-    found = {}
-    values = np.unique(held(pairs, column))
-    for place, each in enumerate(values, 1):
-        progress(f"without {column} {each} ({place}/{len(values)})")
-        found[str(each)] = as_efficiency(fit(evidence, start, without=groups == each, steps=REFIT_STEPS))
-    return found
+def apart(measurements: Measurements, pairs: Pairs, column: str) -> list[Fold]:
+    """Return a fold for each value of a measurements column that some pair is about."""
+    groups, tested = measurements.column(column), held(pairs, column)
+    return [Fold(f"{column} {value}", groups == value, np.flatnonzero(tested == value)) for value in np.unique(tested)]
+
+
+def together(measurements: Measurements, pairs: Pairs) -> list[Fold]:
+    """Return folds without every row that shares the source, the model or the GPU of either row of their pairs."""
+    columns = [measurements.column(name) for name in ("source", "model", "gpu")]
+    members: defaultdict[tuple[tuple[str, ...], ...], list[int]] = defaultdict(list)
+    for place, (before, after) in enumerate(zip(pairs.before, pairs.after, strict=True)):
+        members[tuple(tuple(sorted({str(each[before]), str(each[after])})) for each in columns)].append(place)
+    return [
+        Fold(
+            ", ".join(" and ".join(values) for values in key),
+            np.logical_or.reduce([np.isin(each, values) for each, values in zip(columns, key, strict=True)]),
+            np.array(places),
+        )
+        for key, places in sorted(members.items())
+    ]
+
+
+def refit(evidence: Evidence, fold: Fold, also: NDArray[np.bool_] | None = None) -> Efficiency:
+    """Return the table fitted from the priors without the rows of a fold, and without those `also` marked."""
+    return as_efficiency(fit(evidence, without=fold.rows if also is None else fold.rows | also))
+
+
+def unfounded(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:
+    """Return whether a row of each pair runs kernels that no other source ran."""
+    sources: defaultdict[str, set[str]] = defaultdict(set)
+    named = measurements.column("source")
+    for path, source in zip(measurements.paths, named, strict=True):
+        sources[str(path)].add(str(source))
+    return np.array(
+        [
+            any(not sources[str(measurements.paths[end])] - {str(named[before]), str(named[after])} for end in ends)
+            for ends in zip(pairs.before, pairs.after, strict=True)
+            for before, after in [ends]
+        ]
+    )
 
 
 def held(pairs: Pairs, column: str) -> NDArray[np.str_]:
@@ -114,6 +157,8 @@ class Score:
     p90: float
     sign: float
     coverage: float
+    half_width: float
+    """Median of high over likely of the intervals."""
     abstained: float
 
 
@@ -131,6 +176,16 @@ def cluster_weights(labels: NDArray[np.str_]) -> Array:
     """A weight for each so that all clusters weigh the same."""
     _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return np.asarray(1 / sizes[place], dtype=float)
+
+
+def source_weights(pairs: Pairs, rows: NDArray[np.intp]) -> Array:
+    """Return a weight for each of these pairs so that within a kind all sources weigh the same, and within a source
+    all clusters do."""
+    kinds, sources, labels = (each[rows] for each in (pairs.column("kind"), pairs.column("source"), clusters(pairs)))
+    of_kind = np.array([f"{kind}|{source}" for kind, source in zip(kinds, sources, strict=True)])
+    weights = cluster_weights(np.array([f"{kind}|{label}" for kind, label in zip(kinds, labels, strict=True)]))
+    _, place = np.unique(of_kind, return_inverse=True)
+    return np.asarray(weights / np.bincount(place, weights)[place])
 
 
 def quantile(values: Array, weights: Array, share: float) -> float:
@@ -157,6 +212,7 @@ def score(
         p90=quantile(errors, weights, 0.9),
         sign=_mean((np.sign(given) == np.sign(measured))[large], weights[large]),
         coverage=_mean(covered[said], weights[said]) if half is not None else float("nan"),
+        half_width=math.exp(quantile(half[said], weights[said], 0.5)) if half is not None and said.any() else math.nan,
         abstained=_mean(abstained, weights),
     )
 
@@ -169,7 +225,7 @@ def macro(scores: Iterable[Score]) -> Score:
     """The plain mean over kinds."""
     found = list(scores)
     mean = {}
-    for name in ("median", "p90", "sign", "coverage", "abstained"):
+    for name in FIGURES:
         known = [value for each in found if not np.isnan(value := getattr(each, name))]
         mean[name] = float(np.mean(known)) if known else float("nan")
     return Score(n=sum(each.n for each in found), clusters=sum(each.clusters for each in found), **mean)

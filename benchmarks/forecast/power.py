@@ -9,6 +9,7 @@ licence allows their redistribution.
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,14 @@ from benchmarks.forecast.performance.devices import device
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import deviation, efficiency, transfer
+from pertoken.forecast.efficiency import deviation, efficiency
 from pertoken.forecast.power import (
     Device,
     at_clock,
     busy_w,
     clock_bound,
     clock_constants,
+    full_w,
     idle_w,
     products_share,
     uncapped_w,
@@ -39,7 +41,7 @@ CAPPED = ("power_cap", "clock_lock")
 """Kinds of change that only slow the device down."""
 NAMES = ("products", "exponent")
 START = np.array([1.5, 0.4])
-LEAST, MOST = np.array([0.0, 0.1]), np.array([8.0, 2.0])
+LEAST, MOST = np.array([0.0, 0.05]), np.array([8.0, 2.0])
 TRIED = {
     "knee_exponent": tuple(range(5, 31)),
     "weight_only_memory_bound": tuple(round(0.05 * step, 2) for step in range(21)),
@@ -50,8 +52,11 @@ ROUNDS = 3
 STEPS = 60
 BINDING = 0.97
 """Of a cap: a device that draws less is not held by it."""
-ROBUST = 0.1
-"""Log errors beyond this count less (Huber)."""
+ROBUST = 0.3
+"""Log errors beyond this count less (Huber): about what sources of one device differ by."""
+LEAST_ROWS = 5
+"""Of one source and device, to weigh as much as others in the fit."""
+LIMITS = ("idle_w", "limit_w", "full_w")
 FREE = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
 
 
@@ -69,7 +74,8 @@ class Watts:
         found = [device(each) for each in self.gpu]
         limit = np.array([each.tdp_w if each and each.tdp_w else cap for each, cap in zip(found, limits, strict=True)])
         names = [each.name if each else "" for each in found]
-        self.device = Device(np.array([idle_w(*each) for each in zip(names, limit, strict=True)]), limit)
+        idle, full = (np.array([of(*each) for each in zip(names, limit, strict=True)]) for of in (idle_w, full_w))
+        self.device = Device(idle, limit, full)
         self.running = running(measurements)
         self.token_s = self.running / measurements.tok_s
         stated = measurements.joule_per_token * measurements.tok_s / self.devices_n
@@ -92,7 +98,7 @@ class Watts:
 
     def of(self, rows: NDArray[np.intp]) -> Device:
         """Their devices."""
-        return Device(self.device.idle_w[rows], self.device.limit_w[rows])
+        return Device(self.device.idle_w[rows], self.device.limit_w[rows], self.device.full_w[rows])
 
 
 def _numbers(rows: Sequence[Cells], column: str) -> Array:
@@ -104,30 +110,71 @@ def _highest(labels: NDArray[np.str_], values: Array) -> Array:
     return np.array([highest[each] if np.isfinite(highest[each]) else np.nan for each in labels])
 
 
-def fit(watts: Watts, rows: NDArray[np.bool_]) -> Array:
-    """Constants of `[busy]`: damped Gauss-Newton on log watts, every GPU weighing the same, large errors less."""
-    places = np.flatnonzero(rows)
-    sizes = {each: (watts.gpu[places] == each).sum() for each in np.unique(watts.gpu[places])}
-    weight = np.array([1 / sizes[each] for each in watts.gpu[places]])
-    seen = np.log(watts.seen_w[places])
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Measured watts of one device with the work they were drawn under, one entry per row."""
 
-    def errors(constants: Array) -> Array:
-        return np.asarray(np.log(watts.model_w(places, watts.token_s[places], constants)) - seen)
+    device: Device
+    share: Array
+    """Of the products in 16 bits."""
+    watts: Array
+    group: NDArray[np.str_]
+    """Source and device: each weighs the same."""
+
+    @classmethod
+    def of(cls, watts: Watts, rows: NDArray[np.bool_]) -> "Drawn":
+        """Those of public rows; a source with few of one device is left out."""
+        sources = watts.measurements.column("source")
+        group = np.array([f"{source} {gpu}" for source, gpu in zip(sources, watts.gpu, strict=True)])
+        names, sizes = np.unique(group[rows], return_counts=True)
+        places = np.flatnonzero(rows & np.isin(group, names[sizes >= LEAST_ROWS]))
+        candidates = watts.measurements.candidates.take(places)
+        share = products_share(candidates, watts.running[places], watts.token_s[places])
+        return cls(watts.of(places), share, watts.seen_w[places], group[places])
+
+    def and_those(self, other: "Drawn") -> "Drawn":
+        """Both together."""
+        ends = self.device, other.device
+        device = Device(*(np.concatenate([getattr(each, name) for each in ends]) for name in LIMITS))
+        share, watts = (np.concatenate([getattr(each, name) for each in (self, other)]) for name in ("share", "watts"))
+        return Drawn(device, share, watts, np.concatenate([self.group, other.group]))
+
+    def take(self, rows: NDArray[np.bool_]) -> "Drawn":
+        """Some of them."""
+        device = Device(*(getattr(self.device, name)[rows] for name in LIMITS))
+        return Drawn(device, self.share[rows], self.watts[rows], self.group[rows])
+
+    def errors(self, constants: Array) -> Array:
+        """Logarithms of predicted over measured watts."""
+        busy = dict(zip(NAMES, constants, strict=True))
+        return np.asarray(np.log(busy_w(self.device, self.share, busy) / self.watts))
+
+
+def fit(watts: Watts, rows: NDArray[np.bool_]) -> Array:
+    """Constants of `[busy]` from public rows."""
+    return fit_drawn(Drawn.of(watts, rows))
+
+
+def fit_drawn(drawn: Drawn) -> Array:
+    """Constants of `[busy]`: damped Gauss-Newton on log watts, each source and device weighing the same, large errors
+    less."""
+    sizes = {each: (drawn.group == each).sum() for each in np.unique(drawn.group)}
+    weight = np.array([1 / sizes[each] for each in drawn.group])
 
     def huber(error: Array) -> float:
         size = np.abs(error)
         return float((weight * np.where(size < ROBUST, size**2, 2 * ROBUST * size - ROBUST**2)).sum())
 
     at, damping = START.copy(), 1e-2
-    best = huber(errors(at))
+    best = huber(drawn.errors(at))
     for _ in range(STEPS):
-        error = errors(at)
-        slope = np.stack([(errors(at + step) - error) / 1e-5 for step in 1e-5 * np.eye(len(at))], axis=1)
+        error = drawn.errors(at)
+        slope = np.stack([(drawn.errors(at + step) - error) / 1e-5 for step in 1e-5 * np.eye(len(at))], axis=1)
         robust = weight * np.minimum(1.0, ROBUST / np.maximum(np.abs(error), 1e-12))
         normal = slope.T @ (slope * robust[:, None])
         step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), slope.T @ (robust * error))
         there = np.clip(at - step, LEAST, MOST)
-        if (now := huber(errors(there))) < best:
+        if (now := huber(drawn.errors(there))) < best:
             at, best, damping = there, now, damping / 3
         else:
             damping = min(damping * 4, 1e6)
@@ -234,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.exit(2, f"{error}\n")
     watts = Watts(measurements)
     rows = watts.fit_rows()
-    forecast = predict(measurements, pairs, efficiency(), deviation(), lambda kind: transfer([kind])).log_ratio
+    forecast = predict(measurements, pairs, efficiency(), deviation()).log_ratio
     given = pairs.log_ratio
     devices = np.log(watts.devices_n[pairs.after] / watts.devices_n[pairs.before])
     predicted = {

@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.forecast.accuracy import fold_predictions
 from benchmarks.forecast.blend import FOLDS, Pair, learn, left_out, macro, per_kind
-from benchmarks.forecast.fit import Evidence, fit
+from benchmarks.forecast.fit import Evidence
+from benchmarks.forecast.fit_table import prior
+from benchmarks.forecast.folds import apart
+from benchmarks.forecast.nested import left_out as without
 from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, Target, report
@@ -214,11 +216,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             answers.save()
     known = measurements, as_changes(measurements, pairs)
     evidence = Evidence(*known)
-    start = fit(evidence)
-    folds = {
-        fold: with_ours(found, fold_predictions(known, known[1], fold, evidence, start, progress)[0].log_ratio)
-        for fold in FOLDS
-    }
+    folds = {}
+    for fold in FOLDS:
+        raw = without(*known, evidence, prior(), apart(*known, fold), progress)
+        folds[fold] = with_ours(found, raw.log_ratio)
     progress("")
     if chosen.learned:
         learned = learn([pair for fold in folds.values() for pair in fold])

@@ -1,4 +1,5 @@
-"""The store: embedded, beside Prometheus on one generated day; and a fleet's, see `benchmarks.store.fleet`.
+"""The store: embedded, beside Prometheus on one generated day; and a fleet's, see `benchmarks.store.fleet` and
+`benchmarks.store.fleet_10k`.
 
 `python -m benchmarks.store [--short] [--out FILE]`; `--short` is a small day and a small fleet, to see that it runs.
 
@@ -21,7 +22,7 @@ from typing import Any
 
 from benchmarks.report import Row, Target, report
 from benchmarks.store import fleet as store_fleet
-from benchmarks.store import prometheus
+from benchmarks.store import fleet_10k, prometheus
 from benchmarks.store.raw_history import growth
 from benchmarks.store.serving_day import COUNTERS, GPUS_EACH, INTERVAL_S, MODELS, Day, Values
 from pertoken.costs.hours.hourly import hourly
@@ -332,23 +333,32 @@ def main() -> None:
     """Measure, and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="4 GPUs for an hour, and a fleet of 16")
-    parser.add_argument("--only", choices=("embedded", "fleet"), help="one half of it")
+    parser.add_argument(
+        "--only", choices=("embedded", "fleet", "shipping", "sizes", "fleet-10k"), help="one part of it"
+    )
     parser.add_argument("--minute-days", type=int, default=30, help="of the fleet; 30 of them are 190 M rows, 41 GB")
     parser.add_argument("--no-prometheus", action="store_true", help="leave the peer out, and what is measured by it")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows: list[Row] = []
     targets: list[Target] = []
-    if options.only != "fleet":
+    if options.only in (None, "embedded"):
         gpus, hours, pairs, repeats = (4, 1, 6, 1) if options.short else (64, 24, 2000, 21)
         day = Day(gpus, hours, int(time.time()) // 3600 * 3600)
         with tempfile.TemporaryDirectory() as folder:
             rows, values = measure(Path(folder), day, pairs, repeats, peer=not options.no_prometheus)
         targets = [Target(name, values[name], limit, "<=") for name, limit in TARGETS]
-    if options.only != "embedded":
+    if options.only in (None, "fleet"):
         minutes = sorted({1, 2 if options.short else options.minute_days})
         found, fleet_targets = store_fleet.measure(2 if options.short else 125, minutes, 1 if options.short else 5)
         rows, targets = [*rows, *found], [*targets, *fleet_targets]
+    if options.only == "shipping":
+        rows, targets = store_fleet.measure_shipping(1 if options.short else 5)
+    if options.only in (None, "sizes"):
+        rows += store_fleet.measure_sizes(2 if options.short else 125)
+    if options.only in (None, "fleet-10k"):
+        found, large_targets = fleet_10k.measure(2 if options.short else 1250, 1 if options.short else 15)
+        rows, targets = [*rows, *found], [*targets, *large_targets]
     text = report("store", rows, targets)
     if options.out:
         options.out.write_text(f"{text}\n")

@@ -48,7 +48,7 @@ FILLING = {"wal_level": "minimal", "max_wal_senders": "0", "fsync": "off", "main
 """Of the server while it is filled; it is measured with its defaults."""
 BYTES_OF_A_DAY, LEFT_FREE = 1_500_000, 15 * 10**9
 """What a GPU's day of minutes takes, rounded up; what the disk keeps."""
-SIZED = ("device_1m", "deployment_1m", "histogram_1m", "host_1m", "device_1h")
+SIZED = ("device_1m", "deployment_1m", "histogram_1m", "engine_counter_1m", "host_1m", "device_1h")
 
 
 Asked = Callable[[Store, Fleet], object]
@@ -194,7 +194,7 @@ def screens(owner: StoreLocation, fleet: Fleet, there: str, repeats: int) -> lis
 
 
 def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int) -> list[Row]:
-    """The screens of a fleet with few minutes and with many, each on a server of its own; what the rows take."""
+    """The screens of a fleet with few minutes and with many, each on a server of its own."""
     rows: list[Row] = []
     with ExitStack() as stack:
         stores: dict[int, Store] = {}
@@ -206,7 +206,7 @@ def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int
             minutes = fleet.hosts * fleet.gpus * (days * DAY + END % DAY) / 60
             seen = screens(owner, fleet, there, repeats)
             rows.append(Row("pertoken", "device minutes generated", minutes, "rows", f"{there}, in {took:.0f} s"))
-            rows += [*seen, *(sizes(owner) if days == minute_days[-1] else ())]
+            rows += seen
             for each in seen:
                 print(f"{each.what}: {each.value} {each.unit} ({each.method})", file=sys.stderr)
         few, many = minute_days[0], minute_days[-1]
@@ -228,7 +228,7 @@ def ratio_in_turns(call: Callable[[], object], other: Callable[[], object], repe
     return statistics.median(took[0][1:]) / statistics.median(took[1][1:])
 
 
-def filled(folder: Path, fleet: Fleet, minute_days: int) -> float:
+def filled(folder: Path, fleet: Fleet, minute_days: int, *, histograms: bool = True) -> float:
     """Seconds it takes to put so many days of minutes into the server of a folder, by settings for that alone."""
     folder.mkdir()
     room = shutil.disk_usage(folder).free - fleet.hosts * fleet.gpus * minute_days * BYTES_OF_A_DAY
@@ -239,7 +239,7 @@ def filled(folder: Path, fleet: Fleet, minute_days: int) -> float:
         _set(url, *(f"SET {name} = '{value}'" for name, value in FILLING.items()))
     began = time.monotonic()
     with started(folder) as url:
-        fill(locate(url), fleet, hour_days=DAYS, minute_days=minute_days, told=_told)
+        fill(locate(url), fleet, hour_days=DAYS, minute_days=minute_days, histograms=histograms, told=_told)
         _set(url, "RESET ALL")
     os.sync()
     return time.monotonic() - began
@@ -269,20 +269,34 @@ def sizes(owner: StoreLocation) -> list[Row]:
     return rows
 
 
-def measure(hosts: int, minute_days: Sequence[int], repeats: int) -> tuple[list[Row], list[Target]]:
-    """All of it on a server of its own."""
+def measure_shipping(repeats: int) -> tuple[list[Row], list[Target]]:
+    """How fast a host ships into a server of its own."""
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as url:
         owner = locate(url)
         init_fleet(owner, END)
         rows, ratio = shipping(owner, repeats)
+    return rows, [Target("store.fleet_ratio", round(ratio, 3), 0.5, ">=")]
+
+
+def measure_sizes(hosts: int) -> list[Row]:
+    """What rows of a fleet take, of a day of minutes."""
+    fleet = Fleet(hosts, GPUS_OF_A_HOST, END)
+    with tempfile.TemporaryDirectory() as folder:
+        filled(Path(folder) / "rows", fleet, 1)
+        with started(Path(folder) / "rows") as url:
+            return sizes(locate(url))
+
+
+def measure(hosts: int, minute_days: Sequence[int], repeats: int) -> tuple[list[Row], list[Target]]:
+    """Shipping and screens, each on servers of its own."""
+    rows, targets = measure_shipping(repeats)
     with tempfile.TemporaryDirectory() as folder:
         seen = growing(Path(folder), Fleet(hosts, GPUS_OF_A_HOST, END), minute_days, 3 * repeats)
-    rows += seen
     last = {row.what: row.value for row in seen}
     screen, week = last["fleet screen over 1 h"], last["a host's week"]
     assert isinstance(screen, float) and isinstance(week, float)
-    return rows, [
-        Target("store.fleet_ratio", round(ratio, 3), 0.5, ">="),
+    return [*rows, *seen], [
+        *targets,
         Target("store.fleet_screen_ms", screen, 100.0, "<="),
         Target("store.host_week_ms", week, 50.0, "<="),
     ]

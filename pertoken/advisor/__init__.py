@@ -1,13 +1,13 @@
-"""Advice: gather what there is, run rules in workers, price what they propose, store recommendations.
+"""Advice: gather what there is, run rules in workers, price what they propose; `proof` stores recommendations.
 
 Front door:
 
 - `advisor.rules`: a package of its own: finding, loading, listing, switching off, checking and starting rules.
 - `advisor.worker`: a package of its own: plugins and their rules in processes of their own.
 - `advisor.advise`: `advise`, one run; `advice_of`, the same over what was gathered already.
-- `advisor.recommendation`: `Recommendation` with its `Variant`s and `Refusal`s, as stored, listed and shown.
+- `advisor.plan`: a package of its own: all advice composed into one plan.
+- `advisor.planning`: `plan_of_rules` and `plan_of_advice`, a plan from a store.
 - `advisor.changes`, `advisor.checks`: rooms of a proposal, for `pricing` alone.
-- `advisor.book`: `keep` and `standing`, recommendations in the database.
 - `advisor.service`: `serve`, runs at a period, as a job of the scheduler.
 
 The way of a proposal: a worker sends what a rule yields as its difference from the present; `candidate` makes the fleet

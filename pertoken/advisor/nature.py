@@ -18,7 +18,7 @@ _RISKS = {
     "demand.output_len": "quality",
     "demand.response_cache_share": "quality",
 }
-"""Risk of a change that is not of a knob; of a placement it is availability."""
+"""Risk of changed fields. A knob has its own; that of a placement is availability, and of any other field none."""
 _HARD = ("model", "engine", "partitions", "commitments", "schedule")
 """Changes that take more than a restart, beside placements and demands."""
 

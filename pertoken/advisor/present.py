@@ -2,16 +2,20 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
+from pertoken.advisor.probed.cpus import with_cpus
+from pertoken.advisor.probed.stored import probe_points
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.fleet import fleet, service_name
-from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.book import Price, PriceBook, Priced
+from pertoken.costs.prices.selectors import rank
 from pertoken.costs.prices.stored import ownership, price_book
+from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.savings.context import Context, EnergyPrice
 from pertoken.state.fleet import Fleet
@@ -23,6 +27,9 @@ from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.reading import Window
+
+MAX_SEQ = 2**62
+"""Place of an assumed price in the order of setting: after all that are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +60,21 @@ def present(
     progress: Progress = no_progress,
     *,
     dated: bool = False,
+    assumed: Sequence[Price] = (),
 ) -> Present:
     """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
 
-    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then.
-    Raises StoreError if the database cannot be read.
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. `assumed` are prices in force
+    instead of those that are set. Raises StoreError if the database cannot be read, BadInput for an assumed price that
+    names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts, dated=dated)
         there = window.inventory
-        prices = price_book(store, connection, there)
-        seen = window.evidence(market, progress)
+        prices = _assuming(assumed, price_book(store, connection, there), there)
+        seen = window.evidence(market, progress, store.read)
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in there.served:
         epochs[service_name(row.served_model, settings)].append(row)
@@ -73,9 +82,16 @@ def present(
         name: seen.demand_of(rows)
         for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
     }
-    now = fleet(there, demands, market, settings, now_ts, ownership(store))
+    owned, probed = ownership(store), probe_points(store, there, now_ts)
+    now = fleet(there, demands, market, settings, now_ts, owned)
+    known = with_cpus(market, now.deployments, there, probed)
+    if known is not market:
+        market, now = known, fleet(there, demands, known, settings, now_ts, owned)
     deployments = ticking(now.deployments, len(now.deployments), "reading the evidence of deployments", progress)
-    alone = {each.deployment_id: seen.of_deployments([each.deployment_id]) for each in deployments}
+    alone = {
+        each.deployment_id: seen.of_deployments([each.deployment_id]).with_points(probed.get(each.deployment_id, ()))
+        for each in deployments
+    }
     together = {
         each.name: alone[each.deployments[0].deployment_id]
         if len(each.deployments) == 1
@@ -115,6 +131,19 @@ def present(
         configured_rules=frozenset(each.rule_id for each in settings.rules if each.options),
         forbidden=settings.advisor_forbid,
     )
+
+
+def _assuming(assumed: Sequence[Price], prices: PriceBook, there: Inventory) -> PriceBook:
+    """Return prices in which each device that an assumed price names has that price. Raises BadInput."""
+    own: dict[str, Price] = {}
+    for price in assumed:
+        devices = [Priced(row.kind, row.name, row.uuid) for row in there.devices.values() if row.parent_id is None]
+        named = [each for each in devices if rank(price.selector, each)]
+        if not named:
+            known = ", ".join(sorted({each.name for each in devices})) or "none"
+            raise BadInput(f"--price {price.selector}: it names no device; devices: {known}")
+        own |= {each.uuid: replace(price, selector=each.uuid, seq=MAX_SEQ) for each in named}
+    return PriceBook((*prices.prices, *own.values()), prices.detected) if own else prices
 
 
 def _workloads(there: Inventory) -> dict[int, Workload]:

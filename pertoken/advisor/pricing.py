@@ -1,10 +1,12 @@
 """What a rule yielded for one target, validated and priced: variants, refusals, and proposals that change nothing."""
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.changes.commands import commands
+from pertoken.advisor.changes.edits import edits
 from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.checks.candidate import Candidate, candidate
 from pertoken.advisor.checks.objectives import full_batch_factor, held_again
@@ -12,10 +14,10 @@ from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
 from pertoken.advisor.present import Present
-from pertoken.advisor.recommendation import LatencyLine, Refusal, Variant
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.advisor.worker.wire import Refused, refusal_of
+from pertoken.advisor.worker.wire import Refused, encoded, refusal_of
 from pertoken.evidence import Evidence
+from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.sizing import objectives
@@ -189,6 +191,7 @@ class Pricing:
             key=difference.key,
             title=title(difference, before, chosen),
             changes=change_lines(difference, before, chosen),
+            edits=edits(difference),
             commands=step.apply,
             undo=step.undo,
             bankable=money.bankable,
@@ -210,6 +213,7 @@ class Pricing:
             break_even=money.break_even,
             assumptions=money.assumptions,
             against=money.against,
+            proposal=json.dumps(encoded(possible.proposal, before), sort_keys=True),
         )
 
     def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pertoken.advisor.recommendation import Refusal
+from pertoken.proof.recommendation import Refusal
 
 MAX_REASONS = 10
 """Different reasons of one code that are kept for one rule and target."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pertoken.advisor.present import Present
-from pertoken.advisor.worker.inputs import Measured
+from pertoken.advisor.worker.inputs import Measured, MeasuredWindow
 from pertoken.evidence import Evidence
 from pertoken.store.connect.open import Store
 from pertoken.units import format_duration
@@ -17,9 +17,10 @@ def measured(gathered: Present) -> Measured:
     return _by_subject(context.deployments, context.services, context.devices, gathered.hosts)
 
 
-def measured_over(window_s: int, store: Store, gathered: Present, progress: Progress, *, dated: bool) -> Measured:
+def measured_over(window_s: int, store: Store, gathered: Present, progress: Progress, *, dated: bool) -> MeasuredWindow:
     """Read what was measured of the same subjects in another window that ends at the same time.
 
+    Of a longer window most is only read when a rule looks at it: four weeks of histograms take longer than all else.
     Raises StoreError if the database cannot be read.
     """
     span, context = format_duration(window_s), gathered.context
@@ -29,10 +30,10 @@ def measured_over(window_s: int, store: Store, gathered: Present, progress: Prog
 
     with store.read() as connection:
         window = Window(connection, context.now_ts - window_s, context.now_ts, dated=dated)
-        seen = window.evidence(context.market, of_span)
+        seen = window.evidence(context.market, of_span, store.read, later=window_s > gathered.window_s)
     deployments = ticking(context.deployments, len(context.deployments), "evidence", of_span)
     alone = {each: seen.of_deployments((each,)) for each in deployments}
-    return _by_subject(
+    measured = _by_subject(
         alone,
         {
             each.name: alone[each.deployments[0].deployment_id]
@@ -43,6 +44,7 @@ def measured_over(window_s: int, store: Store, gathered: Present, progress: Prog
         {device_id: seen.of_devices((device_id,)) for device_id in context.devices},
         {host.host_id: seen.of_devices(host.device_ids) for host in gathered.fleet.hosts},
     )
+    return MeasuredWindow(measured, seen.parts)
 
 
 def _by_subject(

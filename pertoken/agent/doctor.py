@@ -48,7 +48,8 @@ class Finding:
 
 
 def examine(settings: Settings) -> tuple[Finding, ...]:
-    """Look at everything once; every fault is a finding."""
+    """Look at everything once; every fault is a finding. Raises BadInput for an address that names no database."""
+    where = locate(settings.db, settings.advice)
     with looking(settings) as looker:
         looker.look()
         time.sleep(APART_S)
@@ -71,7 +72,6 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         found.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )
-    where = locate(settings.db, settings.advice)
     found += [*_database(where, settings), *of_jobs(where, time.time())]
     source = str(settings.source) if settings.source else "none; defaults and the environment"
     found.append(Finding("settings", source, True, "good"))

@@ -212,6 +212,20 @@ class HistogramReading:
     counts: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayReading:
+    """One page of a gateway: absolute counts by series, and whose tokens each series counts."""
+
+    kind: str
+    """Key of `agent.gateways.ADAPTERS`."""
+    base_url: str
+    counters: dict[str, int]
+    metric_of: dict[str, str]
+    """Series of `counters` -> the stored metric that it is a part of (`metrics.TENANT_TOKENS`)."""
+    life_ms: int | None = None
+    """Unix time at which its process started, as its page exposes it."""
+
+
 LATE = "late"
 """`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 
 from pertoken.agent.discovery.watch import Watch, cpu_time_ms
+from pertoken.agent.gateways.reader import READ_S, GatewayWatch
 from pertoken.agent.host.identity import Identity
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
@@ -64,6 +65,7 @@ class Recorder:
         self._writer = Writer(where, None if settings.store_max_mb is None else int(settings.store_max_mb * 1e6))
         self._identity = Identity(settings.agent_cloud_metadata)
         self._watch = _watch(settings)
+        self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
         self._lookers = Workers(1, "identity")
         self._identified = threading.Event()
         purge_clock = PurgeClock(lambda: clocks.wall_ms() / 1000, lambda: clocks.since_boot_ms() / 1000)
@@ -145,6 +147,8 @@ class Recorder:
         """Take new settings. A new password or certificate of the server counts too."""
         before, self._watch = self._watch, _watch(settings, self._watch.endpoints)
         before.close()
+        self._gateways.close()
+        self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
         if settings.agent_cloud_metadata != self.settings.agent_cloud_metadata:
             self._identity = Identity(settings.agent_cloud_metadata)
         self.settings = self._upkeep.settings = settings
@@ -168,6 +172,7 @@ class Recorder:
         if self._shipping is not None:
             self._shipping.close()
         self._watch.close()
+        self._gateways.close()
         self._lookers.close()
         self._drivers.close()
         try:
@@ -221,8 +226,12 @@ class Recorder:
             Job("retention", self._delete_old, RETENTION_S, RETENTION_S),
             Job("tidying", self._upkeep.tidy, MINUTE),
             Job("integrity check", lambda: self.check(stop), check_s, CHECK_AFTER_S, beside=True),
+            *((Job("gateways", self._read_gateways, READ_S),) if self.settings.gateways else ()),
             *(() if self._shipping is None else self._shipping_jobs(stop)),
         )
+
+    def _read_gateways(self) -> None:
+        self._gateways.start_read()
 
     def _shipping_jobs(self, stop: threading.Event) -> tuple[Job, ...]:
         every_s = self.settings.ship_every
@@ -316,8 +325,8 @@ class Recorder:
             else {}
         )
         known = {key: ms for key, ms in times.items() if ms is not None}
-        gaps = (*self._watch.gaps, *self._identity.gaps)
-        return Readings(probe, engines, known, gaps, events, self._identity.known)
+        gaps = (*self._watch.gaps, *self._identity.gaps, *self._gateways.gaps)
+        return Readings(probe, engines, known, gaps, events, self._identity.known, gateways=self._gateways.take())
 
     def _follow_clock(self, wall_ms: int, since_boot_ms: int) -> None:
         self._clock, text = self._clock.follow(wall_ms, since_boot_ms)

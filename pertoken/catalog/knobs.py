@@ -130,6 +130,10 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
         if row.per is not None and found.get(row.knob) is not None:
             whole, parts = found[row.knob], found.get(row.per)
             found[row.knob] = whole // parts if isinstance(whole, int) and isinstance(parts, int) else None
+        if row.type == "ranks" and row.knob in found:
+            tp, dp = (found.get(each, 1) for each in ("tp", "dp"))
+            known = isinstance(tp, int) and isinstance(dp, int)
+            found[row.knob] = (tp * dp if known else None) if found[row.knob] else 1  # type: ignore[operator]
     return {knob: value for knob, value in found.items() if value is not None}
 
 
@@ -316,7 +320,7 @@ def _last(options: _Options, flags: Sequence[str]) -> str | None:
 
 
 def _read(row: Knob, options: _Options) -> object:
-    if row.type == "bool":
+    if row.type in ("bool", "ranks"):
         places = {flag: options[_plain(flag)][0] for flag in (*row.flags, *row.off_flags) if _plain(flag) in options}
         return max(places, key=lambda flag: places[flag]) in row.flags
     value = _READERS[row.type](row, _last(options, row.flags) or "")
@@ -395,6 +399,8 @@ def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
         flags = row.flags if value else row.off_flags
         by_absence = row.default is value and bool(row.flags or row.off_flags)
         return ((flags[0], ""),) if flags else () if by_absence else None
+    if row.type == "ranks":
+        return ((row.flags[0], ""),) if value != 1 else ()
     if not row.flags or row.per is not None or row.type == "json":
         return None
     if row.type == "word":

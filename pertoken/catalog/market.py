@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache, cached_property
 from importlib.resources import files
@@ -29,6 +29,18 @@ SLICE_WEIGHTS_SHARE = 0.5
 context, graphs, activations) is as large in a slice as on a whole device."""
 MAX_RANKS = 8
 """Accelerators of one usual server (NVIDIA HGX, AMD OAM boards): tensor-parallel ranks across servers are rare."""
+
+
+CPU_ARCH = "CPU"
+"""Architecture of a host's CPUs, whose rates were measured on that host."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRates:
+    """What a device reaches with weights of one format, measured on the device itself."""
+
+    memory_bytes_per_s: float
+    flops: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,8 @@ class Accelerator:
     source: str
     as_of: date
     confidence: str
+    measured: Mapping[str, MeasuredRates] = field(default_factory=dict, hash=False)
+    """By the dtype of the weights: rates that stand in for the listed ones. Empty for listed hardware."""
 
     def peak_flops(self, weight_dtype: str) -> float | None:
         """Dense peak rate of matrix products with weights of this dtype, FLOP/s; None for one it has no rate of.
@@ -109,6 +123,13 @@ class Market:
     price_fall: PriceFall
     provider: str | None = None
     region: str | None = None
+    measured: tuple[Accelerator, ...] = ()
+    """Devices that are not listed, by what was measured on them: CPUs."""
+
+    def with_measured(self, devices: Iterable[Accelerator]) -> "Market":
+        """Return this market with devices that were measured; one of a name that is there already replaces it."""
+        known = {each.name: each for each in (*self.measured, *devices)}
+        return replace(self, measured=tuple(known.values()))
 
     def having(self, offers: Iterable[Offer]) -> "Market":
         """Return this market with more offers: those of its provider and region."""
@@ -116,7 +137,8 @@ class Market:
 
     def accelerator(self, reported_name: str | None) -> Accelerator | None:
         """The accelerator a driver reports under this name, or with this catalog name; None if it is not listed."""
-        return _accelerators_by_name().get(_plain(reported_name or ""))
+        known = _accelerators_by_name().get(_plain(reported_name or ""))
+        return known or next((each for each in self.measured if each.name == reported_name), None)
 
     def offers(self, accelerator: str, purchase: str = "on_demand") -> tuple[Offer, ...]:
         """Offers of an accelerator by its catalog name, cheapest first."""

@@ -1,28 +1,50 @@
-"""The command line. Commands load what they need when they run, so that `pertoken --help` stays light."""
+"""The command line. A command is imported when it is named, and loads what it needs when it runs."""
 
 import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
 from typing import Any
 
 import click
 
 from pertoken import __version__
-from pertoken.cli.advise import advise
-from pertoken.cli.agent import agent
-from pertoken.cli.config import config
-from pertoken.cli.costs import costs
-from pertoken.cli.db import db
-from pertoken.cli.doctor import doctor
-from pertoken.cli.export import export, restore
-from pertoken.cli.prices.commands import prices
-from pertoken.cli.rules import rules
-from pertoken.cli.screens.top import top
-from pertoken.cli.screens.up import up
-from pertoken.errors import BadInput, PertokenError, limit_reached, system_error
+from pertoken.errors import BadInput, PertokenError, limit_reached, system_error, too_little_memory
 from pertoken.printable import acts, literal
+from pertoken.tui import amounts
 
 
 def _report(error: PertokenError) -> None:
     click.echo(f"pertoken: {' '.join(map(literal, str(error).splitlines()))}", err=True)
+
+
+class _Loaded(MutableMapping[str, click.Command]):
+    """Commands by name, each imported when it is looked up: the agent, which stays, keeps none of the others."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+        self._known: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._known:
+            module = import_module(f"pertoken.cli.{self._modules[name]}")
+            self._known[name] = getattr(module, _ATTRIBUTES.get(name, name))
+        return self._known[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._known[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands are not taken away")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+_ATTRIBUTES = {"import": "imports"}
+"""Name of a command in its module, where Python reserves the command's own."""
 
 
 class _Commands(click.Group):
@@ -41,7 +63,14 @@ class _Commands(click.Group):
         # arrays here are small: handing a part of them to a thread costs more CPU than it saves.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         try:
-            return super().invoke(ctx)
+            if (limit := too_little_memory()) is not None:
+                raise limit
+            try:
+                return super().invoke(ctx)
+            finally:
+                if (line := amounts.note_once()) is not None:
+                    click.echo(literal(line))
+                amounts.reset()
         except (PertokenError, OSError, MemoryError, RuntimeError, ImportError, SystemError) as error:
             if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
                 raise  # they are RuntimeErrors
@@ -55,6 +84,12 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in _SECTIONS.items():
+            rows = [(name, self.commands[name].get_short_help_str(limit=formatter.width)) for name in commands]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="pertoken")
@@ -65,5 +100,39 @@ def main() -> None:
     """
 
 
-for _command in (up, agent, top, advise, rules, costs, prices, doctor, db, export, restore, config):
-    main.add_command(_command)
+_SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Measure and look": {
+        "up": "screens.up",
+        "agent": "agent",
+        "top": "screens.top",
+        "doctor": "doctor",
+        "probe": "probe",
+    },
+    "Save": {"advise": "advise", "plan": "plan.command", "size": "money.size", "rules": "rules"},
+    "Decide on a recommendation": {
+        "accept": "decisions.lifecycle",
+        "snooze": "decisions.lifecycle",
+        "dismiss": "decisions.lifecycle",
+        "reopen": "decisions.lifecycle",
+        "trial": "decisions.trial",
+        "applied": "decisions.lifecycle",
+        "undo": "decisions.lifecycle",
+        "receipt": "money.receipt",
+    },
+    "Count the money": {
+        "costs": "costs",
+        "budget": "money.budget",
+        "reconcile": "money.reconcile",
+        "prices": "prices.commands",
+    },
+    "Keep": {
+        "db": "db",
+        "export": "export",
+        "import": "imports",
+        "record": "screens.record",
+        "replay": "screens.record",
+        "config": "config",
+    },
+}
+"""Module of each command by its name, by the section of the help; the order is that of the help."""
+main.commands = _Loaded({name: module for section in _SECTIONS.values() for name, module in section.items()})

@@ -15,6 +15,7 @@ from pertoken.cli.options import (
     check_recorded,
     db_option,
     echo,
+    echo_json,
     json_option,
     parent_option,
     settings_of,
@@ -22,18 +23,21 @@ from pertoken.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pertoken.advisor.advise import Advice
-    from pertoken.advisor.recommendation import Recommendation
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
+    from pertoken.proof.recommendation import Recommendation
+    from pertoken.proof.verdicts import Verdict
     from pertoken.store.connect.location import StoreLocation
+    from pertoken.store.connect.open import Store
 
 FIRST_TELEMETRY_S = 300.0
 """Telemetry that `up` waits for before its first run, where `advisor.every` is not shorter."""
 
 
+DAY_S = 86_400
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
 WINDOWS = 2
@@ -80,8 +84,11 @@ def advise(
     """
     if context.invoked_subcommand:
         return
+    from pertoken.collection import paused
     from pertoken.errors import BadInput
+    from pertoken.proof.verdicts import standing_verdicts
     from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
 
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
@@ -89,8 +96,10 @@ def advise(
         raise BadInput("--at is one instant, and --every runs again and again: give one of them")
     if advisor_every is None:
         moment = as_of(at)
-        report, advice, broken = _run(where, settings, rule_files, moment)
-        echo(_json(report, advice, dated=moment.dated) if as_json else _text(report, advice.recommendations))
+        with paused():
+            report, advice, broken = _run(where, settings, rule_files, moment)
+            verdicts = () if moment.dated else standing_verdicts(open_store(where))
+            echo(_json(report, advice, verdicts, dated=moment.dated) if as_json else _text(report, advice, verdicts))
         if broken:
             raise BadInput("; ".join(broken))
         return
@@ -108,31 +117,41 @@ def advise(
 @db_option
 @json_option
 def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool) -> None:
-    """Show all that is known of one piece of advice: why, how much, how to do and undo it, what speaks against it.
+    """Show all that is known of one piece of advice: why, how much, how to do and undo it, what speaks against it, and
+    which saving its history could prove.
 
     ID is the one `pertoken advise` prints, or as many of its first digits as name one alone.
     """
-    import json
     import time
 
-    from pertoken.advisor.book import standing
-    from pertoken.advisor.recommendation import full_id
-    from pertoken.errors import BadInput
+    from pertoken.proof.journal import journal
+    from pertoken.proof.judging.prospect import prospects
+    from pertoken.proof.judging.receipts import read_receipts
+    from pertoken.proof.stored import find, standing
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
+    from pertoken.tui.text.lifecycle import journal_lines, prospect_lines, receipt_lines
     from pertoken.tui.text.summary import sheet_text
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    wanted = advice_id.lower()
-    matches = [each for each in standing(open_store(where)) if wanted and full_id(each).startswith(wanted)]
-    if not matches:
-        raise BadInput(f"{where}: holds no advice {advice_id!r}; `pertoken advise` lists what there is")
-    if len(matches) > 1:
-        ids = ", ".join(map(full_id, matches))
-        raise BadInput(f"{advice_id!r} names {len(matches)} pieces of advice: {ids}; give more digits")
-    (match,) = matches
-    echo(json.dumps(_values(match), indent=2) if as_json else sheet_text(match, time.time()), nl=as_json)
+    store = open_store(where)
+    match = find(standing(store), advice_id, where)
+    with store.read("advice") as connection:
+        entries = journal(connection, match.recommendation_id)
+        receipts = read_receipts(connection, match.recommendation_id)
+    provable = prospects(store, match, int(time.time()))
+    if as_json:
+        values = {
+            **values_of(match),
+            "journal": [entry.values() for entry in entries],
+            "receipts": [each.values() for each in receipts],
+            "provable": [each.values() for each in provable],
+        }
+        echo_json(values)
+        return
+    lines = [*journal_lines(entries)[1:], *prospect_lines(provable), *receipt_lines(receipts)]
+    echo(sheet_text(match, time.time()) + "\n".join(lines))
 
 
 def _run(
@@ -142,20 +161,27 @@ def _run(
     sentence each.
     """
     import getpass
+    from dataclasses import replace
 
     from pertoken.advisor.advise import advise as run
-    from pertoken.advisor.book import keep
+    from pertoken.advisor.advise import rank
     from pertoken.advisor.rules.found import Permission, find_rules
     from pertoken.advisor.rules.load import source_of, unknown_options
     from pertoken.costs.prices.stored import market_of
     from pertoken.costs.report.fleet_report import fleet_report
-    from pertoken.migrations import upgrade
+    from pertoken.proof.detection import detect
+    from pertoken.proof.findings import keep
+    from pertoken.proof.judging.go_back import RULE
+    from pertoken.proof.judging.judge import judge_changes
+    from pertoken.proof.stored import standing
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
 
     store = open_store(where)
     check_recorded(moment, store)
     if store.advice is None and not moment.dated:
+        from pertoken.migrations import upgrade  # imports Alembic, which takes as long as reading a small fleet
+
         upgrade(where, "advice")
         store = open_store(where)
     window_s = int(settings.advisor_since)
@@ -170,8 +196,38 @@ def _run(
     for line in unknown_options(names, settings):
         echo(f"pertoken advise: {line}", err=True)
     if not moment.dated:
-        keep(AdviceRepository(where), advice, who=f"advisor run by {getpass.getuser()}")
+        ran = {each.name for each in advice.run.rules}
+        who = f"advisor run by {getpass.getuser()}"
+        target = AdviceRepository(where)
+        detect(
+            store, target, market, settings, moment.ts
+        )  # before what was found: an applied change is not found again
+        judge_changes(store, target, settings, moment.ts)
+        keep(target, _proven(store, advice.recommendations, moment.ts), {*ran, RULE}, moment.ts, who)
+        kept = standing(store)
+        advice = replace(advice, recommendations=tuple(sorted(kept, key=rank)))
     return fleet_report(store, window_s, moment.ts, dated=moment.dated), advice, _broken(rule_files, advice)
+
+
+def _proven(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
+    """Return what a run found, corrected by what its rules realised before, and what is to be undone."""
+    from pertoken.proof.judging.go_back import go_back
+    from pertoken.proof.judging.receipts import read_receipts
+    from pertoken.proof.judging.record import corrected_by, outcomes
+    from pertoken.proof.stored import stored
+    from pertoken.proof.verdicts import read_verdicts
+    from pertoken.window.reading import Window
+
+    with store.read("advice") as connection:
+        verdicts = read_verdicts(connection)
+        if not verdicts:  # nothing was ever changed, so that nothing was proven
+            return tuple(found)
+        receipts = read_receipts(connection)
+        rows = {each.recommendation_id: each for each in stored(connection)}
+    with store.read() as connection:
+        there = Window(connection, now_ts - DAY_S, now_ts).inventory
+    worse = go_back(verdicts, receipts, rows, there, now_ts)
+    return (*corrected_by(found, outcomes(receipts), there), *worse)
 
 
 @contextlib.contextmanager
@@ -217,7 +273,7 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     _, advice, broken = _run(where, settings, rule_files, as_of(None))
     for line in broken:
         echo(f"pertoken advise: {line}", err=True)
-    counts = Counter(each.state.value.lower() for each in advice.recommendations)
+    counts = Counter(each.state.label for each in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
@@ -233,29 +289,33 @@ def _recorded(where: StoreLocation, enough_s: float) -> bool:
     return False
 
 
-def _text(report: FleetReport, found: tuple[Recommendation, ...]) -> str:
+def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict]) -> str:
     from pertoken.tui.text.summary import summary
 
-    return summary(report, found, text_width())
+    return summary(report, advice.recommendations, text_width(), verdicts=verdicts)
 
 
-def _values(each: Recommendation) -> dict[str, Any]:
+def values_of(each: Recommendation) -> dict[str, Any]:
+    """Return a recommendation as JSON values."""
     from dataclasses import asdict
 
-    from pertoken.advisor.recommendation import full_id
+    from pertoken.proof.recommendation import full_id
 
     return {"id": full_id(each), **asdict(each)}
 
 
-def _json(report: FleetReport, advice: Advice, *, dated: bool) -> str:
+def _json(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, dated: bool) -> str:
     import json
     from dataclasses import asdict
+
+    from pertoken.tui.amounts import beside
 
     values = {
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
-        "recommendations": [_values(each) for each in advice.recommendations],
+        "recommendations": [values_of(each) for each in advice.recommendations],
     }
-    if not dated:  # how long a run took is not the same twice
+    if not dated:  # of a past moment nothing stands, and how long a run took is not the same twice
+        values["verdicts"] = [asdict(each) for each in verdicts]
         values["run"] = asdict(advice.run)
-    return json.dumps(values, indent=2)
+    return json.dumps(beside(values), indent=2)

@@ -65,7 +65,8 @@ def show(config_file: str | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from pertoken.config import Settings, without_password
+    from pertoken.config import Settings
+    from pertoken.settings.values import without_password
 
     settings = settings_of(config_file)
     values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}

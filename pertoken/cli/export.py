@@ -1,4 +1,4 @@
-"""`pertoken export` and `pertoken import`: rows of a table to a file and back."""
+"""`pertoken export`: rows of a table to a file."""
 
 from __future__ import annotations
 
@@ -60,49 +60,6 @@ def export(
     except OSError as error:
         raise StoreError(f"{out or 'stdout'}: cannot be written: {error.strerror}") from None
     echo(f"{out or 'stdout'}: {written:,} rows of {table}.", err=True)
-
-
-@click.command("import", short_help="Read rows of a table back from such a file.")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--table", metavar="TABLE", help="Which table it holds [default: the one a Parquet file names].")
-@db_option
-def restore(config_file: str | None, db: str | None, file: Path, table: str | None) -> None:
-    """Read rows that `pertoken export` wrote into a folder, made where there is none.
-
-    Rows that are there already with the same values stay; one with other values ends the import. No agent may run on
-    the folder meanwhile.
-    """
-    from pertoken.cli.progress import Progress
-    from pertoken.errors import BadInput
-    from pertoken.migrations import upgrade
-    from pertoken.store.connect.location import AgentLock, locate
-    from pertoken.store.export.columns import columns, put
-    from pertoken.store.export.files import csv_in, parquet_in
-    from pertoken.store.write.writer import Writer
-
-    settings = settings_of(config_file, db=db)
-    where = locate(settings.db, settings.advice)
-    if where.folder is None:
-        raise BadInput("import works on a folder; a server is filled by shipping")
-    if table is not None:
-        columns(table)
-    reading = csv_in if file.suffix.lower() == ".csv" else parquet_in
-    name, n, slices = reading(file, table)
-    lock = AgentLock(where.folder)
-    lock.acquire()
-    try:
-        new = seen = 0
-        with Progress("Upgrading telemetry") as progress:
-            upgrade(where, "telemetry")
-            progress.phase(f"Importing {name}", n)
-            with Writer(where) as writer:
-                for rows in slices:
-                    new += put(writer, name, rows)
-                    seen += len(rows)
-                    progress.advance(len(rows))
-    finally:
-        lock.release()
-    echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
 
 
 def _time(text: str | None) -> int | None:

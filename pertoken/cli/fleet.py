@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 @click.option("--raw", metavar="AGE", help="Keep ticks that were asked for this long [at first: 2d].")
 @click.option("--minutes", metavar="AGE", help="Keep 1-min roll-ups this long [at first: 30d].")
 @click.option("--hours", metavar="AGE", help="Keep 1-h roll-ups this long [at first: 730d].")
-@click.option("--citus", is_flag=True, help="Spread what grows over the nodes of a Citus cluster.")
 @click.option("--dry-run", is_flag=True, help="Try it, print the SQL, and take it back.")
 @db_option
 def init_fleet(
@@ -27,7 +26,6 @@ def init_fleet(
     raw: str | None,
     minutes: str | None,
     hours: str | None,
-    citus: bool,
     dry_run: bool,
 ) -> None:
     """Make a PostgreSQL server (15 or newer) ready for a fleet, or bring a ready one up to date.
@@ -51,7 +49,7 @@ def init_fleet(
     if any(age_s < 86_400 for age_s in keep.values()):
         raise BadInput("a fleet's server keeps everything for at least one day")
     with Progress("Making the server ready"):
-        statements = prepare(where, int(time.time()), keep=keep, distribute=citus, dry_run=dry_run)
+        statements = prepare(where, int(time.time()), keep=keep, dry_run=dry_run)
     if dry_run:
         for each in statements:
             echo(f"{each};")

@@ -65,6 +65,7 @@ def as_of(at: str | None) -> AsOf:
     import time
 
     from pertoken.errors import BadInput
+    from pertoken.tui.amounts import show_of
     from pertoken.units import parse_time
 
     now = time.time()
@@ -76,6 +77,7 @@ def as_of(at: str | None) -> AsOf:
         raise BadInput(f"--at: {error}") from None
     if ts > now:
         raise BadInput(f"--at {at}: lies in the future; it is {_utc(int(now))} now")
+    show_of(ts)
     return AsOf(ts // 60 * 60, dated=True)
 
 
@@ -110,6 +112,15 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo("\n".join(lines), err=err, nl=nl)
 
 
+def echo_json(values: Any) -> None:
+    """Print values as JSON: dollars stay dollars, and the currency of the settings stands beside them."""
+    import json
+
+    from pertoken.tui.amounts import beside
+
+    echo(json.dumps(beside(values), indent=2))
+
+
 def text_width() -> int | None:
     """Return how many cells a table may take: None where output goes to a file or a pipe, so that nothing is cut."""
     from pertoken.tui.text.summary import WIDTH
@@ -117,8 +128,18 @@ def text_width() -> int | None:
     return WIDTH if sys.stdout.isatty() else None
 
 
-def settings_of(config_file: str | None, **options: Any) -> Settings:
-    """Settings from file, environment and these options. Raises BadInput."""
-    from pertoken.config import load
+def terminal_width() -> int | None:
+    """Return the cells of the terminal; None where output goes to a file or a pipe, so that nothing is cut."""
+    import shutil
 
-    return load(config_file, **options)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def settings_of(config_file: str | None, **options: Any) -> Settings:
+    """Settings from file, environment and these options; amounts are shown in their currency. Raises BadInput."""
+    from pertoken.config import load
+    from pertoken.tui.amounts import show_in
+
+    settings = load(config_file, **options)
+    show_in(settings.currency)
+    return settings

@@ -1,4 +1,4 @@
-"""`pertoken rules`: start, check, list, explain and switch rules."""
+"""`pertoken rules`: start, check, list, explain and switch rules, and their track record."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import config_option, echo, json_option, settings_of
+from pertoken.cli.options import config_option, db_option, echo, json_option, settings_of
 from pertoken.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pertoken.advisor.rules.listing import Entry
+    from pertoken.proof.judging.record import RuleRecord
 
 
 @click.group(short_help="Start, check, list, explain and switch rules.")
@@ -58,8 +59,9 @@ def check(path: Path) -> None:
     for file in files:
         for each in file.rules:
             echo(f"{each.rule_id}: {each.title}")
+            width = max(map(len, regimes()))
             for regime, lines in each.got:
-                echo("\n".join(f"  {regime if not number else '':18} {line}" for number, line in enumerate(lines)))
+                echo("\n".join(f"  {regime if not number else '':{width}} {line}" for number, line in enumerate(lines)))
             for fault in each.faults:
                 echo(f"  fault: {fault}")
             verdict = "does not conform" if each.faults else "conforms"
@@ -154,9 +156,47 @@ def _short(confinement: str | None) -> str:
 @config_option
 def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
-    from pertoken.advisor.rules.listing import listed, page
+    from pertoken.advisor.rules.found import find_rules
+    from pertoken.advisor.rules.listing import listed, page, refuse_impossible
 
-    echo(page(name, listed(settings_of(config_file))), nl=False)
+    settings = settings_of(config_file)
+    refuse_impossible(name, find_rules(settings))
+    echo(page(name, listed(settings)), nl=False)
+
+
+@rules.command("record", short_help="Show what rules promised against what was realised.")
+@db_option
+@json_option
+def record(config_file: str | None, db: str | None, as_json: bool) -> None:
+    """Show of each rule which part of its promised savings was realised, by the receipts of its recommendations.
+
+    The ratio starts at 1 and moves with each receipt by how certain that is; behind ± is its standard deviation.
+    """
+    import json
+    from dataclasses import asdict
+
+    from pertoken.proof.judging.receipts import read_receipts
+    from pertoken.proof.judging.record import records
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    settings = settings_of(config_file, db=db)
+    store = open_store(locate(settings.db, settings.advice))
+    found: tuple[RuleRecord, ...] = ()
+    if store.advice is not None:
+        with store.read("advice") as connection:
+            found = records(read_receipts(connection))
+    if as_json:
+        echo(json.dumps([asdict(each) for each in found], indent=2))
+        return
+    if not found:
+        echo("No receipts of recommendations yet: `pertoken advise` makes one of each change, a week after it.")
+        return
+    width = max(len("rule"), *(len(each.rule) for each in found))
+    echo(f"{'rule':<{width}}  realised / promised  receipts  not counted")
+    for each in found:
+        ratio = f"{each.record.ratio:.2f} ± {each.record.ratio_sd:.2f}"
+        echo(f"{each.rule:<{width}}  {ratio:>19}  {each.record.receipts:>8}  {each.not_counted:>11}")
 
 
 @rules.command("disable", short_help="Switch a rule off.")
@@ -169,10 +209,12 @@ def disable(config_file: str | None, rule_id: str) -> None:
     """
     from pertoken.advisor.rules import switches
     from pertoken.advisor.rules.found import find_rules
-    from pertoken.advisor.rules.listing import entries, listed, unknown
+    from pertoken.advisor.rules.listing import entries, listed, refuse_impossible, unknown
 
     settings = settings_of(config_file)
-    if rule_id not in {each.name for each in find_rules(settings)}:
+    places = find_rules(settings)
+    refuse_impossible(rule_id, places)
+    if rule_id not in {each.name for each in places}:
         known = {each.id for each in entries(listed(settings))}
         if rule_id not in known:
             raise unknown(rule_id, known)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
-from pertoken.fleet_settings import HostSettings, ServiceSettings
+from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
@@ -43,7 +43,7 @@ def fleet(
     hosts = _hosts(devices, there, market, settings, owned)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
     for row in there.running.values():
-        deployment = _deployment(row, there, hosts, market, settings)
+        deployment = deployment_of(row, there, hosts, market, settings)
         deployments[deployment.serves[0][0]].append(deployment)
     said = {each.name: each for each in settings.services}
     return Fleet(
@@ -90,6 +90,12 @@ def _service(
         quality_gate=service.quality_gate if said.quality_gate is None else said.quality_gate,
         quality_passed=said.quality_passed,
     )
+
+
+def objectives(served_model: str, settings: Settings) -> Slo:
+    """Return the objectives of the service of a served model name."""
+    name = service_name(served_model, settings)
+    return _slo(settings, next((each for each in settings.services if each.name == name), None))
 
 
 def _slo(settings: Settings, said: ServiceSettings | None) -> Slo:
@@ -163,9 +169,10 @@ def _links(row: Any, there: Inventory) -> tuple[tuple[int, str], ...]:
     return tuple((device_id, kind) for device_id, kind in links.items() if device_id in there.devices)
 
 
-def _deployment(
+def deployment_of(
     row: Any, there: Inventory, hosts: Mapping[int, Host], market: Market, settings: Settings
 ) -> Deployment:
+    """Return the deployment of an epoch's row, placed where those `hosts` that hold it are."""
     held = there.held(row.epoch_id)
     on = [hosts[each].placement for each in dict.fromkeys((row.host_id, *(d.host_id for d in held))) if each in hosts]
     return Deployment(

@@ -1,6 +1,6 @@
 """The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +22,18 @@ class Money:
     other: int = 0
     unallocated: int = 0
     by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    idle_by_epoch: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Of `by_epoch`, what was paid for while the epoch held a device and was idle."""
+    by_device: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """What each device cost, whoever held it."""
     unpriced_devices: set[int] = field(default_factory=set)
     unpriced_epochs: set[int] = field(default_factory=set)
     priced_devices: set[int] = field(default_factory=set)
     """Devices that had a price in some of the time."""
     observed_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """Of each device that is paid for."""
+    by_devices: list[tuple[Allocation, Sequence[int]]] = field(default_factory=list)
+    """What each of some devices that did the same cost over a stretch."""
     estimated: bool = False
     """Whether hours without minutes were divided by time at a change of price."""
     busy_is_bound: bool = False
@@ -42,6 +48,20 @@ class Money:
         self.unallocated += part.unallocated * devices
         for epoch, nano in [*part.busy.items(), *part.idle.items()]:
             self.by_epoch[epoch] += nano * devices
+        for epoch, nano in part.idle.items():
+            self.idle_by_epoch[epoch] += nano * devices
+
+    def bill_of(self, device_ids: Collection[int]) -> Bill | None:
+        """Return the bill of some devices; None unless one of them had a price."""
+        if self.priced_devices.isdisjoint(device_ids):
+            return None
+        wanted, sums = frozenset(device_ids), [0] * 5
+        for part, devices in self.by_devices:
+            if n := sum(each in wanted for each in devices):
+                parts = part.paid, sum(part.busy.values()), sum(part.idle.values()), part.other, part.unallocated
+                sums = [total + n * nano for total, nano in zip(sums, parts, strict=True)]
+        paid, busy, idle, other, unallocated = sums
+        return Bill(paid, busy, idle, other, unallocated, self.busy_is_bound)
 
     def bill(self) -> Bill | None:
         """The sums; None where no device had a price."""
@@ -68,23 +88,26 @@ def allocations(
         for (device_id, epoch_id), (busy_ns, _) in each.following.items():
             if epoch_id in holders.get(device_id, ()):
                 holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
-        alike: Counter[tuple[int, int, tuple[Any, ...]]] = Counter()  # as the GPUs of one deployment are
-        for device_id, duration_ms, observed_ms in each.times:
-            device = devices.get(device_id)
-            if device is None or device.parent_id is not None:
-                continue  # a MIG device is paid for with its GPU
+        alike: dict[tuple[int, int, tuple[Any, ...]], list[int]] = {}  # as the GPUs of one deployment are
+        # A MIG device is paid for with its GPU.
+        paid = [row for row in each.times if row[0] in devices and devices[row[0]].parent_id is None]
+        rates = prices.rates((devices[device_id] for device_id, _, _ in paid), each.start)
+        for (device_id, duration_ms, observed_ms), per_hour in zip(paid, rates, strict=True):
             by = holders.get(device_id, _NOBODY)
             money.observed_ms[device_id] += observed_ms
-            per_hour = prices.rate(device, each.start)
             if per_hour is None:
                 money.unpriced_devices.add(device_id)
                 money.unpriced_epochs.update(by)
             else:
                 money.priced_devices.add(device_id)
-                alike[per_hour, duration_ms, tuple(by.items())] += 1
-        for (nano_usd_per_hour, duration_ms, shares), n in alike.items():
+                alike.setdefault((per_hour, duration_ms, tuple(by.items())), []).append(device_id)
+        for (nano_usd_per_hour, duration_ms, shares), device_ids in alike.items():
             time = DeviceTime(duration_ms, tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(shares)))
-            money.add(allocate(time, nano_usd_per_hour), n, bounds)
+            part = allocate(time, nano_usd_per_hour)
+            money.add(part, len(device_ids), bounds)
+            money.by_devices.append((part, device_ids))
+            for device_id in device_ids:
+                money.by_device[device_id] += part.paid
     return money
 
 

@@ -1,5 +1,6 @@
 """A window with prices: what every device cost in it, and what of that each deployment carries."""
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from pertoken.costs.money import Money, allocations
@@ -9,14 +10,15 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
 from pertoken.window.recent import Recent
-from pertoken.window.totals import Totals
+from pertoken.window.totals import Details, Totals
 
 
 class PricedWindow:
     """Sums of a window, how it is now, and prices."""
 
-    def __init__(self, window: Window, totals: Totals, recent: Recent, prices: PriceBook) -> None:
-        self.window, self.totals, self.recent, self.prices = window, totals, recent, prices
+    def __init__(self, window: Window, totals: Totals, recent: Recent, details: Details, prices: PriceBook) -> None:
+        self.window, self.totals, self.recent, self.details = window, totals, recent, details
+        self.prices = prices
 
     @property
     def inventory(self) -> Inventory:
@@ -29,9 +31,11 @@ class PricedWindow:
         there = self.inventory
         return allocations(self.totals.stretches, there.devices, there.own_devices, self.prices)
 
-    def price(self, device_id: int) -> Price | None:
-        """Return what an hour of a device costs now."""
-        return self.prices.at(self.inventory.devices[device_id], self.window.end)
+    @cached_property
+    def price_of(self) -> Mapping[int, Price | None]:
+        """What an hour of each device costs now. A MIG device, which is paid for with its GPU, is not in it."""
+        payers = {device_id: row for device_id, row in self.inventory.devices.items() if row.parent_id is None}
+        return dict(zip(payers, self.prices.each_at(payers.values(), self.window.end), strict=True))
 
     def observed(self, deployment_id: int) -> tuple[int, int]:
         """Return milliseconds in which a deployment was observed, and in which it should have been."""
@@ -42,11 +46,13 @@ class PricedWindow:
     def bill_observed(self) -> float | None:
         """Return the share of the time priced devices should have been there that was observed; None without any."""
         observed_ms = expected_ms = 0
-        for device_id, row in self.inventory.devices.items():
-            if row.parent_id is None and (device_id in self.money.priced_devices or self.price(device_id) is not None):
-                ms = self._expected_ms(row.host_id, row.first_ts, self.recent.newest_ts[device_id])
+        devices, money, newest_ts = self.inventory.devices, self.money, self.recent.newest_ts
+        for device_id, price in self.price_of.items():
+            if price is not None or device_id in money.priced_devices:
+                row = devices[device_id]
+                ms = self._expected_ms(row.host_id, row.first_ts, newest_ts[device_id])
                 expected_ms += ms
-                observed_ms += min(ms, self.money.observed_ms.get(device_id, 0))
+                observed_ms += min(ms, money.observed_ms.get(device_id, 0))
         return observed_share(observed_ms, expected_ms)
 
     def _expected_ms(self, host_id: int, first_ts: int, newest_ts: int) -> int:
@@ -54,7 +60,13 @@ class PricedWindow:
 
         On a host that reports it was there until its newest row; on one that stopped nobody knows, so until now.
         """
-        settled = newest_ts // self.inventory.settled_s * self.inventory.settled_s
-        reports = host_id in self.inventory.reporting
-        until = min(settled, self.window.end) if reports else self.window.end
-        return 1000 * max(0, until - max(self.window.start // MINUTE * MINUTE, first_ts))
+        start, until, settled_s, reporting = self._expected
+        if host_id in reporting:
+            until = min(until, newest_ts // settled_s * settled_s)
+        return 1000 * max(0, until - max(start, first_ts))
+
+    @cached_property
+    def _expected(self) -> tuple[int, int, int, frozenset[int]]:
+        """Start and end of the window, multiple of seconds of the newest roll-up, and hosts that report."""
+        start, there = self.window.start // MINUTE * MINUTE, self.inventory
+        return start, self.window.end, there.settled_s, there.reporting

@@ -4,17 +4,22 @@ A deployment deviates from the fitted table group by group of terms, and in all 
 it is explained by the deviations that are likeliest a priori (a Gaussian prior, a few Gauss-Newton steps), so one
 operating point already tells something: a decode slower than expected at batch one says more of weights and launches
 than of products. What the measurement leaves open stays in the covariance, and so in the interval of a ratio.
+
+Several operating points of one deployment add up: batch, lengths and share of prefill that differ tell terms apart.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import Deviation, Efficiency, rows_times
 from pertoken.forecast.steady import Steady, first_token_weights, steady
 from pertoken.forecast.terms import TERMS, total
+
+Owners = NDArray[np.intp]
 
 STEPS = 4
 MEMORY_TERMS = ("weights", "experts", "kv_cache")
@@ -23,7 +28,10 @@ ACTIVITY_SD = 0.15
 """Of what kernels reach of the listed rate while they run, and of a counter's own error: a judgement."""
 FIRST_TOKEN_SD = 0.15
 """Requests that did wait a little, and prompts of unequal length: a judgement."""
-MOST_DEVIATION = 3.0
+POINT_SD = 0.1
+"""Standard deviation of the log time of one operating point: loads change within a minute, and the model misses some.
+A judgement."""
+MAX_DEVIATION = 3.0
 """Largest log deviation of one group that is believed."""
 
 
@@ -75,28 +83,84 @@ def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, s
     return Observation(share * token_s * longer, running, chosen, ACTIVITY_SD)
 
 
-def posterior(c: Candidates, table: Efficiency, prior: Deviation, seen: Sequence[Observation]) -> Posterior:
-    """Deviations that explain what was seen on each candidate; the prior itself where nothing was."""
-    n = len(c)
-    precision = 1 / np.maximum(prior.sd, 1e-6) ** 2
-    mean = np.zeros((n, len(precision)))
-    information = np.tile(np.diag(precision), (n, 1, 1))
+def posterior(
+    c: Candidates,
+    table: Efficiency,
+    prior: Deviation,
+    seen: Sequence[Observation],
+    owner: Owners | None = None,
+    widen: Array | float = 1.0,
+) -> Posterior:
+    """Return the deviations that explain what was seen; the prior itself where nothing was.
+
+    Rows of `c` that have the same `owner` are operating points of one deployment. `owner` has shape (n,), counts from
+    0, and is sorted; by default each row is a deployment of its own. `widen` multiplies the standard deviations of the
+    prior, one value for each deployment.
+    """
+    owner = np.arange(len(c)) if owner is None else owner
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    n = len(begins)
+    precision = 1 / np.maximum(prior.sd * np.reshape(widen, (-1, 1)), 1e-6) ** 2 * np.ones((n, 1))
+    mean = np.zeros(precision.shape)
+    information = prior_information = precision[:, :, None] * np.eye(precision.shape[1])
+    # The listed times do not depend on the deviations, which only scale them.
+    listed = [steady(c, table, each.running).term_s * each.weights for each in seen]
     for _ in range(STEPS if seen else 0):
-        information = np.tile(np.diag(precision), (n, 1, 1))
-        score = -mean * precision
-        for each in seen:
-            known = np.isfinite(each.seconds)
-            part_s = steady(c, table, each.running, rows_times(mean, prior.groups)).term_s * each.weights
-            expected = total(part_s)
-            known &= expected > 0
-            expected = np.where(known, expected, 1.0)
-            slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / each.log_sd
-            residual = np.log(np.where(known, each.seconds, 1.0) / expected) * known / each.log_sd
-            information += slope[:, :, None] * slope[:, None, :]
-            score += slope * residual[:, None]
+        information, score = prior_information, -mean * precision
+        for each, term_s in zip(seen, listed, strict=True):
+            residual, slope = _residual(term_s, mean[owner], prior, each)
+            information = information + np.add.reduceat(slope[:, :, None] * slope[:, None, :], begins)
+            score = score + np.add.reduceat(slope * residual[:, None], begins)
         step = np.linalg.solve(information, score[:, :, None])[:, :, 0]
-        mean = np.clip(mean + step, -MOST_DEVIATION, MOST_DEVIATION)
+        mean = np.clip(mean + step, -MAX_DEVIATION, MAX_DEVIATION)
     return Posterior(mean, np.linalg.inv(information).astype(float))
+
+
+def _residual(term_s: Array, mean: Array, prior: Deviation, seen: Observation) -> tuple[Array, Array]:
+    """Return what deviations `mean` leave of the log times seen, shape (n,), and their slope, shape (n, groups).
+
+    Both are in standard deviations of the observation, and 0 where it was not measured.
+    """
+    part_s = term_s * np.exp(rows_times(mean, prior.groups))
+    expected = total(part_s)
+    known = np.isfinite(seen.seconds) & (expected > 0)
+    expected = np.where(known, expected, 1.0)
+    residual = np.log(np.where(known, seen.seconds, 1.0) / expected) * known / seen.log_sd
+    slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / seen.log_sd
+    return residual, slope
+
+
+def prequential(
+    c: Candidates, table: Efficiency, prior: Deviation, seen: Observation, owner: Owners, widen: Array | float = 1.0
+) -> tuple[Array, Array]:
+    """Return the log error of each row, predicted from the earlier rows of its owner alone; shape (n,).
+
+    Beside it stands the same over its expected standard deviation, which is large while little was seen. Rows of an
+    owner are in the order in which they were measured. NaN for its first measurement and where nothing was measured.
+    Each row updates the deviations as an extended Kalman filter does, so all rows cost one pass.
+    """
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    place = np.arange(len(owner)) - begins[owner]
+    sd = np.maximum(prior.sd * np.reshape(widen, (-1, 1)), 1e-6) * np.ones((len(begins), 1))
+    mean, covariance = np.zeros(sd.shape), sd[:, :, None] ** 2 * np.eye(sd.shape[1])
+    listed = steady(c, table, seen.running).term_s * seen.weights
+    errors, scores = np.full(len(owner), np.nan), np.full(len(owner), np.nan)
+    started = np.zeros(len(begins), bool)
+    for at in range(int(place.max(initial=-1)) + 1):
+        rows = np.flatnonzero(place == at)
+        of = owner[rows]
+        one = Observation(seen.seconds[rows], seen.running[rows], seen.weights, seen.log_sd)
+        residual, slope = _residual(listed[rows], mean[of], prior, one)
+        measured = np.isfinite(one.seconds)
+        gained = (covariance[of] * slope[:, None, :]).sum(axis=2)
+        variance = 1 + (gained * slope).sum(axis=1)
+        errors[rows] = np.where(measured & started[of], residual * seen.log_sd, np.nan)
+        scores[rows] = np.where(measured & started[of], residual / np.sqrt(variance), np.nan)
+        started[of] |= measured
+        gain = gained / variance[:, None]
+        mean[of] = np.clip(mean[of] + gain * residual[:, None], -MAX_DEVIATION, MAX_DEVIATION)
+        covariance[of] -= gain[:, :, None] * gained[:, None, :]
+    return errors, scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +170,8 @@ class Ratio:
     log_ratio: Array
     log_sd: Array
     """Of what the measurement left open and the model itself misses, before any conformal widening."""
+    table_log_ratio: Array
+    """Log-ratio without what was measured."""
     before: Steady
     after: Steady
 
@@ -136,4 +202,5 @@ def ratio(
     )
     log_ratio = np.log(there.tok_s / here.tok_s)
     variance = np.maximum(left_open, 0.0) + lost + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
-    return Ratio(log_ratio, np.sqrt(variance), here, there)
+    uncalibrated = steady(after, table, running[1]).tok_s / steady(before, table, running[0]).tok_s
+    return Ratio(log_ratio, np.sqrt(variance), np.log(uncalibrated), here, there)

@@ -4,8 +4,13 @@ import numpy as np
 
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.formats import defaults
-from pertoken.forecast.terms import cached_tokens, context, kv_bytes_per_token, parts
+from pertoken.forecast.terms import ACTIVATION_BYTES, cached_tokens, context, kv_bytes_per_token, parts
 
+WIDE_ACTIVATIONS, HIDDEN_COPIES = 10.5, 4.0
+"""Values alive per token at the peak of a layer, in hidden sizes: three times the width of a gated feed-forward layer,
+3.5 hidden sizes as in Llama 3, and residual, normalized input, attention and output."""
+CONTEXT_BYTES = 6e8
+"""CUDA context, workspaces and communication buffers: a judgement."""
 LEAST_FREE = 0.02
 """Share of a device's memory that a deployment seen running is taken to have left where the arithmetic says none."""
 
@@ -26,6 +31,17 @@ def free_bytes(c: Candidates) -> Array:
     return np.where(
         c.share_of_free > 0, (c.memory_bytes - taken) * c.memory_share, c.memory_bytes * c.memory_share - taken
     )
+
+
+def profiled_bytes(c: Candidates, step_tokens: float) -> Array:
+    """Return the bytes of each device that an engine keeps free for a step of so many tokens, shape (n,).
+
+    Engines run the largest step once before they give the rest to the cache (vLLM `determine_available_memory`): what
+    is alive at its peak is the output of the gate and up projections and its product, split over ranks, beside a few
+    copies of the hidden states.
+    """
+    width = WIDE_ACTIVATIONS / c.tp + HIDDEN_COPIES
+    return np.asarray(step_tokens * c.hidden_size * width * ACTIVATION_BYTES + CONTEXT_BYTES)
 
 
 def kv_tokens(c: Candidates) -> Array:

@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.formats import engine_class, kernel_family
 from pertoken.forecast.terms import TERMS
+
+MAX_HIGH_OVER_LOW = 20.0
+"""Of an 80 % interval: one that is wider is no estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,32 +134,96 @@ def transfer(kinds: Iterable[str]) -> Array:
 def _transfer(kinds: frozenset[str]) -> Array:
     kept = np.ones(len(deviation().names))
     for kind in kinds:
-        row = table()["transfer"].get(kind, {})
+        row = table().get("transfer", {}).get(kind, {})
         kept = np.minimum(kept, [row.get(name, 1.0) for name in deviation().names])
     return kept
 
 
 def attenuation(kinds: Iterable[str]) -> float:
-    """What measured log-ratios of changes of these kinds were of predicted ones on deployments left out of the fit,
-    as a share; of several kinds the largest. A kind without a row of its own has the row `other`."""
-    slopes = table()["attenuation"]
-    return max((slopes.get(kind, slopes["other"]) for kind in kinds), default=1.0)
+    """Return what measured log-ratios of changes of these kinds were of predicted ones on unseen deployments.
 
-
-def half_width(kinds: Iterable[str], log_sd: Array | float) -> Array:
-    """Half width of the 80 % interval of a log-ratio changed in these ways, their errors taken as independent.
-
-    `log_sd` is what the calibration left open. Source: `[error]` of the table: how many of them held-out pairs of
-    that kind needed, and the least that repeats of one measurement differ by. A kind without a row of its own has
-    the row `other`.
+    Of several kinds the largest share; 1 for a kind without one, measured by too few sources.
     """
-    error = table()["error"]
-    rows = [error.get(kind, error["other"]) for kind in kinds]
-    widths = [np.hypot(row["floor"], row["per_sd"] * np.asarray(log_sd)) for row in rows]
-    total = np.sqrt(sum((np.square(each) for each in widths), start=np.zeros(np.shape(log_sd))))
-    return np.asarray(total)
+    return max((table()["attenuation"].get(kind, 1.0) for kind in kinds), default=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Widths of 80 % intervals: a scale that grows with novelty, times a quantile for each kind of change."""
+
+    floor: float
+    """Log error of a change that nothing marks as new."""
+    log_sd: float
+    """Factor on what the calibration left open."""
+    disagreement: float
+    """Factor on the difference between the calibrated log-ratio and that of the table alone."""
+    version: float
+    """Log error that a change of the engine's version adds."""
+    quantiles: Mapping[str, float]
+    """Half width over scale that holds 80 % of unseen changes, by kind; `other` for kinds without an entry."""
+    unmeasured_floor: float
+    """Least half width of a kind without an entry: no measured pair tells how far off it is."""
+
+    def half_width(
+        self,
+        kinds: Iterable[str],
+        log_sd: Array | float,
+        disagreement: Array | float = 0.0,
+        version_changes: NDArray[np.bool_] | bool = False,
+    ) -> Array:
+        """Return half widths of log-ratios changed in these ways.
+
+        The floors of several kinds count as independent. What is left open and the disagreement are of the whole
+        change and count once.
+        """
+        # In the order of their names: that of a set changes from run to run, and with it the last digit of the sum.
+        names = sorted(kinds)
+        quantiles = [self.quantiles.get(kind, self.quantiles["other"]) for kind in names]
+        whole = (
+            (self.log_sd * np.asarray(log_sd)) ** 2
+            + (self.disagreement * np.asarray(disagreement)) ** 2
+            + self.version**2 * np.asarray(version_changes, dtype=float)
+        )
+        floors = sum((each * self.floor) ** 2 for each in quantiles)
+        total = np.sqrt(floors + max(quantiles, default=0.0) ** 2 * whole)
+        unmeasured = any(kind not in self.quantiles for kind in names)
+        return np.asarray(np.maximum(total, self.unmeasured_floor if unmeasured else 0.0))
+
+
+@cache
+def intervals() -> Intervals:
+    """Return the widths of the table."""
+    row = table()["interval"]
+    scale = {name: row[name] for name in ("floor", "log_sd", "disagreement", "version", "unmeasured_floor")}
+    return Intervals(**scale, quantiles=row["quantiles"])
+
+
+def half_width(kinds: Iterable[str], log_sd: Array | float, disagreement: Array | float = 0.0) -> Array:
+    """Return the half width of the 80 % interval of a log-ratio changed in these ways; see `Intervals`."""
+    return intervals().half_width(kinds, log_sd, disagreement)
+
+
+def is_too_wide(half: Array | float) -> NDArray[np.bool_]:
+    """Return whether intervals of log-ratios of these half widths are too wide to be an estimate."""
+    return np.asarray(2 * np.asarray(half) > math.log(MAX_HIGH_OVER_LOW))
+
+
+def kernel_path(engine: str, format_name: str) -> str:
+    """Return the name of the kernels that multiply weights of a format under an engine.
+
+    Weights in 16 bits are multiplied by the vendor's own kernels whatever the engine.
+    """
+    if format_name in ("bf16", "fp16"):
+        return "16-bit"
+    return f"{engine_class(engine)} {kernel_family(engine, format_name)}"
+
+
+def path_sources(path: str) -> int:
+    """Return how many public sources the table's kernels of this path were fitted on; 0 for none."""
+    found: int = table()["paths"].get(path, 0)
+    return found
 
 
 def absolute_half_width() -> float:
     """Half width of the 80 % interval of a rate itself on a host where nothing was measured, as a log."""
-    return math.log1p(table()["error"]["absolute"]["p80"])
+    return math.log1p(table()["interval"]["absolute"])

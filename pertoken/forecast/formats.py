@@ -91,6 +91,18 @@ def admits_whole_requests(engine: str | None) -> bool:
     return engine in _table()["admission"]["whole_requests"]
 
 
+def engine_class(engine: str) -> str:
+    """Return the class of engines that share kernels; the engine itself where the table names no class."""
+    found: str = _table()["engine_classes"].get(engine, engine)
+    return found
+
+
+def kernel_family(engine: str, format_name: str) -> str:
+    """Return the formats whose kernels an engine shares with this one: itself, but for what the table names."""
+    families: dict[str, str] = _table()["kernel_families"].get(engine_class(engine), {})
+    return families.get(format_name, format_name)
+
+
 def engine_tag(engine: str) -> str | None:
     """The efficiency tag of an engine as discovery names it; empty for the base, None without a prior."""
     found: str | None = _table()["engines"].get(engine)

@@ -2,12 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from pertoken.catalog.market import Market
-from pertoken.forecast.calibration import Posterior, activity, first_token, per_token, posterior
+from pertoken.catalog.market import CPU_ARCH, Market
+from pertoken.evidence import OperatingPoint
+from pertoken.forecast.calibration import (
+    POINT_SD,
+    Owners,
+    Posterior,
+    activity,
+    first_token,
+    per_token,
+    posterior,
+    prequential,
+)
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
 from pertoken.forecast.efficiency import deviation, efficiency, rows_times, transfer
@@ -18,8 +28,41 @@ from pertoken.state.deployment import Deployment
 
 SOME_WAIT = 0.1
 """Waiting requests from which a measured TTFT says more of the queue than of prefill."""
+LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
+"""Kinds of change whose forecast rests on operating points; others rest on the mean of the window.
+
+Points show how time grows with the load, but what they attribute to a term is partly what the model misses. On public
+pairs ten points made changes of the batch better and changes of weights, ranks or device worse
+(`python -m benchmarks.forecast --calibrate-with 10`)."""
+MIN_POINTS = 3
+"""Operating points from which they stand in for the mean of the window."""
+MEDIAN_OF_NORMAL = 0.6745
+"""Median absolute deviation of a normal distribution of standard deviation 1."""
+MIN_SCALE = 0.3
+"""Smallest factor on the standard deviation of operating points that a good track record earns: a judgement."""
+CPU_WIDENING = 3.0
+"""Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it tells how many sequences fill it: below, fixed blocks and prefixes blur it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionError:
+    """How far predictions of operating points were off, each made before its point was seen (prequential)."""
+
+    median_log: float
+    """Median of the absolute log errors of the time per token."""
+    n: int
+    median_score: float
+    """Median of the same over the standard deviation that was expected of each: large while little was seen."""
+
+    @property
+    def log_sd(self) -> float:
+        """The standard deviation of one measurement around its prediction, once the terms are known.
+
+        It is the one assumed of operating points, times how much further off than expected they were.
+        """
+        return POINT_SD * max(MIN_SCALE, self.median_score / MEDIAN_OF_NORMAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +78,20 @@ class Calibration:
     """Factor on the sequences that fit; at least what was seen running."""
     log_time: float = 0.0
     """Logarithm of the measured step time over the uncalibrated one."""
+    minutes: int = 0
+    """Minutes of the deployment's own load that it rests on; 0 where it rests on the mean of a window."""
+    probed: int = 0
+    """Points of a probe that it rests on."""
+    error: "PredictionError | None" = None
+    """How far it was off on points that it had not seen; None where it rests on fewer than `MIN_POINTS`."""
+    window: "Calibration | None" = None
+    """The calibration on the mean of the window, for changes of more than the load; None where this one serves all."""
+
+    def for_change(self, to: Deployment) -> "Calibration":
+        """Return the calibration for a change to a deployment, before and after alike."""
+        if self.window is None or self.origin is None or kinds_of(self.origin, to) <= LOAD_KINDS:
+            return self
+        return self.window
 
     @property
     def measured(self) -> bool:
@@ -53,6 +110,31 @@ class Calibration:
         """Share of each deviation that holds for a deployment: the further from where it was measured, the less."""
         return transfer(kinds_of(self.origin, deployment) if self.origin is not None else ())
 
+    @property
+    def track_record(self) -> str | None:
+        """How well it predicted this deployment so far, for people; None where that is not known."""
+        if self.error is None:
+            return None
+        parts = [f"{self.minutes} minutes"] if self.minutes else []
+        parts += [f"{self.probed} points of a probe"] if self.probed else []
+        return (
+            f"on {' and '.join(parts)} of this deployment, each predicted before it was seen, the forecast's time per "
+            f"token was off by {math.expm1(self.error.median_log):.0%} (median of {self.error.n})"
+        )
+
+    def log_sd(self, shares: Array, kept: Array) -> float:
+        """Return the standard deviation of the log time of a step of which terms take these shares.
+
+        `kept` as for the deployment of the step. It adds what the measurements left open, what a change loses of them,
+        and how far predictions of this deployment were off.
+        """
+        prior = deviation()
+        slope = prior.groups @ shares
+        left_open = float(kept * slope @ np.array(self.covariance) @ (kept * slope))
+        lost = float((np.square(slope * prior.sd) * (1 - np.square(kept))).sum())
+        missed = max(prior.noise, self.error.log_sd if self.error is not None else 0.0)
+        return math.sqrt(max(left_open, 0.0) + lost + missed**2)
+
     def shift_for(self, deployment: Deployment) -> Array:
         """What is added to the log times of the terms of a deployment, shape (1, number of `TERMS`)."""
         return rows_times(self.posterior.mean * self.kept(deployment), deviation().groups)
@@ -69,6 +151,7 @@ def calibrate(
     kv_use: float | None = None,
     memory_active: float | None = None,
     products_active: float | None = None,
+    points: Sequence[OperatingPoint] = (),
 ) -> Calibration:
     """The deviations from the fitted table that make the model agree with what was measured while busy.
 
@@ -76,9 +159,12 @@ def calibrate(
     time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
     where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `products_active`: share of the
     listed memory bandwidth and rate of products used, by the driver's counters (DRAM and tensor activity) or the
-    engine's bytes and FLOPs. Raises Abstained as `forecast` does, ValueError for one that is not above 0.
+    engine's bytes and FLOPs. `points`: operating points; from `MIN_POINTS` on they replace the means.
+
+    Raises Abstained as `forecast` does, ValueError for one that is not above 0.
     """
-    measured = Measured(deployment, load, busy_tok_s, tpot_ms, ttft_ms, kv_use, memory_active, products_active)
+    means = tpot_ms, ttft_ms, kv_use, memory_active, products_active
+    measured = Measured(deployment, load, busy_tok_s, *means, tuple(points))
     (one,) = calibrate_all([measured], market)
     if isinstance(one, Exception):
         raise one
@@ -97,6 +183,12 @@ class Measured:
     kv_use: float | None = None
     memory_active: float | None = None
     products_active: float | None = None
+    points: tuple[OperatingPoint, ...] = ()
+
+    @property
+    def enough_points(self) -> bool:
+        """Whether its operating points replace the means of the window."""
+        return len(self.points) >= MIN_POINTS
 
     @property
     def possible(self) -> bool:
@@ -117,39 +209,129 @@ def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration 
     rows = [place for place, each in enumerate(found) if isinstance(each, Calibration)]
     if rows:
         candidates = stack_rows([row for place in rows if not isinstance(row := resolved[place], Abstained)])
-        for place, one in zip(rows, _calibrated([seen[place] for place in rows], candidates), strict=True):
+        for place, one in zip(rows, _calibrated([seen[place] for place in rows], candidates, market), strict=True):
             found[place] = one
     return found
 
 
-def _calibrated(seen: Sequence[Measured], c: Candidates) -> list[Calibration]:
-    running = np.array([max(1.0, each.load.running) for each in seen])
-    token_s = running / np.array([each.busy_tok_s for each in seen])
+def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> list[Calibration]:
+    """Calibrate deployments; `means` has a row for each, at the mean load of its window."""
     prior, table = deviation(), efficiency()
-    waits = np.array([each.load.waiting >= SOME_WAIT for each in seen])
-    tpot_s, ttft_s = (_known([getattr(each, name) for each in seen]) / 1000 for name in ("tpot_ms", "ttft_ms"))
+    rows = _rows(seen, means)
+    c, owner, running = rows.candidates, rows.owner, rows.running
+    widen = np.array([CPU_WIDENING if _on_cpus(each.deployment, market) else 1.0 for each in seen])
+    points = replace(per_token(prior, rows.point_s, running), log_sd=POINT_SD)
     observed = [
-        per_token(prior, token_s, running),
-        per_token(prior, tpot_s, running),
-        first_token(prior, c, np.where(waits, np.nan, ttft_s)),
+        per_token(prior, rows.token_s, running),
+        per_token(prior, rows.tpot_s, running),
+        points,
+        first_token(prior, c, rows.ttft_s),
+        activity(c, table, rows.busy_s, running, rows.memory_active, "memory"),
+        activity(c, table, rows.busy_s, running, rows.products_active, "products"),
     ]
-    for name, terms in (("memory_active", "memory"), ("products_active", "products")):
-        share = _known([getattr(each, name) for each in seen])
-        observed.append(activity(c, table, token_s, running, share, terms))
-    found = posterior(c, table, prior, observed)
-    expected = steady(c, table, running).token_s
-    explained = steady(c, table, running, rows_times(found.mean, prior.groups)).token_s
-    fitting, filling = fitting_sequences(c), filling_sequences(c)
-    return [
+    found = posterior(c, table, prior, [each for each in observed if np.isfinite(each.seconds).any()], owner, widen)
+    errors, scores = prequential(c, table, prior, points, owner, widen)
+    with_points = [row for row, each in enumerate(seen) if each.enough_points and widen[row] == 1]
+    plain = [replace(seen[row], points=()) for row in with_points]
+    on_means = _calibrated(plain, means.take(np.array(with_points)), market) if plain else []
+    windows = dict(zip(with_points, on_means, strict=True))
+    at_mean = np.array([max(1.0, each.load.running) for each in seen])
+    expected = steady(means, table, at_mean).token_s
+    explained = steady(means, table, at_mean, rows_times(found.mean, prior.groups)).token_s
+    fitting, filling = fitting_sequences(means), filling_sequences(means)
+    calibrations = [
         Calibration(
             origin=each.deployment,
             mean=tuple(map(float, found.mean[row])),
             covariance=tuple(tuple(map(float, line)) for line in found.covariance[row]),
-            capacity=_capacity(float(running[row]), float(fitting[row]), float(filling[row]), each.kv_use),
+            capacity=_capacity(float(at_mean[row]), float(fitting[row]), float(filling[row]), each.kv_use),
             log_time=float(np.log(explained[row] / expected[row])),
+            minutes=sum(not point.probed for point in each.points) if each.enough_points else 0,
+            probed=sum(point.probed for point in each.points) if each.enough_points else 0,
+            error=_prediction_error(errors[owner == row], scores[owner == row]),
         )
         for row, each in enumerate(seen)
     ]
+    return [_with_window(each, windows.get(row)) for row, each in enumerate(calibrations)]
+
+
+def _with_window(points: Calibration, window: Calibration | None) -> Calibration:
+    """Return a calibration on points with the one on the mean of its window, which has the same track record."""
+    if window is None:
+        return points
+    record = replace(window, minutes=points.minutes, probed=points.probed, error=points.error)
+    return replace(points, window=record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What was measured, a row for each operating point: the mean of each deployment's window, then its points."""
+
+    candidates: Candidates
+    owner: Owners
+    """Place of the deployment of each row."""
+    running: Array
+    token_s: Array
+    """By the mean rate of the window; NaN where not measured, or where points replace it. So are the others."""
+    tpot_s: Array
+    point_s: Array
+    ttft_s: Array
+    busy_s: Array
+    """Seconds per token that `memory_active` and `products_active` are shares of."""
+    memory_active: Array
+    products_active: Array
+
+
+def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
+    own = [sorted(each.points, key=lambda point: point.ts) if each.enough_points else [] for each in seen]
+    owner = np.repeat(np.arange(len(seen)), [1 + len(points) for points in own])
+    c = means.take(owner)
+    columns = {name: getattr(c, name).copy() for name in ("prompt_len", "generated_len", "cached_share")}
+    figures: dict[str, list[float | None]] = {each.name: [] for each in fields(_Rows)[2:]}
+
+    def add(**measured: float | None) -> None:
+        for name, values in figures.items():
+            values.append(measured.get(name))
+
+    for each, points in zip(seen, own, strict=True):
+        running = max(1.0, each.load.running)
+        mean_s, waited = running / each.busy_tok_s, each.load.waiting >= SOME_WAIT
+        activity_known = any(point.memory_active or point.products_active for point in points)
+        add(
+            running=running,
+            busy_s=mean_s,
+            token_s=None if points else mean_s,
+            tpot_s=None if points or each.tpot_ms is None else each.tpot_ms / 1000,
+            ttft_s=None if points or waited or each.ttft_ms is None else each.ttft_ms / 1000,
+            memory_active=None if activity_known else each.memory_active,
+            products_active=None if activity_known else each.products_active,
+        )
+        for point in points:
+            row = len(figures["running"])
+            for name in columns:
+                columns[name][row] = getattr(point, name)
+            add(
+                running=max(1.0, point.running),
+                busy_s=point.token_s,
+                point_s=point.token_s,
+                ttft_s=point.ttft_s,
+                memory_active=point.memory_active,
+                products_active=point.products_active,
+            )
+    return _Rows(replace(c, **columns), owner, **{name: _known(values) for name, values in figures.items()})
+
+
+def _on_cpus(deployment: Deployment, market: Market) -> bool:
+    accelerator = market.accelerator(deployment.accelerator)
+    return accelerator is not None and accelerator.arch == CPU_ARCH
+
+
+def _prediction_error(errors: Array, scores: Array) -> PredictionError | None:
+    known = np.isfinite(errors)
+    if known.sum() < MIN_POINTS - 1:
+        return None
+    of_log, of_score = (float(np.median(np.abs(each[known]))) for each in (errors, scores))
+    return PredictionError(of_log, int(known.sum()), of_score)
 
 
 def _known(values: Sequence[float | None]) -> Array:

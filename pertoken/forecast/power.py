@@ -1,15 +1,16 @@
 """Watts and joules: of a device under work, under a power cap, and at a locked clock.
 
-Power rises from idle to the limit with the products that the work asks for; a device that decodes draws much of it
-long before its FLOP/s are used up. Products count as if in 16 bits: a device that computes the same tokens in a
-narrower format was measured to draw no less, and what it reads of memory tells nothing beside them. A cap lowers the
-clock until the power fits, and the clock stretches the parts of a step that wait for it. Constants: `power.toml`,
-fitted by `python -m benchmarks.power`.
+Power rises from idle with the products that the work asks for, towards what the chip draws where nothing limits it, and
+at most to the limit of the device; a device that decodes draws much of it long before its FLOP/s are used up. Products
+count as if in 16 bits: a device that computes the same tokens in a narrower format was measured to draw no less, and
+what it reads of memory tells nothing beside them. A cap lowers the clock until the power fits, and the clock stretches
+the parts of a step that wait for it. Constants: `power.toml`, fitted by `python -m benchmarks.load.watts` and
+`python -m benchmarks.power`.
 """
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -36,6 +37,8 @@ class Device:
     idle_w: Array
     limit_w: Array
     """Default power limit (TDP)."""
+    full_w: Array = field(default_factory=lambda: np.array(0.0))
+    """Power limit of the product of the same chip that is limited least; below `limit_w` it is that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,11 @@ def idle_w(accelerator: str, limit_w: float) -> float:
     return float(table["watts"].get(accelerator, table["assumed"] * limit_w))
 
 
+def full_w(accelerator: str, limit_w: float) -> float:
+    """Watts of the least limited product of an accelerator's chip, by its catalog name; its own limit if it is that."""
+    return max(limit_w, float(_table()["full"]["watts"].get(accelerator, 0.0)))
+
+
 def products_share(c: Candidates, running: Array, token_s: Array) -> Array:
     """Share of the listed FLOP/s in 16 bits that is used, shape (n,), when a token takes `token_s`."""
     listed_s = seconds(c, running)
@@ -67,7 +75,24 @@ def products_share(c: Candidates, running: Array, token_s: Array) -> Array:
 def busy_w(device: Device, share: Array, busy: Busy | None = None) -> Array:
     """Watts of one device that uses this share of its products, shape (n,): never below idle, never above its limit."""
     x = busy or _table()["busy"]
-    return device.idle_w - (device.limit_w - device.idle_w) * np.expm1(-x["products"] * share ** x["exponent"])
+    full = np.maximum(device.full_w, device.limit_w)
+    drawn = device.idle_w - (full - device.idle_w) * np.expm1(-x["products"] * share ** x["exponent"])
+    return np.asarray(np.minimum(drawn, device.limit_w))
+
+
+def unmeasured_busy_w(accelerator: str, device: Device, share: Array) -> Array:
+    """`busy_w` of a host whose watts nobody measured; for how watts change there, `busy_w` itself is nearer.
+
+    `accelerator`: its catalog name. Where several sources measured it, their median corrects the curve.
+    """
+    x = _table()["busy"]["unmeasured"]
+    curve = busy_w(device, share, x)
+    return np.asarray(np.maximum(curve * x["device"].get(accelerator, 1.0), device.idle_w))
+
+
+def unmeasured_log_sd() -> float:
+    """Standard deviation of the log error of `unmeasured_busy_w`."""
+    return float(_table()["busy"]["unmeasured"]["log_sd"])
 
 
 def joule_per_token(c: Candidates, power_w: Array, running: Array, token_s: Array) -> Array:

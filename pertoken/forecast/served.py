@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pertoken.catalog.market import Accelerator, Market
+from pertoken.catalog.market import CPU_ARCH, Accelerator, Market
 from pertoken.forecast.candidates import Candidates, stack
-from pertoken.forecast.efficiency import tag_row
+from pertoken.forecast.efficiency import kernel_path, path_sources, tag_row
 from pertoken.forecast.formats import (
     Format,
     admits_whole_requests,
@@ -56,8 +56,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Rates of one device for one weight format."""
+    """Kernels and rates of one device for one weight format."""
 
+    format_name: str
+    """Of the kernels that run: the format itself, or the one it falls back to."""
     flops: float
     weight_only: bool
     tags: tuple[str, ...]
@@ -110,7 +112,7 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
     }
     if found.fallback is not None and (rates[found.path] is None or rates[found.needs] is None):
         return kernels(found.fallback, accelerator)
-    return Hardware(rates[found.path] or accelerator.fp16_flops, found.weight_only, found.tags, found.bits)
+    return Hardware(format_name, rates[found.path] or accelerator.fp16_flops, found.weight_only, found.tags, found.bits)
 
 
 def shape(model: Model, name: str) -> dict[str, float]:
@@ -171,7 +173,7 @@ def device_tags(accelerator: Accelerator, weight_only: bool, kv_dtype: str | Non
     if arch is None:
         raise Abstained(f"there is no measured prior for the architecture {accelerator.arch} of {accelerator.name}")
     held = [arch] if arch else []
-    if (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
+    if accelerator.arch != CPU_ARCH and (accelerator.interconnect_bytes_per_s or 0) <= SLOW_LINK_BYTES_PER_S:
         held.append("pcie")
     if weight_only and arch in ("ampere", "ada", "turing"):
         held.append("weight-only-before-hopper")
@@ -190,7 +192,8 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     accelerator = market.accelerator(deployment.accelerator)
     if accelerator is None:
         raise Abstained(
-            f"{name} runs on a device the catalog does not know, such as CPUs: try it for some hours and compare"
+            f"{name} runs on a device the catalog does not know, such as CPUs: measure it with `pertoken probe`, or "
+            "try it for some hours and compare"
         )
     if deployment.weight_dtype is None:
         raise Abstained(f"the weight dtype of {name} is not known")
@@ -198,6 +201,17 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     if engine is None:
         raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
     hardware = kernels(_format_name(deployment), accelerator)
+    rates = accelerator.measured.get(deployment.weight_dtype)
+    if accelerator.arch == CPU_ARCH:
+        if rates is None:
+            raise Abstained(f"nothing is measured of {deployment.weight_dtype} on {accelerator.name}: run a probe")
+        # The table's adjustments of formats were fitted on accelerators.
+        hardware = replace(hardware, flops=rates.flops, weight_only=False, tags=())
+    elif not path_sources(kernel_path(deployment.engine, hardware.format_name)):
+        raise Abstained(
+            f"no public measurement covers how {deployment.engine} multiplies weights in {hardware.format_name} "
+            f"({deployment.weight_dtype} on {accelerator.name}): try it for some hours and compare"
+        )
     tp, pp, dp = layout(deployment)
     # Drafts nobody counted the success of are left to the calibration, as if there were none.
     drafted = 0 if load.acceptance is None else deployment.num_speculative_tokens or 0
@@ -214,6 +228,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         held.append(engine)
     columns |= device_columns(accelerator)
     columns |= {
+        "memory_bytes_per_s": rates.memory_bytes_per_s if rates else accelerator.memory_bytes_per_s,
         "weight_bits": hardware.bits,
         "weight_only": float(hardware.weight_only),
         "kv_bytes": kv_bytes,

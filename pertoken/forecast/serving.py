@@ -6,21 +6,23 @@ public data; a calibrated one rests on what the host itself measured.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
 
-from pertoken.catalog.market import Market
+from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.forecast.calibration import Posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
 from pertoken.forecast.efficiency import (
+    MAX_HIGH_OVER_LOW,
     absolute_half_width,
     attenuation,
     deviation,
     efficiency,
     half_width,
+    is_too_wide,
     tag_names,
     unpacks_cache,
     with_unpacked,
@@ -109,6 +111,20 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     return one
 
 
+def forecast_all(
+    asked: Sequence[tuple[Deployment, Load]], market: Market, calibration: Calibration
+) -> list[Forecast | Abstained]:
+    """Return `forecast` of each, side by side; `Abstained` in place of a result."""
+    rows = resolve_each(asked, market)
+    known = [(each, row) for each, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    if not known:
+        return [row for row in rows if isinstance(row, Abstained)]
+    deployments, loads = [each for (each, _), _ in known], [load for (_, load), _ in known]
+    c = stack_rows([row for _, row in known])
+    found = iter(_forecasts(deployments, loads, c, market, [calibration] * len(known)))
+    return [row if isinstance(row, Abstained) else next(found) for row in rows]
+
+
 def _forecasts(
     deployments: Sequence[Deployment],
     loads: Sequence[Load],
@@ -119,7 +135,7 @@ def _forecasts(
     """Forecast deployments side by side; `c` has a row for each."""
     refusals = _refusals(deployments, c, market)
     shift = np.concatenate([each.shift_for(to) for each, to in zip(known, deployments, strict=True)])
-    model = _Model(c, shift, [each.measured for each in known])
+    model = _Model(c, shift, [_Interval.of(each, to) for each, to in zip(known, deployments, strict=True)])
     most = concurrency_limits(c, [each.capacity for each in known])
     asked = np.maximum(1.0, np.minimum([each.running + each.waiting for each in loads], most))
     wanted = model.concurrency_for(np.array([each.generated_tok_s for each in loads]), most)
@@ -185,8 +201,10 @@ def compare_all(
     found: list[Change | Forecast | Abstained | None] = []
     known: list[tuple[Comparison, frozenset[str], Row, Row]] = []
     for each, before, after in zip(asked, here, there, strict=True):
+        each = replace(each, calibration=each.calibration.for_change(each.to))
         try:
             kinds = known_kinds(each.now, each.to, each.load)
+            _check_hardware(each, market)
         except Abstained as reason:
             found.append(reason)
             continue
@@ -199,9 +217,16 @@ def compare_all(
     return [next(changes) if each is None else each for each in found]
 
 
+def _check_hardware(asked: Comparison, market: Market) -> None:
+    """Raise Abstained for a move between CPUs and accelerators: what was measured on one tells nothing of the other."""
+    devices = [market.accelerator(each.accelerator) for each in (asked.now, asked.to)]
+    if len({each.arch == CPU_ARCH for each in devices if each is not None}) > 1:
+        raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
+
+
 def _compared(
     known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market, opinion: Opinion | None
-) -> list[Change | Forecast]:
+) -> list[Change | Forecast | Abstained]:
     asked = [each for each, _, _, _ in known]
     before, after = stack_rows([each[2] for each in known]), stack_rows([each[3] for each in known])
     afterwards = _forecasts(
@@ -226,13 +251,14 @@ def _compared(
         np.stack([each.calibration.kept(each.to) for each in asked]),
     )
     found = ratio(here, there, efficiency(), deviation(), running, seen, kept)
+    disagreement = np.abs(found.log_ratio - found.table_log_ratio)
     unpacked = unpacks_cache(here) | unpacks_cache(there)
-    changes: list[Change | Forecast] = list(afterwards)
+    changes: list[Change | Forecast | Abstained] = list(afterwards)
     for place, row in enumerate(starts):
         kinds = with_unpacked(known[row][1], unpacked[place])
         said = Ratio(
             float(attenuation(kinds) * found.log_ratio[place]),
-            float(half_width(kinds, found.log_sd[place])) / Z_80,
+            float(half_width(kinds, found.log_sd[place], disagreement[place])) / Z_80,
         )
         heard = None
         if opinion is not None and not kinds & UNKNOWN_TO_TABLES:
@@ -241,6 +267,12 @@ def _compared(
             points = [operating_point(each, one.load, float(at[place])) for each, at in ends]
             heard = opinion.log_ratio(*points)
             said = blend(said, heard, kinds, float(found.before.tok_s[place]) if one.calibration.measured else None)
+        if is_too_wide(Z_80 * said.log_sd):
+            changes[row] = Abstained(
+                f"its 80 % interval would span a factor of more than {MAX_HIGH_OVER_LOW:g}: too little is measured of "
+                "such a change; try it for some hours and compare"
+            )
+            continue
         likely, spread = math.exp(said.log), math.exp(Z_80 * said.log_sd)
         tpot_ms = 1000 * float(found.before.token_s[place])
         changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], heard)
@@ -252,7 +284,7 @@ class _Model:
     candidates: Candidates
     shift: Array
     """Shape (n, number of `TERMS`)."""
-    measured: Sequence[bool]
+    intervals: "Sequence[_Interval]"
 
     def steady(self, concurrency: Array) -> Steady:
         """Return the steady state of each candidate; each token pays its share of the prompts' prefill."""
@@ -266,14 +298,15 @@ class _Model:
         state = self.steady(concurrency)
         token_s, rates = state.token_s, state.tok_s
         first_s = first_token_scaled(self.candidates, self._scale) + token_s
+        spreads = [each.spread(state.shares[row]) for row, each in enumerate(self.intervals)]
         return [
             Point(
                 float(concurrency[row]),
-                _range(float(rates[row]), measured),
-                _range(1000 * float(token_s[row]), measured),
-                _range(1000 * float(first_s[row]), measured),
+                _range(float(rates[row]), spread),
+                _range(1000 * float(token_s[row]), spread),
+                _range(1000 * float(first_s[row]), spread),
             )
-            for row, measured in enumerate(self.measured)
+            for row, spread in enumerate(spreads)
         ]
 
     def concurrency_for(self, tok_s: Array, most: Array) -> Array:
@@ -289,8 +322,27 @@ class _Model:
         return np.where(enough, crossing(spare, np.minimum(1.0, most), most), np.nan)
 
 
-def _range(likely: float, measured: bool) -> Range:
-    spread = _spread(measured)
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """How wide the interval of a time of one deployment is."""
+
+    calibration: Calibration
+    kept: Array
+    """Share of each deviation that holds for the deployment."""
+
+    @classmethod
+    def of(cls, calibration: Calibration, to: Deployment) -> "_Interval":
+        return cls(calibration, calibration.kept(to) if calibration.error is not None else np.empty(0))
+
+    def spread(self, shares: Array) -> float:
+        """Return high over likely of a time to which each term contributes these shares."""
+        error = self.calibration.error
+        if error is None:
+            return _spread(self.calibration.measured)
+        return math.exp(Z_80 * self.calibration.log_sd(shares, self.kept))
+
+
+def _range(likely: float, spread: float) -> Range:
     return likely / spread, likely, likely * spread
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.power import Device, busy_w, clock_bound, products_share, under_cap
+from pertoken.forecast.power import Device, busy_w, clock_bound, full_w, products_share, under_cap
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import Calibration
 from pertoken.forecast.steady import Steady, steady
@@ -46,7 +46,8 @@ def modelled_busy_w(
 ) -> float:
     """Return the watts of a busy device by the model of power alone. Raises Abstained as `resolve` does."""
     candidate, state = _state(deployment, load, market, calibration)
-    return float(busy_w(_device(now), products_share(candidate, state.running, state.token_s))[0])
+    device = _device(now, full_w(deployment.accelerator or "", now.limit))
+    return float(busy_w(device, products_share(candidate, state.running, state.token_s))[0])
 
 
 def _state(deployment: Deployment, load: Load, market: Market, calibration: Calibration) -> tuple[Candidates, Steady]:
@@ -55,5 +56,5 @@ def _state(deployment: Deployment, load: Load, market: Market, calibration: Cali
     return candidate, steady(candidate, efficiency(), running, calibration.shift_for(deployment))
 
 
-def _device(watts: DeviceWatts) -> Device:
-    return Device(np.array([watts.idle]), np.array([watts.limit]))
+def _device(watts: DeviceWatts, full_w: float = 0.0) -> Device:
+    return Device(np.array([watts.idle]), np.array([watts.limit]), np.array([full_w]))

@@ -8,7 +8,6 @@ from sqlalchemy import Connection, event
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import refuse_newer, upgrade_within
-from pertoken.store.central import citus
 from pertoken.store.central.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
 from pertoken.store.central.roles import rights, roles
 from pertoken.store.connect.location import StoreLocation
@@ -25,7 +24,6 @@ def init_fleet(
     now_ts: int,
     *,
     keep: Mapping[str, int] | None = None,
-    distribute: bool = False,
     dry_run: bool = False,
 ) -> list[str]:
     """Make a server ready, or bring a ready one up to date; returns the statements that changed something.
@@ -44,8 +42,6 @@ def init_fleet(
             ((version,),) = catalog(connection, "SHOW server_version_num")
             if int(version) < LEAST_VERSION * 10_000:
                 raise StoreError(f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {LEAST_VERSION}")
-            if distribute:
-                citus.require(connection, place)
             set_local(connection, lock_timeout=f"{LOCK_S}s")
             _run(connection, roles(connection))
             _run(connection, (f"CREATE SCHEMA IF NOT EXISTS {group}" for group in GROUPS))
@@ -60,8 +56,6 @@ def init_fleet(
                     )
                 )
             _run(connection, partitioning(connection))
-            if distribute:
-                _run(connection, citus.distributing(connection))
             for group_ in keeping(connection, now_ts):
                 _run(connection, group_)
             _run(connection, rights(connection))
@@ -98,7 +92,7 @@ def _recorded(connection: Connection) -> Iterator[list[str]]:
 
     def record(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
         reads = statement.split(None, 1)[0].upper() in ("SELECT", "SHOW", "SET")
-        if not reads or statement.startswith("SELECT create_"):
+        if not reads:
             statements.append(_shown(statement, parameters))
 
     event.listen(connection.engine, "before_cursor_execute", record)

@@ -5,14 +5,14 @@ and devices or busy time become free for more work. A device gives one or the ot
 exceeds what is paid.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import commitments, merging, sharing
 from pertoken.savings.context import NOTHING, Context, Money
-from pertoken.savings.hosts import Freed, NoPrice, freed, whole_devices
+from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devices
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import VERDICTS, Latencies
@@ -49,6 +49,12 @@ class Estimate:
     """Names of the hosts that pricing gives back, chosen by it or by the proposal."""
     replicas: tuple[int, int] | None = None
     """Replicas of the service before and after, where their number changes."""
+    stopped: tuple[int, ...] = ()
+    """Ids of the deployments that pricing stops where the number of replicas falls."""
+    added: tuple[tuple[str, int], ...] = ()
+    """Services of which pricing starts more replicas, and how many."""
+    bill_rise: int = 0
+    """Nano-USD per month by which the bill would rise: `bankable` is 0 then."""
     break_even: str | None = None
     """From which value of an unmeasured number the proposal pays; no money in it until somebody confirms it."""
     unpriced: str | None = None
@@ -57,23 +63,49 @@ class Estimate:
     """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
 
 
-def estimate(before: Fleet, after: Fleet, context: Context, difference: Diff | None = None) -> Estimate:
+class Outcomes:
+    """Outcomes that many states of a fleet have in common, by the identity of what they are of; it keeps that alive."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[object, Outcome]] = {}
+
+    def of_service(self, before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
+        """Return the outcome of a change of one service."""
+        return self._once((now, to), lambda: outcome(before, now, to, context))
+
+    def of_company(self, before: Fleet, there: tuple[Deployment, ...], context: Context) -> Outcome:
+        """Return the outcome of deployments that come to share a device."""
+        return self._once(there, lambda: sharing.outcome(before, there, context))
+
+    def _once(self, of: tuple[object, ...], compute: Callable[[], Outcome]) -> Outcome:
+        key = tuple(map(id, of))
+        if key not in self._known:
+            self._known[key] = of, compute()
+        return self._known[key][1]
+
+
+def estimate(
+    before: Fleet, after: Fleet, context: Context, difference: Diff | None = None, known: Outcomes | None = None
+) -> Estimate:
     """Price going from `before` to `after`, per month of 730 h; `difference` is theirs, where it is known already.
+
+    `known` remembers outcomes from one estimate to the next, of the same `before` and `context`.
 
     Raises InvalidEdit (a ValueError) if nothing differs, or no edit leads from one to the other.
     """
-    difference = difference or diff(before, after)
+    difference, known = difference or diff(before, after), known or Outcomes()
     if not difference:
         raise InvalidEdit("the proposal equals the present")
     services = {each.name: each for each in after.services}
     merges = merging.merges(before, after, difference)
     merged = {service.name for each in merges for service in each.services}
     outcomes = [merging.outcome(each, context) for each in merges]
-    outcomes += [
-        outcome(before, each, services[each.name], context)
+    changed = [
+        (each, known.of_service(before, each, services[each.name], context))
         for each in before.services
         if each.name not in merged and each is not services[each.name] and each != services[each.name]
     ]
+    outcomes += [each for _, each in changed]
     outcomes += [
         commitments.outcome(before, each, context) for each in after.commitments if each not in before.commitments
     ]
@@ -81,7 +113,7 @@ def estimate(before: Fleet, after: Fleet, context: Context, difference: Diff | N
     if slices and all(held >= 0 for each in deployments_unlike(after, before) for held in each.device_ids):
         outcomes.append(Outcome(unpriced="dividing a device changes no bill by itself: price what then runs on it"))
     companies = sharing.newly_shared(before, after, deployments_unlike(after, before))
-    outcomes += [sharing.outcome(before, each, context) for each in companies]
+    outcomes += [known.of_company(before, each, context) for each in companies]
     refused = next((each for each in outcomes if each.infeasible is not None), None)
     if refused is not None:
         return _without_money(refused)
@@ -92,8 +124,24 @@ def estimate(before: Fleet, after: Fleet, context: Context, difference: Diff | N
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
     found = _marked(_joined(outcomes, money), before, after, difference, context)
+    found = replace(
+        found,
+        stopped=tuple(key for service, each in changed for key in _stopped(service, each)),
+        added=tuple((service.name, more) for service, each in changed if (more := _more_replicas(each)) > 0),
+    )
     unconfirmed = "; ".join(dict.fromkeys(each.unconfirmed for each in outcomes if each.unconfirmed))
     return _held_back(found, unconfirmed) if unconfirmed else found
+
+
+def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
+    """Return the bill of all hosts with a price, nano-USD per month of 730 h, and the names of those without one."""
+    total, unpriced = 0, []
+    for host in fleet.hosts:
+        try:
+            total += host_price(fleet, host, context) * HOURS_PER_MONTH
+        except NoPrice:
+            unpriced.append(host.name)
+    return total, tuple(unpriced)
 
 
 def _held_back(found: Estimate, why: str) -> Estimate:
@@ -164,12 +212,13 @@ class _Totals:
     capacity: Money
     released: tuple[str, ...]
     against: tuple[str, ...]
+    bill_rise: int
 
 
 def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
     untouched = whole_devices(before, [each for service in before.services for each in _unchanged(service, after)])
-    bankable, capacity = [0, 0, 0], [0, 0, 0]
+    bankable, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
     found: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
         running = whole_devices(before, [each for outcome in outcomes for each in _kept(outcome, end)])
@@ -177,10 +226,11 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         # The lowest saving meets the highest price elsewhere.
         elsewhere = sum(each.new_nano_usd_per_hour[HIGH - end] for each in outcomes)
         bankable[end] = round((found.bankable - elsewhere) * HOURS_PER_MONTH)
-        capacity[end] = found.capacity * HOURS_PER_MONTH
+        capacity[end] = staying[end] = found.capacity * HOURS_PER_MONTH
         for each in outcomes:
             bankable[end] += each.bankable[end] if each.bankable else 0
             capacity[end] += each.capacity[end] if each.capacity else 0
+            staying[end] += each.capacity[end] if each.capacity and each.kept[end] else 0
     assert found is not None
     timed = [sum(each.timed[end] for each in outcomes if each.timed) for end in (LOW, LIKELY, HIGH)]
     against = list(found.against)
@@ -189,15 +239,28 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         against.append(f"the bill would rise by {format_usd(rises)} a month while demand stays as it is")
     if bankable[LIKELY] <= 0:
         bankable = [0, 0, 0]
-    # A device is either given back or free: what leaves the bill serves nothing more.
-    gone = bankable[LIKELY] > 0 and found.released and not found.capacity
-    free = NOTHING if gone else (capacity[0], capacity[1], capacity[2])
+    # A device is either given back or free: what moves away from a host that is released serves nothing more there.
+    free = staying if bankable[LIKELY] > 0 and found.released else capacity
     return _Totals(
         bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),
         capacity=(free[LOW] + timed[LOW], free[LIKELY] + timed[LIKELY], free[HIGH] + timed[HIGH]),
         released=tuple(each.name for each in found.released),
         against=tuple(against),
+        bill_rise=rises,
     )
+
+
+def _more_replicas(outcome: Outcome) -> int:
+    before, after = outcome.replicas or (0, 0)
+    return after - before
+
+
+def _stopped(service: Service, outcome: Outcome) -> tuple[int, ...]:
+    """Return which deployments a smaller number of replicas stops: the last by id of those that keep no devices."""
+    before, after = outcome.replicas or (0, 0)
+    staying = {each.deployment_id for each in outcome.kept[LIKELY]}
+    leaving = sorted(each.deployment_id for each in service.deployments if each.deployment_id not in staying)
+    return tuple(leaving[len(leaving) - max(0, before - after) :])
 
 
 def _kept(outcome: Outcome, end: int) -> tuple[Deployment, ...]:
@@ -231,18 +294,20 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
         slo=max((each.slo for each in outcomes), key=VERDICTS.index, default="unknown"),
         provenance=worst(origins) if origins else None,
         assumptions=tuple(
-            dict.fromkeys([*(said for each in outcomes for said in each.assumptions), *_whole_hosts(released)])
+            dict.fromkeys([*(said for each in outcomes for said in each.assumptions), *whole_hosts(released)])
         ),
         against=tuple(
             dict.fromkeys([*(said for each in outcomes for said in each.against), *(money.against if money else ())])
         ),
         released=released,
         replicas=next((each.replicas for each in outcomes if each.replicas is not None), None),
+        bill_rise=money.bill_rise if money else 0,
         break_even="; ".join(each.break_even for each in outcomes if each.break_even) or None,
         unpriced=unpriced,
     )
 
 
-def _whole_hosts(released: tuple[str, ...]) -> tuple[str, ...]:
+def whole_hosts(released: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the assumption that hosts can be given back; none where there are no hosts."""
     more = f" and {len(released) - MAX_NAMED} more" if len(released) > MAX_NAMED else ""
     return (f"{', '.join(released[:MAX_NAMED])}{more} can be given back whole",) if released else ()

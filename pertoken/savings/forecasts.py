@@ -81,6 +81,11 @@ class Forecasts:
         """Return the measured arrivals in the evidence, or what was not measured."""
         return _once(self._arrivals, (seen,), lambda: _or_missing(measured_arrivals, seen))
 
+    def measure(self, seen: Evidence) -> None:
+        """Find the load and the arrivals in the evidence, ahead of whoever asks for them."""
+        self._measured_load(seen)
+        self.arrivals(seen)
+
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return what a deployment's own measurements show of the model. Raises Abstained or ValueError."""
         found = _once(self._calibrations, (now, load), lambda: calibrate_all([_measured(now, load)], market)[0])
@@ -155,6 +160,10 @@ class Forecasts:
             [(end, (float(each.count),), tail_limits(each.slo)) for each in known for end in each.ends or ()], market
         )
 
+    def judge(self, read: Iterable[Latencies], market: Market) -> None:
+        """Forecast the latency after several changes side by side, ahead of whoever reads it of all of them."""
+        self._latencies_of([each.ends[1] for each in read if each.ends is not None], market)
+
     def _judged(
         self, questions: Sequence[Question], market: Market, opinion: Opinion | None
     ) -> dict[int, tuple[Question, Asked]]:
@@ -182,7 +191,7 @@ class Forecasts:
     ) -> dict[int, tuple[Question, Asked]]:
         """Compare each change; return those whose latency decides, by the identity of their question."""
         ready = [
-            (each, load, calibration)
+            (each, load, calibration.for_change(each.to))
             for each, load in known
             if isinstance(calibration := self._calibrations[_key(each.now, load)][1], Calibration)
         ]
@@ -313,4 +322,5 @@ def _measured(now: Deployment, load: MeasuredLoad) -> Measured:
         load.kv_use,
         load.memory_active,
         load.products_active,
+        load.points,
     )

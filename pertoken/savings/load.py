@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pertoken.evidence import Evidence, NotMeasured
+from pertoken.evidence import Evidence, NotMeasured, OperatingPoint
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.queue.load import Arrivals, Lengths, from_buckets, typical
 from pertoken.forecast.served import acceptance
@@ -33,6 +33,8 @@ class MeasuredLoad:
     """Share of the tensor cores' time used while busy: as the device tells, else by the FLOPs its engine counts."""
     provenance: Provenance
     assumptions: tuple[str, ...]
+    points: tuple[OperatingPoint, ...] = ()
+    """Operating points of a deployment: what its forecast is calibrated on."""
 
 
 def measured_load(seen: Evidence) -> MeasuredLoad:
@@ -79,6 +81,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         products_active=_while_busy(seen, "tensor_active", share) or _engine_says(seen, "mfu"),
         provenance=worst(origins),
         assumptions=tuple(assumptions),
+        points=seen.operating_points(),
     )
 
 

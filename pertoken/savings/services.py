@@ -1,12 +1,12 @@
 """The outcome of a change for one service: knobs, moves, replicas."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable
+from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable, together
 from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
 from pertoken.savings.forecasts import Question, Questions, Sized
@@ -41,21 +41,41 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
             return Outcome(unpriced="what several deployments do on one engine is not forecast: measure it in a trial")
         if added:
             return routing.outcome(before, now, pairs, added, context)
-        changed = {
-            "a schedule": to.schedule != now.schedule,
-            "a demand": to.demand != now.demand,
-            "deployments or replicas": to.deployments != now.deployments or to.replicas != now.replicas,
-        }
-        together = [name for name, differs in changed.items() if differs]
-        if len(together) > 1:
-            return Outcome(unpriced=f"{' and '.join(together)} change at once: propose one, apply it, then the other")
-        if changed["a schedule"]:
-            return timetable.outcome(before, now, to.schedule, context)
-        if changed["a demand"]:
-            return demand_change.outcome(before, now, to, context)
-        return replace(_changed(before, now, to, pairs, context), unconfirmed=_other_model(now, pairs))
+        parts = {each: _PARTS[each](before, now, to, pairs, context) for each in _changes(now, to)}
+        return together.joined(parts, to.schedule, now.deployments)
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))
+
+
+def _changes(now: Service, to: Service) -> list[together.Part]:
+    """Return which parts of a service change."""
+    schedule, demand = to.schedule != now.schedule, to.demand != now.demand
+    deployments = to.deployments != now.deployments or to.replicas != now.replicas or not (schedule or demand)
+    changed = {"deployments": deployments, "demand": demand, "schedule": schedule}
+    return [part for part in together.PARTS if changed[part]]
+
+
+def _deployments(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+    alone = replace(to, demand=now.demand, schedule=now.schedule)
+    return replace(_changed(before, now, alone, pairs, context), unconfirmed=_other_model(now, pairs))
+
+
+def _demand(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+    if any(new.placement.purchase == "per_token" for _, new in pairs):
+        return Outcome(unpriced="an API is paid by the token: apply one, then propose the other")
+    return demand_change.outcome(before, now, to, context)
+
+
+def _schedule(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
+    return timetable.outcome(before, now, to.schedule, context)
+
+
+_PARTS: Mapping[together.Part, Callable[[Fleet, Service, Service, Sequence[Pair], Context], Outcome]] = {
+    "deployments": _deployments,
+    "demand": _demand,
+    "schedule": _schedule,
+}
+"""What of a service may change, each priced with the rest as it is."""
 
 
 def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
@@ -134,10 +154,14 @@ def questions(now: Service, to: Service, context: Context) -> Questions:
     slo = objectives(now, context)
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
     of = [
-        Question(old, new, context.evidence(old.deployment_id), slo)
+        # What moves to an API is compared with what it would serve here.
+        Question(old, old if new.placement.purchase == "per_token" else new, context.evidence(old.deployment_id), slo)
         for old, new in changed
-        if old is not None and changes_speed(old, new)
+        if old is not None and (changes_speed(old, new) or new.placement.purchase == "per_token")
     ]
+    if not of and to.demand != now.demand:  # a changed demand is judged by its first deployment
+        first = now.deployments[0]
+        return Questions((Question(first, first, context.evidence(first.deployment_id), slo),))
     if to.replicas is None or to.replicas == len(now.deployments) or not to.deployments:
         return Questions(tuple(of))
     if not of and (one := _busiest(now, context)) is not None:
@@ -189,6 +213,9 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     assumptions: list[str] = []
     against: list[str] = []
     held = before.holders_of
+    changed = (speeds[old.deployment_id] for old, new in pairs if old != new)
+    read = [each.latency for each in changed if each is not None and each.latency is not None]
+    context.forecasts.judge(read, context.market)
     for old, new in pairs:
         found = speeds[old.deployment_id]
         if old == new:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import Asked
 from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.queue.replicas import MOST_REPLICAS
+from pertoken.forecast.queue.replicas import MOST_REPLICAS, fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
 from pertoken.savings.context import Context
@@ -108,6 +108,22 @@ def sizes(
     if service.spare_replicas:
         said.append(f"{service.spare_replicas} of the replicas are spare")
     return Sizes(held[0], held[1], held[2], tuple(said))
+
+
+def likely_sizes(
+    service: Service,
+    to: Deployment,
+    speed: Speed,
+    loads: Sequence[tuple[Arrivals, MeasuredLoad]],
+    context: Context,
+) -> list[int | None]:
+    """Return `Sizes.likely` of `sizes` for each of several arrivals with their loads; None where no number holds."""
+    of, calibration = speed.expected_of or to, speed.calibration or Calibration()
+    asked = [Asked(of, load.load, arrivals, calibration) for arrivals, load in loads]
+    factors = (_factors(speed)[1],)
+    counts = fewest_all([(each, factors) for each in asked], tail_limits(objectives(service, context)), context.market)
+    likely = [None if isinstance(each, Abstained) else each[0] for each in counts]
+    return [None if each is None else max(service.min_replicas, each) + service.spare_replicas for each in likely]
 
 
 def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:

@@ -76,7 +76,7 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         return _expected(now, to, to.expected, seen, slo, context, replicas)
     try:
         load = context.forecasts.load(seen)
-        calibration = calibrated(now, load, context)
+        calibration = calibrated(now, load, context).for_change(to)
         change = context.forecasts.change(now, to, load, calibration, context.market, context.opinion)
     except NotMeasured as missing:
         return Speed(unpriced=f"{missing.series} was not measured: {missing.remedy}")
@@ -181,6 +181,7 @@ def _judged(
             *load.assumptions,
             *latency.assumptions,
             *change.after.assumptions,
+            *([known.calibration.track_record] if known.calibration.track_record else []),
             *_second_opinion(change),
         ),
         notes=("this host runs at over 3 times or under a third of the expected speed",) if odd else (),

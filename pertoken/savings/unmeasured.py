@@ -5,13 +5,15 @@ from typing import Any
 
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained, accepted_len
-from pertoken.forecast.serving import forecast
+from pertoken.forecast.serving import Forecast, forecast_all
 from pertoken.savings.context import Context
 from pertoken.savings.speed import calibrated
 from pertoken.state.deployment import Deployment
 
 BISECTIONS = 10
 """Halvings of the share: to a tenth of a percent."""
+TOGETHER = 5
+"""Of these that are computed side by side."""
 SHOWN_SHARE = 0.5
 """Share at which the gain is shown: an example, not an expectation."""
 OFFLOAD_KEEPS = 0.92
@@ -46,17 +48,18 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
         return None
     try:
         load = context.forecasts.load(context.evidence(old.deployment_id))
-        calibration = calibrated(old, load, context)
+        calibration = calibrated(old, load, context).for_change(new)
 
         measured = float(getattr(load.load, share.field) or 0.0) if share.on_top else 0.0
 
-        def speed(of: Deployment, value: float) -> float | None:
-            known: Any = {share.field: measured + (1 - measured) * value}
-            running = forecast(of, replace(load.load, **known), context.market, calibration).running
-            kept = share.kept if of is new else 1.0
-            return kept * running.tok_s[1] if running is not None else None
+        def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
+            """Return the tokens/s of deployments, each at a value of the share."""
+            fields: list[dict[str, Any]] = [{share.field: measured + (1 - measured) * value} for _, value in of]
+            asked = [(each, replace(load.load, **known)) for (each, _), known in zip(of, fields, strict=True)]
+            found = forecast_all(asked, context.market, calibration)
+            return [_tok_s(each, share.kept if one is new else 1.0) for (one, _), each in zip(of, found, strict=True)]
 
-        now, none, half, whole = speed(old, 0.0), speed(new, 0.0), speed(new, SHOWN_SHARE), speed(new, 1.0)
+        now, none, half, whole = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))
         if now is None or none is None or half is None or whole is None:
             return None
         gain = f"{half / now:.2f} times the tokens/s at {share.shown(SHOWN_SHARE)}"
@@ -65,12 +68,22 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
         if whole <= now:
             return f"does not pay here, not even at {share.shown(1.0)}"
         low, high = 0.0, 1.0
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if (speed(new, middle) or 0.0) > now else (middle, high)
+        for _ in range(BISECTIONS // TOGETHER):
+            inner = [low + (high - low) * place / 2**TOGETHER for place in range(1, 2**TOGETHER)]
+            at = dict(zip(inner, speeds(*((new, value) for value in inner)), strict=True))
+            for _ in range(TOGETHER):
+                middle = (low + high) / 2
+                low, high = (low, middle) if (at[middle] or 0.0) > now else (middle, high)
     except (NotMeasured, Abstained, ValueError):
         return None
     return f"pays above {share.shown(high)}: {gain}"
+
+
+def _tok_s(found: Forecast | Abstained, kept: float) -> float | None:
+    """Return the likely tokens/s at the running requests, as far as they are kept; None where it would not start."""
+    if isinstance(found, Abstained):
+        raise found
+    return kept * found.running.tok_s[1] if found.running is not None else None
 
 
 def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:

@@ -15,12 +15,12 @@ NEW = 0
 """`deployment_id` of a deployment that has no place in a fleet yet; `Fleet.replace` gives it one."""
 
 MAX_RATIO = 100
-"""Tokens per device-second after a change over before it that can be expected: a judgement."""
+"""Largest ratio that a rule may expect (see `Expectation`). A judgement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Tokens per device-second after a change over before it, at like load, as a rule's source states them."""
+    """Ratio of tokens per device-second, after a change over before it, at like load, as a rule's source states it."""
 
     low: float
     likely: float
@@ -81,6 +81,8 @@ class Deployment:
     placement: Placement = field(default_factory=Placement)
     serves: tuple[tuple[str, float | None], ...] = ()
     """(service, share of its demand); None: an even part of what the service's other deployments leave."""
+    share_source: str | None = None
+    """Who measured the share of a demand that a proposal gives it; None while that is a guess."""
     restart: bool = False
     """Whether a proposal restarts it as it is."""
     expected: Expectation | None = None
@@ -119,9 +121,10 @@ class Deployment:
             raise InvalidEdit(f"{self.name} cannot run on devices {ids}: name each device once, and at least one")
         return replace(self, device_ids=ids)
 
-    def serving_share(self, share: float, service: str | None = None) -> "Deployment":
+    def serving_share(self, share: float, service: str | None = None, source: str | None = None) -> "Deployment":
         """Return this deployment taking `share` (0 to 1) of a service's demand; `service` where it serves several.
 
+        `source` states who measured that it can take so much; without one the proposal has no money in it.
         Raises InvalidEdit for another share, or a service it does not serve.
         """
         if type(share) not in (int, float) or not 0 <= share <= 1:
@@ -131,7 +134,8 @@ class Deployment:
             service = names[0]
         if service not in names:
             raise InvalidEdit(f"{self.name} serves {', '.join(names) or 'nothing'}: name one of its services")
-        return replace(self, serves=tuple((name, share if name == service else old) for name, old in self.serves))
+        serves = tuple((name, share if name == service else old) for name, old in self.serves)
+        return replace(self, serves=serves, share_source=source)
 
     def restarted(self) -> "Deployment":
         """Return this deployment restarted as it is."""

@@ -161,7 +161,7 @@ def _of_deployment(now: Deployment, to: Deployment) -> Iterator[Change]:
             yield Change("deployment", target, name, getattr(now, name), getattr(to, name))
 
 
-_NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", "confirmed")
+_NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", "confirmed", "share_source")
 """Fields that state what a change costs or promises, or who vouches for it, not what it is."""
 
 

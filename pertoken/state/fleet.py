@@ -10,6 +10,7 @@ from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
+from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
 
@@ -115,6 +116,14 @@ class Fleet:
     @cached_property
     def _host_of(self) -> Mapping[int, Host]:
         return {each.host_id: each for each in self.hosts}
+
+    @cached_property
+    def models(self) -> Mapping[str, tuple[Model, ...]]:
+        """The different models that deployments run, by name."""
+        found: dict[str, dict[Model, None]] = defaultdict(dict)
+        for each in self.deployments:
+            found[each.model.name][each.model] = None
+        return {name: tuple(each) for name, each in found.items()}
 
     @cached_property
     def device_ids(self) -> frozenset[int]:
@@ -273,7 +282,9 @@ class Fleet:
         """
         self._same(now)
         if not to:
-            raise InvalidEdit(f"nothing replaces {now.name}: release its host, or merge it into another deployment")
+            raise InvalidEdit(
+                f"nothing replaces {now.name}: use scaled_to(n) for fewer replicas, or merge it into another"
+            )
         first = replace(to[0], deployment_id=now.deployment_id)
         # Two engines do not share the devices of the one they replace unless the rule says so.
         added = self._numbered(

@@ -1,4 +1,4 @@
-"""The advice side of the store: prices people set, and recommendations with every move they made."""
+"""The advice side of the store: prices people set, recommendations with their transitions, verdicts, receipts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.open import check_revision, explained, revision, writing
+from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
 from pertoken.store.query.answers import Rows, answer
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.ids import stable_id
@@ -34,6 +34,10 @@ class AdviceRepository:
 
 class PricesChanged(StoreError):
     """Somebody else set a price after the prices were read."""
+
+
+class AdviceChanged(StoreError):
+    """Somebody else changed a recommendation or verdict after it was read."""
 
 
 def prices(connection: Connection) -> Rows:
@@ -104,6 +108,31 @@ def add_owned(connection: Connection, **values: Any) -> None:
         raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
 
 
+def budget_alerts(connection: Connection, month: str) -> Rows:
+    """Return the budget thresholds that were noted in a month (`YYYY-MM`), by kind and threshold."""
+    alerts = a.budget_alert
+    noted = select(alerts).where(alerts.c.month == month).order_by(alerts.c.kind, alerts.c.threshold_1e4)
+    return connection.execute(noted).all()
+
+
+def add_budget_alert(connection: Connection, **values: Any) -> None:
+    """Note that a threshold was reached, unless it is noted for this month."""
+    key = {name: values[name] for name in ("month", "kind", "threshold_1e4")}
+    noted = select(a.budget_alert.c.ts).filter_by(**key)
+    if connection.execute(noted).first() is None:
+        connection.execute(insert(a.budget_alert).values(**values))
+
+
+def probes(connection: Connection) -> Rows:
+    """Return every measurement by `pertoken probe`, oldest first."""
+    return connection.execute(select(a.probe).order_by(a.probe.c.started_ts)).all()
+
+
+def add_probe(connection: Connection, **values: Any) -> None:
+    """Store what a probe measured of a deployment."""
+    connection.execute(insert(a.probe).values(**values))
+
+
 def recommendations(connection: Connection) -> Rows:
     """Every recommendation as it stands."""
     return connection.execute(select(a.recommendation)).all()
@@ -132,38 +161,170 @@ def put_refusals(connection: Connection, recommendation_id: int, reasons: Mappin
         connection.execute(insert(a.refusal), rows)
 
 
-def put_recommendation(
-    connection: Connection, values: dict[str, Any], *, read_version: int, who: str, why: str
-) -> None:
-    """Insert a recommendation (read_version 0) or replace the version that was read, and note the move.
+def add_refusals(connection: Connection, reasons: Mapping[int, tuple[int, Mapping[str, str]]]) -> None:
+    """Add the refusals of new recommendations, by id their time and reasons by code, in one statement."""
+    rows = [
+        {"recommendation_id": key, "code": code, "reason": reason, "since_ts": ts}
+        for key, (ts, of) in reasons.items()
+        for code, reason in of.items()
+    ]
+    if rows:
+        connection.execute(insert(a.refusal), rows)
 
-    Raises StoreError if somebody else changed it in between.
+
+def add_recommendations(
+    connection: Connection, recommendations: Iterable[tuple[Mapping[str, Any], str, str]], *, who: str
+) -> None:
+    """Insert new recommendations, each with the reason code and why it was made, and note the moves: two statements.
+
+    Raises AdviceChanged if somebody else added one of them meanwhile.
     """
-    ts, state = values["updated_ts"], values["state"]
-    key = values["recommendation_id"]
-    before = None
-    if read_version:
-        before = connection.execute(
-            select(a.recommendation.c.state).where(a.recommendation.c.recommendation_id == key)
-        ).scalar()
+    rows, moves = [], []
+    for values, code, why in recommendations:
+        rows.append({**values, "version": 1})
+        of = {"recommendation_id": values["recommendation_id"], "version": 1, "ts": values["updated_ts"]}
+        moves.append({**of, "from_state": None, "to_state": values["state"], "code": code, "who": who, "why": why})
+    if not rows:
+        return
+    try:
+        connection.execute(insert(a.recommendation), rows)
+    except IntegrityError:
+        raise AdviceChanged("advice was added by someone else meanwhile; look again") from None
+    connection.execute(insert(a.transition), moves)
+
+
+def put_recommendation(
+    connection: Connection, values: Mapping[str, Any], *, read_version: int, who: str, why: str, code: str
+) -> None:
+    """Insert a recommendation (read_version 0) or replace the version that was read; a change of state is recorded.
+
+    Raises AdviceChanged if somebody else changed it since it was read, StoreError for a change of its estimate.
+    """
+    key, of = values["recommendation_id"], a.recommendation.c
+    before = connection.execute(select(of.state, of.version, of.estimate).where(of.recommendation_id == key)).first()
+    if (before.version if before else 0) != read_version:
+        raise _changed(connection, values)
+    if before is not None and before.estimate is not None and values.get("estimate") != before.estimate:
+        raise StoreError(f"{values['title']}: the estimate that was accepted never changes")
+    if before is None:
+        try:
+            connection.execute(insert(a.recommendation).values(**{**values, "version": 1}))
+        except IntegrityError:
+            raise AdviceChanged(f"{values['title']}: was added by someone else meanwhile; look again") from None
+    else:
         changed = connection.execute(
             update(a.recommendation)
-            .where(a.recommendation.c.recommendation_id == key, a.recommendation.c.version == read_version)
+            .where(of.recommendation_id == key, of.version == read_version)
             .values(**{**values, "version": read_version + 1})
         )
         if changed.rowcount != 1:
-            raise StoreError(f"{values['title']}: was changed by someone else meanwhile; look again")
-    else:
-        connection.execute(insert(a.recommendation).values(**{**values, "version": 1}))
-    if before != state:
+            raise _changed(connection, values)
+    if before is None or before.state != values["state"]:
         connection.execute(
-            insert(a.recommendation_event).values(
+            insert(a.transition).values(
                 recommendation_id=key,
                 version=read_version + 1,
-                ts=ts,
-                from_state=before,
-                to_state=state,
+                ts=values["updated_ts"],
+                from_state=before.state if before else None,
+                to_state=values["state"],
+                code=code,
                 who=who,
                 why=why,
             )
         )
+
+
+def _changed(connection: Connection, values: Mapping[str, Any]) -> AdviceChanged:
+    """Return the error that names who moved a recommendation last."""
+    newest = next(reversed(transitions(connection, values["recommendation_id"])), None)
+    by = f" (now {newest.to_state.lower()}, by {newest.who})" if newest is not None else ""
+    return AdviceChanged(f"{values['title']}: was changed by someone else meanwhile{by}; look again")
+
+
+def transitions(connection: Connection, recommendation_id: int | None = None) -> Rows:
+    """Every change of state of one recommendation, or of all, oldest first."""
+    of = a.transition.c
+    query = select(a.transition).order_by(of.recommendation_id, of.version)
+    return connection.execute(
+        query if recommendation_id is None else query.where(of.recommendation_id == recommendation_id)
+    ).all()
+
+
+def verdicts(connection: Connection) -> Rows:
+    """Every verdict on a change of configuration, oldest change first."""
+    return connection.execute(select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id)).all()
+
+
+def add_verdict(connection: Connection, values: Mapping[str, Any]) -> bool:
+    """Add the verdict on an epoch. Return False, without a change, if the epoch has one."""
+    statement = upsert(connection.dialect.name, a.verdict).on_conflict_do_nothing()
+    return connection.execute(statement.values(**{**values, "version": 1})).rowcount == 1
+
+
+def put_verdict(connection: Connection, values: Mapping[str, Any], *, read_version: int) -> None:
+    """Replace the verdict that was read. Raises AdviceChanged if somebody else changed it since."""
+    of = a.verdict.c
+    changed = connection.execute(
+        update(a.verdict)
+        .where(
+            of.deployment_id == values["deployment_id"],
+            of.epoch_id == values["epoch_id"],
+            of.version == read_version,
+        )
+        .values(**{**values, "version": read_version + 1})
+    )
+    if changed.rowcount != 1:
+        raise AdviceChanged("a verdict was changed by someone else meanwhile; look again")
+
+
+def receipts(connection: Connection, recommendation_id: int | None = None) -> Rows:
+    """Every receipt of one recommendation, or of all, oldest first."""
+    of = a.receipt.c
+    query = select(a.receipt).order_by(of.created_ts, of.receipt_id)
+    if recommendation_id is not None:
+        query = query.where(of.recommendation_id == recommendation_id)
+    return connection.execute(query).all()
+
+
+def receipt_kinds(connection: Connection) -> Rows:
+    """(deployment_id, epoch_id, kind) of every receipt."""
+    of = a.receipt.c
+    return connection.execute(select(of.deployment_id, of.epoch_id, of.kind)).all()
+
+
+def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Add a receipt; its `receipt_id` is made of what it is about, its kind and its hash. A repetition changes nothing.
+
+    `values` has every other column of the table.
+    """
+    subject = [values.get(name) or 0 for name in ("recommendation_id", "deployment_id", "epoch_id")]
+    receipt_id = stable_id("receipt", *subject, values["kind"], values["hash"])
+    statement = upsert(connection.dialect.name, a.receipt).on_conflict_do_nothing()
+    connection.execute(statement.values(**{**values, "receipt_id": receipt_id}))
+
+
+def trials(connection: Connection, recommendation_id: int | None = None) -> Rows:
+    """Every trial of one recommendation, or of all, oldest first."""
+    of = a.trial.c
+    query = select(a.trial).order_by(of.started_ts, of.trial_id)
+    if recommendation_id is not None:
+        query = query.where(of.recommendation_id == recommendation_id)
+    return connection.execute(query).all()
+
+
+def put_trial(connection: Connection, values: Mapping[str, Any], *, read_version: int) -> None:
+    """Insert a trial (read_version 0), or replace the version that was read.
+
+    Raises AdviceChanged if somebody else began or changed it since.
+    """
+    of, row = a.trial.c, {**values, "version": read_version + 1}
+    changed = AdviceChanged("the trial was begun or changed by someone else meanwhile; look again")
+    if read_version == 0:
+        try:
+            connection.execute(insert(a.trial).values(**row))
+        except IntegrityError:
+            raise changed from None
+        return
+    same = (of.trial_id == values["trial_id"], of.version == read_version)
+    if connection.execute(update(a.trial).where(*same).values(**row)).rowcount != 1:
+        raise changed

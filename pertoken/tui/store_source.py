@@ -1,45 +1,259 @@
 """What the screens show, read from a pertoken database."""
 
-import time
+from __future__ import annotations
 
-from pertoken.advisor.book import standing
-from pertoken.advisor.recommendation import Recommendation
+import getpass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pertoken.config import Settings
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.hours.hourly import hourly
+from pertoken.costs.hours.spend import Spend, spend
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
+from pertoken.errors import BadInput
+from pertoken.proof import acts
+from pertoken.proof.judging.banked import Banked, banked
+from pertoken.proof.judging.receipts import read_receipts
+from pertoken.proof.lifecycle import Moved
+from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.stored import standing, store_acts
+from pertoken.proof.verdicts import read_verdicts, standing_verdicts
+from pertoken.proof.watch import ChangeWatch
+from pertoken.state.service import Slo
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
+from pertoken.store.repository import AdviceRepository
+from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.tui.text.hours import HOURS
+from pertoken.tui.text.lifecycle import acted, verdict_line
+from pertoken.tui.text.proof.events import with_verdicts
+from pertoken.window.course.course import Course, Mark, Subject, read_course
+from pertoken.window.course.timeline import Timeline, read_timeline
+
+if TYPE_CHECKING:
+    from pertoken.advisor.planning import Planner, PlanRequest
+    from pertoken.proof.track_record import Record
+    from pertoken.window.progress import Progress
+
+_ACTS: dict[str, Callable[[Recommendation, int], Sequence[Moved]]] = {
+    "accept": acts.accept,
+    "snooze": lambda each, now_ts: acts.snooze(each, now_ts, now_ts + acts.SNOOZE_S),
+    "dismiss": lambda each, now_ts: acts.dismiss(each, now_ts, now_ts + acts.DISMISS_S),
+    "reopen": acts.reopen,
+    "applied": acts.declare,
+    "undo": acts.roll_back,
+}
+_BANKED_S = 60
+"""Age at which receipts are read again: each holds all hours that it compares."""
+_HOUR = 3600
 
 
 class StoreSource:
     """A `Source` over a database. It opens it anew while it lacks something: an agent or advisor may just begin."""
 
-    def __init__(self, place: StoreLocation, as_of: int | None = None) -> None:
-        """`as_of`: a whole minute in the past that everything is shown of; None: the present."""
+    def __init__(
+        self,
+        place: StoreLocation,
+        as_of: int | None = None,
+        watch: ChangeWatch | None = None,
+        settings: Settings | None = None,
+        teams: Mapping[str, str] | None = None,
+        objectives: Callable[[str], Slo] | None = None,
+        shown_as: str | None = None,
+        recorded_from: int | None = None,
+    ) -> None:
+        """`as_of`: a whole minute in the past that everything is shown of; None: the present.
+
+        `watch` looks for changes of configuration and for verdicts that are due, each time that advice is read.
+        `settings` are those of plans and rules. `teams` are the teams of keys and namespaces of gateways; `objectives`
+        returns those of a served model. `shown_as` is how people call the database, where it is not by its place.
+        `recorded_from` is the start of a recording, which cannot be decided on.
+        """
         self._place = place
         self._as_of = as_of
+        self._watch = watch
+        self._settings = settings or Settings()
+        self._teams = teams or {}
+        self._objectives = objectives
+        self._shown_as = shown_as
+        self._recorded_from = recorded_from
         self._store: Store | None = None
+        self._banked: tuple[float, Banked] | None = None
+        self._planner: Planner | None = None
+        self._planning = Lock()
+
+    @property
+    def recorded_until(self) -> int | None:
+        """The instant that everything is shown of; None: the present."""
+        return self._as_of
 
     def describe(self) -> str:
-        """The database, without a password."""
-        return str(self._place)
+        """Return how people call the database, without a password."""
+        return self._shown_as or str(self._place)
 
-    def fleet(self, window_s: int) -> FleetReport:
-        """The fleet over the last `window_s` seconds. Raises StoreError."""
-        return fleet_report(self._opened(), window_s, self._now_ts(), dated=self._as_of is not None)
+    def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
+        """Return the fleet over the last `window_s` seconds, with the verdicts on its changes as events.
 
-    def hours(self) -> tuple[ModelHours, ...]:
-        """The last 24 hours, model by model. Raises StoreError."""
-        return hourly(self._opened(), HOURS, self._now_ts(), dated=self._as_of is not None)
+        Raises StoreError.
+        """
+        store = self._opened()
+        report = fleet_report(store, window_s, self._now_ts(at), dated=self._past(at) is not None)
+        report = with_verdicts(report, standing_verdicts(store))
+        return report if self._shown_as is None else replace(report, source=self._shown_as)
 
-    def advice(self) -> tuple[Recommendation, ...]:
-        """All advice as it stands, or stood and has not changed since. Raises StoreError."""
-        return standing(self._opened(), self._as_of)
+    def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
+        """Return the last 24 hours, model by model. Raises StoreError."""
+        return hourly(self._opened(), HOURS, self._now_ts(at), dated=self._past(at) is not None)
 
-    def _now_ts(self) -> int:
-        return int(time.time()) if self._as_of is None else self._as_of
+    def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
+        """Return all advice as it stands, or stood and has not changed since. Raises StoreError."""
+        store, past = self._opened(), self._past(at)
+        if self._watch is not None and past is None:
+            self._watch.look(store, self._now_ts())
+        return standing(store, past)
+
+    def tenants(self, window_s: int, at: int | None = None) -> Spend:
+        """Return the dollars of each tenant over the hours of the clock that cover the window. Raises StoreError."""
+        now_ts = self._now_ts(at)
+        hours = now_ts // _HOUR - (now_ts - window_s) // _HOUR + 1
+        return spend(self._opened(), "tenant", hours, now_ts, self._teams, dated=self._past(at) is not None)
+
+    def banked(self) -> Banked:
+        """Return what receipts measured, at most `_BANKED_S` old. Raises StoreError."""
+        store, now_s = self._opened(), time.monotonic()
+        if self._banked is None or now_s - self._banked[0] > _BANKED_S:
+            if store.advice is None:
+                return Banked()
+            with store.read("advice") as connection:
+                self._banked = now_s, banked(read_receipts(connection))
+        return self._banked[1]
+
+    def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
+        """Return what a host or deployment did over the window, with verdicts on its changes. Raises StoreError."""
+        store, now_ts = self._opened(), self._now_ts(at)
+        start = now_ts - window_s
+        with store.read() as connection:
+            found = read_course(connection, subject, start, now_ts, dated=self._past(at) is not None)
+        if self._objectives is not None and len(found.models) == 1:
+            found = replace(found, slo=self._objectives(found.models[0]))
+        if store.advice is None:
+            return found
+        with store.read("advice") as connection:
+            verdicts = [each for each in read_verdicts(connection) if each.deployment_id in found.deployment_ids]
+        marks = [
+            Mark(each.changed_ts, "verdict", verdict_line(each).partition("  ")[2])
+            for each in verdicts
+            if start <= each.changed_ts <= now_ts
+        ]
+        return replace(found, marks=tuple(sorted((*found.marks, *marks), key=lambda mark: mark.ts)))
+
+    def timeline(self, now_ts: int) -> Timeline:
+        """Return from when to when the database reaches, and what happened in it. Raises StoreError."""
+        found = read_timeline(self._opened(), self._as_of or now_ts)
+        if self._recorded_from is None or found.first_ts is None:
+            return found
+        first = max(found.first_ts, self._recorded_from)
+        return replace(found, first_ts=first, happenings=tuple(each for each in found.happenings if each.ts >= first))
+
+    def records(self) -> Mapping[str, Record]:
+        """What each rule realised of what it promised, by its id. Raises StoreError."""
+        from pertoken.proof.judging.receipts import read_receipts
+        from pertoken.proof.judging.record import records
+
+        store = open_store(self._place)
+        if store.advice is None:
+            return {}
+        with store.read("advice") as connection:
+            found = [
+                each for each in read_receipts(connection) if self._as_of is None or each.created_ts <= self._as_of
+            ]
+        return {each.rule: each.record for each in records(found)}
+
+    def plan(
+        self, rows: Sequence[Recommendation], request: PlanRequest | None, progress: Progress, *, fresh: bool = False
+    ) -> ShownPlan:
+        """Compose the plan of some advice. Raises StoreError, and BadInput for assumptions that are impossible."""
+        from pertoken.advisor.planning import PlanRequest
+
+        with self._planning:
+            if fresh:
+                self._planner = None
+            planner = self._planner_of()
+            found = planner.plan(open_store(self._place), rows, request or PlanRequest(), progress)
+        return ShownPlan(found, request, planner.window_s)
+
+    def rules(self) -> RuleList:
+        """Load every rule. Raises BadInput for a list of disabled rules that cannot be read."""
+        from pertoken.advisor.rules.found import DROP_IN
+        from pertoken.advisor.rules.listing import entries, listed, page
+
+        known = listed(self._settings)
+        rules = tuple(ListedRule(each, page(each.id, known)) for each in entries(known))
+        return RuleList(rules, str(self._settings.folder / DROP_IN))
+
+    def switch(self, rule_id: str, on: bool) -> str:
+        """Switch a rule off or on for every later run with these settings. Raises BadInput."""
+        from pertoken.advisor.rules import switches
+
+        if self._as_of is not None:
+            raise BadInput("this is the past: leave --at out to switch rules")
+        try:
+            (switches.enable if on else switches.disable)(self._settings.folder, rule_id)
+        except OSError as error:
+            raise BadInput(f"{self._settings.folder / switches.FILE}: {error.strerror or error}") from None
+        return f"{rule_id} {'runs again' if on else 'is off'} from the next run on."
+
+    def detail(
+        self, rows: Sequence[Recommendation], each: Recommendation, values: Mapping[str, float], progress: Progress
+    ) -> Detail:
+        """All that is computed of one recommendation. Raises StoreError."""
+        from pertoken.proof.journal import journal
+        from pertoken.proof.judging.prospect import prospects
+        from pertoken.proof.judging.receipts import read_receipts
+
+        store = open_store(self._place)
+        provable = prospects(store, each, self._now_ts())
+        with store.read("advice") as connection:
+            entries = journal(connection, each.recommendation_id)
+            receipts = read_receipts(connection, each.recommendation_id)
+        tested, untested = None, None
+        if each.chosen is not None:
+            try:
+                with self._planning:
+                    tested = self._planner_of().tested(store, rows, each, values, progress)
+            except BadInput as error:
+                untested = str(error)
+        return Detail(each.recommendation_id, dict(values), tested, untested, provable, receipts, entries)
+
+    def _planner_of(self) -> Planner:
+        from pertoken.advisor.planning import Planner
+
+        self._planner = self._planner or Planner(self._settings, self._as_of)
+        return self._planner
+
+    def decide(self, each: Recommendation, decision: str) -> str:
+        """Store a decision; return how the recommendation stands. Raises BadInput, StoreError.
+
+        Raises AdviceChanged if somebody else changed the recommendation since it was read.
+        """
+        if self._recorded_from is not None:
+            raise BadInput("this is a recording: it is read-only")
+        if self._as_of is not None:
+            raise BadInput("this is the past: leave --at out to decide")
+        rows = store_acts(AdviceRepository(self._place), each, _ACTS[decision](each, self._now_ts()), getpass.getuser())
+        return acted(rows[-1])
+
+    def _past(self, at: int | None) -> int | None:
+        return self._as_of if at is None else at
+
+    def _now_ts(self, at: int | None = None) -> int:
+        past = self._past(at)
+        return int(time.time()) if past is None else past
 
     def _opened(self) -> Store:
         if self._store is None or self._store.advice is None:

@@ -42,8 +42,16 @@ class Columns:
         return np.where(column == NULL, np.nan, column.astype(np.float64))
 
     def where(self, mask: Mask | Ints | slice) -> "Columns":
-        """Return some of the rows: those of a mask, or in the order of indices."""
+        """Return some of the rows: those of a mask, or in the order of indices. All of them are not copied."""
+        if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.all():
+            return self
         return Columns(self.at, self.values[mask])
+
+    def with_unknown(self, names: Sequence[str]) -> "Columns":
+        """Return the rows with further columns of which no value is known."""
+        unknown = np.full((len(self), len(names)), NULL)
+        at = dict(self.at) | {name: len(self.at) + n for n, name in enumerate(names)}
+        return Columns(at, np.concatenate((self.values, unknown), axis=1))
 
     def with_column(self, name: str, values: Ints) -> "Columns":
         """Return the rows with other values in one column."""
@@ -57,7 +65,7 @@ def columns(names: Sequence[str], chunks: Iterable[Sequence[str]]) -> Columns:
 
     Raises CorruptStore for a value that is no whole number.
     """
-    parts = [np.array([_whole_numbers(text) for text in texts]) for texts in chunks]
+    parts = [np.array([whole_numbers(text) for text in texts]) for texts in chunks]
     values = np.concatenate(parts, axis=1).T if parts else np.empty((0, len(names)), np.int64)
     if len(names) > 1 and not _in_order(values[:, 0], values[:, 1]):
         values = values[np.lexsort((values[:, 1], values[:, 0]))]
@@ -69,7 +77,8 @@ def _in_order(first: Ints, second: Ints) -> bool:
     return bool(np.all((first[1:] > first[:-1]) | (same & (second[1:] >= second[:-1]))))
 
 
-def _whole_numbers(text: str) -> Ints:
+def whole_numbers(text: str) -> Ints:
+    """Return the numbers of a text. Raises CorruptStore for a value that is no whole number."""
     try:
         values: Ints = np.fromstring(text, np.int64, sep=SEPARATOR)
     except ValueError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pertoken.evidence import Series
 from pertoken.provenance import Provenance
 from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
-from pertoken.window import series
+from pertoken.window.series import points as series
 
 
 def demand(buckets: series.Buckets, lengths: Mapping[str, Series | None], *, late: bool) -> Demand:

@@ -4,26 +4,28 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.evidence import Evidence, HoursOfWeek, LazySeries, Series
-from pertoken.metrics import DEVICE, HISTOGRAMS, PER_REQUEST_TPOT, QUOTIENTS, SERIES, RollUp, rolled
+from pertoken.evidence import Evidence, LazySeries, OperatingPoint, Series
+from pertoken.metrics import DEVICE, HISTOGRAMS, PER_REQUEST_TPOT, QUOTIENTS, SERIES, Quotient, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
-from pertoken.window import engine_counts, series
-from pertoken.window.columns import Columns, Floats, in_turn
+from pertoken.window import engine_counts
+from pertoken.window.columns import Columns, Floats, Ints, in_turn
 from pertoken.window.demand import demand
 from pertoken.window.epochs.history import EpochsBefore, History
-from pertoken.window.histograms import histogram
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import Measured
-from pertoken.window.series import Points
+from pertoken.window.parts import HISTOGRAMS_PART, Parts
+from pertoken.window.series import points as series
+from pertoken.window.series.histograms import histogram
+from pertoken.window.series.minutes import ACTIVITY, operating_points
+from pertoken.window.series.of_window import NUMBERS, READERS, WindowMinutes, WindowSeries
+from pertoken.window.series.points import Points
 
 LENGTHS = ("prompt_len", "generated_len")
 _TRAFFIC = "memory_traffic_bytes"
@@ -57,47 +59,6 @@ _BEGUN = "recording has only begun: let the agent run some minutes"
 _NOT_SEEN = "nothing of it was recorded in this window: see `pertoken doctor` on its host"
 
 
-_READERS: WeakValueDictionary[int, "EvidenceReader"] = WeakValueDictionary()
-_NUMBERS = count()
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSeries:
-    """A series of the columns of a window: made when it is read, and its observations found again when asked for.
-
-    It is pickled as a reference, for the same process and those forked from it.
-    """
-
-    reader: "EvidenceReader"
-    kind: str
-    ids: tuple[int, ...]
-    name: str
-
-    def series(self) -> Series | None:
-        """Return its summary; None if it was not measured."""
-        return self.reader.made(self)
-
-    def quantile(self, q: float) -> float:
-        """Return the weighted quantile."""
-        return self._points().quantile(q)
-
-    def hours(self) -> HoursOfWeek:
-        """Return the mean of each hour of the week."""
-        return self._points().hours()
-
-    def _points(self) -> Points:
-        points = self.reader.points(self.kind, self.ids)[self.name]()
-        assert points is not None  # its summary was made of them
-        return points
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _window_series, (self.reader.number, self.kind, self.ids, self.name)
-
-
-def _window_series(number: int, kind: str, ids: tuple[int, ...], name: str) -> WindowSeries:
-    return WindowSeries(_READERS[number], kind, ids, name)
-
-
 @dataclass(frozen=True, eq=False)
 class EvidenceReader:
     """Series for rules, and the demand of services, made of the buckets of a window."""
@@ -105,15 +66,13 @@ class EvidenceReader:
     market: Market
     inventory: Inventory
     measured: Measured
-    histograms: Mapping[tuple[int, str], Sequence[tuple[str, str]]]
-    """(upper bounds, counts) by epoch and metric, of `store.query.sums.histograms`."""
     missing: Mapping[int, Sequence[Any]]
     """Rows of metrics that cannot be read, by owner."""
     holders_known_since: Mapping[int, int]
     """Devices whose holders were once unknown -> since when they are known again."""
     history: History = field(default_factory=History)
     """Earlier epochs, of weeks before the window too."""
-    number: int = field(default_factory=_NUMBERS.__next__)
+    number: int = field(default_factory=NUMBERS.__next__)
     """By which `WindowSeries` find it again."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
     _latest: dict[tuple[str, tuple[int, ...]], Mapping[str, Callable[[], Points | None]]] = field(
@@ -122,7 +81,18 @@ class EvidenceReader:
     """How to find the series of whatever was asked for last: rules read several of one."""
 
     def __post_init__(self) -> None:
-        _READERS[self.number] = self
+        READERS[self.number] = self
+
+    @property
+    def parts(self) -> Parts:
+        """What was read of the window."""
+        return self.measured.parts
+
+    @property
+    def histograms(self) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
+        """(upper bounds as stored, observations by bucket) by epoch and metric."""
+        histograms: Mapping[tuple[int, str], Sequence[tuple[str, Ints]]] = self.parts[HISTOGRAMS_PART]
+        return histograms
 
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
@@ -141,7 +111,20 @@ class EvidenceReader:
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
         found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
         remedies = self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids)
-        return Evidence(found, remedies, epochs=epochs)
+        alone = len(deployment_ids) == 1
+        points = WindowMinutes(self, deployment_ids[0]) if alone else ()  # a forecast is calibrated on one deployment
+        return Evidence(found, remedies, epochs=epochs, points=points)
+
+    def minutes(self, deployment_id: int) -> tuple[OperatingPoint, ...]:
+        """Return minutes of the present epoch of a deployment that differ in their load, oldest first."""
+        row = self.inventory.running[deployment_id]
+        if self._late([row]):
+            return ()  # tokens of a minute are partly of minutes before
+        device_ids = self._device_ids([row])
+        activity = {name: find() for name, find in self._of_devices(device_ids).items() if name in ACTIVITY}
+        generated_len = self.made(WindowSeries(self, "deployment", (deployment_id,), "generated_len"))
+        mean = None if generated_len is None else generated_len.mean
+        return operating_points(self._served(row.epoch_id), activity, mean)
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
         """Return what was measured on a device, or on several together; nothing where one was not seen."""
@@ -170,7 +153,7 @@ class EvidenceReader:
         if points is None:
             return None
         if of.kind == "device":
-            by_hour = any(series.by_hour(self.measured.device(each)) for each in of.ids)
+            by_hour = any(series.by_hour(self.measured.device_time(each)) for each in of.ids)
         else:
             rows = [self.inventory.running[each] for each in of.ids]
             by_hour = any(series.by_hour(self.measured.epoch(row.epoch_id)) for row in rows)
@@ -258,18 +241,25 @@ class EvidenceReader:
 
     def _histogram(self, rows: Iterable[Any], metric: str) -> Series | None:
         return series.histogram(
-            histogram(part for row in rows for part in self.histograms.get((row.epoch_id, metric), ()))
+            histogram(
+                (upper_bounds, enumerate(counts.tolist()))
+                for row in rows
+                for upper_bounds, counts in self.histograms.get((row.epoch_id, metric), ())
+            )
         )
 
     def _engine_counts(
         self, rows: Sequence[Any], buckets: series.Buckets, busy: Provenance
     ) -> dict[str, Callable[[], Points | None]]:
         """Return quotients of what the engines count beside tokens, of each bucket in which they counted."""
-        counts = [self.measured.counters[row.epoch_id] for row in rows if row.epoch_id in self.measured.counters]
+
+        def of(quotient: Quotient, scale: float | None = None) -> Points | None:
+            return series.of_counts(self._counts(rows), buckets, quotient, scale)
+
         found: dict[str, Callable[[], Points | None]] = {
-            name: partial(series.of_counts, counts, buckets, quotient) for name, quotient in QUOTIENTS.items()
+            name: partial(of, quotient) for name, quotient in QUOTIENTS.items()
         }
-        found["asleep"] = partial(series.part_of_time, counts, buckets, "asleep_ms")
+        found["asleep"] = lambda: series.part_of_time(self._counts(rows), buckets, "asleep_ms")
         found["load_s"] = partial(series.with_provenance, found["load_s"], Provenance.BOUND)
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return found
@@ -279,9 +269,13 @@ class EvidenceReader:
         # The engine's own estimate over the catalog's peak.
         origin = worst((Provenance.LISTED, busy))
         for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
-            estimate = partial(series.of_counts, counts, buckets, quotient, share)
-            found[name] = partial(series.with_provenance, estimate, origin)
+            found[name] = partial(series.with_provenance, partial(of, quotient, share), origin)
         return found
+
+    def _counts(self, rows: Sequence[Any]) -> list[Columns]:
+        """Return the deltas of further counters of each epoch that has some."""
+        counters = self.measured.counters
+        return [counters[row.epoch_id] for row in rows if row.epoch_id in counters]
 
     def _held(self, device_ids: Sequence[int]) -> Points | None:
         """Return the share of its observed time that some process held a device, a mean over several."""
@@ -297,17 +291,17 @@ class EvidenceReader:
 
     def _with_holders(self, device_id: int) -> Columns:
         """Return the buckets of a device since its holders are known: before, no share of it was stored."""
-        rows = self.measured.device(device_id)
+        rows = self.measured.device_time(device_id)
         since = self.holders_known_since.get(device_id)
         return rows if since is None else rows.where(rows.ints("ts") >= since)
 
     def _of_devices(self, device_ids: Sequence[int]) -> dict[str, Callable[[], Points | None]]:
         """Return the series of some devices together."""
-        devices = [self.measured.device(each) for each in device_ids]
-        if not devices:
+        if not device_ids:
             return {}
 
         def of(names: Sequence[str], per_unit: float, mean: bool) -> Points | None:
+            devices = [self.measured.device(each) for each in device_ids]
             values = [np.sum([_gauge(rows, name) for name in names], axis=0) / per_unit for rows in devices]
             return series.of_devices(devices, values, mean=mean)
 

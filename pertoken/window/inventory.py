@@ -14,8 +14,8 @@ from pertoken.store.query.answers import asking
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window import ranks
 
-STALE_TICKS = 3
-"""Ticks without a row after which something is called stale."""
+STALE_TICKS = 2
+"""Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""
 STOPPED_S = 900
 """A deployment without a row for so long, while its host has newer ones, does not run any more."""
 

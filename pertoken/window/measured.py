@@ -1,8 +1,7 @@
 """The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -10,11 +9,12 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import ENDED, ENGINE_COUNTERS, RollUp, rolled
 from pertoken.store.query import read
-from pertoken.store.query.buckets import NULL, buckets, counter_buckets
+from pertoken.store.query.buckets import NULL, buckets, counted_words, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, by_owner, columns, starts
+from pertoken.window.parts import Parts
 from pertoken.window.progress import Progress, no_progress, ticking
 
 MAX_BUCKETS = 1_000_000
@@ -24,6 +24,7 @@ DEVICE = (
     *("device_id", *_SPAN, "samples", "throttled_n", *THROTTLED, "energy_counter_mj", "energy_integral_mj"),
     *(f"{each.stored}_{part}" for each in rolled(RollUp.GAUGE) for part in ("sum", "n")),
 )
+DEVICE_TIME = ("device_id", *_SPAN)
 HOST = ("host_id", *_SPAN, "memory_traffic_bytes", "memory_used_bytes_sum", "memory_used_bytes_n")
 DEPLOYMENT = (
     *("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms"),
@@ -32,28 +33,65 @@ DEPLOYMENT = (
 )
 SHARES = ("device_id", "ts", "epoch_id", "held_ns")
 COUNTERS = (*ENGINE_COUNTERS, *ENDED)
+COLUMNS = {
+    "device": DEVICE,
+    "device_time": DEVICE_TIME,
+    "host": HOST,
+    "deployment": DEPLOYMENT,
+    "share": SHARES,
+}
+"""Columns of the parts of a window that are buckets of one roll-up."""
+_ROLLUPS = {"device_time": "device"}
 CHUNKS = 100
 """Chunks of rows that a large fleet's week may have: only a progress bar is drawn from it."""
 
 
-@dataclass(frozen=True)
 class Measured:
-    """Columns of what was measured, by owner and time."""
+    """Columns of what was measured, by owner and time. Each roll-up is read when it is first looked at."""
 
-    devices: Mapping[int, Columns]
-    hosts: Mapping[int, Columns]
-    deployments: Mapping[int, Columns]
-    """By epoch."""
-    counters: Mapping[int, Columns]
-    """By epoch: deltas of `COUNTERS`, of the buckets in which one of them rose."""
-    shares: Columns
-    """Shared time; what an epoch held whole is in its own rows."""
-    own_devices: Mapping[int, Sequence[int]]
-    """Devices of each epoch."""
+    def __init__(self, parts: Parts, own_devices: Mapping[int, Sequence[int]]) -> None:
+        """Take the columns of `COLUMNS` and `counters` from `parts`; `own_devices` are those of each epoch."""
+        self.parts = parts
+        self.own_devices = own_devices
+
+    @cached_property
+    def devices(self) -> Mapping[int, Columns]:
+        """Rows with `DEVICE`, by device."""
+        return by_owner(self.parts["device"])
+
+    @cached_property
+    def device_times(self) -> Mapping[int, Columns]:
+        """Rows with `DEVICE_TIME`, by device."""
+        return self.devices if "device" in self.parts.names else by_owner(self.parts["device_time"])
+
+    @cached_property
+    def hosts(self) -> Mapping[int, Columns]:
+        """Rows with `HOST`, by host."""
+        return by_owner(self.parts["host"])
+
+    @cached_property
+    def deployments(self) -> Mapping[int, Columns]:
+        """Rows with `DEPLOYMENT`, by epoch."""
+        return by_owner(self.parts["deployment"])
+
+    @cached_property
+    def counters(self) -> Mapping[int, Columns]:
+        """Deltas of `COUNTERS` in the buckets in which one of them rose, by epoch."""
+        return by_owner(self.parts["counters"])
+
+    @cached_property
+    def shares(self) -> Columns:
+        """Shared time; what an epoch held whole is in its own rows."""
+        shares: Columns = self.parts["share"]
+        return shares
 
     def device(self, device_id: int) -> Columns:
         """Return the buckets of a device; none if it has none."""
         return self.devices.get(device_id, _empty(DEVICE))
+
+    def device_time(self, device_id: int) -> Columns:
+        """Return the buckets of a device with their `DEVICE_TIME` at least; none if it has none."""
+        return self.device_times.get(device_id, _empty(DEVICE_TIME))
 
     def host(self, host_id: int) -> Columns:
         """Return the buckets of a host; none if it has none."""
@@ -114,6 +152,7 @@ class Measured:
         return np.bincount(at[inside], held.floats("held_ns")[inside], len(rows)).astype(np.float64)
 
 
+@cache
 def _empty(names: Sequence[str]) -> Columns:
     return columns(names, ())
 
@@ -133,25 +172,13 @@ def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> 
     return *segments(start, first), Segment(MINUTE, first, minutes.end)
 
 
-def read_measured(
-    connection: Connection,
-    where: Segments,
-    own_devices: Mapping[int, Sequence[int]],
-    progress: Progress = no_progress,
-) -> Measured:
-    """Read the buckets of a window."""
-
-    def of(rollup: str, names: Sequence[str]) -> Columns:
-        chunks = buckets(connection, rollup, where, names)
-        return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))
-
-    chunks = ticking(counter_buckets(connection, where, COUNTERS), CHUNKS, "reading counters", progress)
-    counters = columns(("epoch_id", "ts", *COUNTERS), chunks)
-    return Measured(
-        devices=by_owner(of("device", DEVICE)),
-        hosts=by_owner(of("host", HOST)),
-        deployments=by_owner(of("deployment", DEPLOYMENT)),
-        counters=by_owner(counters),
-        shares=of("share", SHARES),
-        own_devices=own_devices,
-    )
+def read_part(connection: Connection, where: Segments, part: str, progress: Progress = no_progress) -> Columns:
+    """Read the buckets of one part of a window: one of `COLUMNS`, or `counters`."""
+    if part == "counters":
+        words = counted_words(connection, where, COUNTERS)
+        chunks = counter_buckets(connection, where, words) if words else ()
+        rows = columns(("epoch_id", "ts", *words), ticking(chunks, CHUNKS, "reading counters", progress))
+        return rows.with_unknown([each for each in COUNTERS if each not in words])
+    rollup, names = _ROLLUPS.get(part, part), COLUMNS[part]
+    chunks = buckets(connection, rollup, where, names)
+    return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))

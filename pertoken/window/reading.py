@@ -1,28 +1,46 @@
-"""The one way from rows to figures: everything recorded of a stretch of time, read in one transaction."""
+"""The one way from rows to figures: everything recorded of a stretch of time, read in one transaction.
+
+Evidence may be read in several, side by side or late: parts of it may differ by what was recorded meanwhile.
+"""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.catalog.market import Market
+from pertoken.evidence import Comparison
+from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
 from pertoken.store.query import read, sums
 from pertoken.store.query.answers import Rows, asking
-from pertoken.store.query.buckets import buckets
+from pertoken.store.query.buckets import (
+    buckets,
+    deployment_buckets,
+    histogram_buckets,
+    histogram_sets,
+)
 from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.segments import Segments, divided_hours, stretches
-from pertoken.window.columns import Columns, columns
-from pertoken.window.epochs.history import read_history
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.window.beside import Beside
+from pertoken.window.columns import Columns, Ints, by_owner, columns
+from pertoken.window.epochs.energy import EpochEnergy, energy_by_epoch
+from pertoken.window.epochs.history import OUTCOME_COLUMNS, in_turn, outcomes_of, read_history, tokens_of
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.evidence import EvidenceReader
 from pertoken.window.inventory import Inventory, by, read_inventory
-from pertoken.window.measured import read_measured, resolution
+from pertoken.window.measured import Measured, read_part, resolution
+from pertoken.window.parts import EARLY_PARTS, HISTOGRAMS_PART, PARTS, Parts
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
-from pertoken.window.totals import Following, Totals, following, stretch
+from pertoken.window.series.histograms import counts_of
+from pertoken.window.tenants.tokens import TenantTokens, read_tenants
+from pertoken.window.totals import Details, Following, Totals, following, stretch
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
 """Lengths of slices of a window. From some hours on they are whole hours: a fleet has too many minutes."""
@@ -40,6 +58,12 @@ def first_recorded(store: Store) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded. Raises StoreError."""
     with store.read() as connection:
         return read.first_ts(connection)
+
+
+def newest_epoch(store: Store) -> tuple[int | None, int]:
+    """Return when the newest epoch began, and how many there are: it changes with every epoch. Raises StoreError."""
+    with store.read() as connection:
+        return read.newest_epoch(connection)
 
 
 def weekly_power_w(connection: Connection, device_ids: Collection[int]) -> dict[int, list[tuple[int, float]]]:
@@ -106,12 +130,13 @@ class Window:
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
         """Ask for the sums of each piece; within `asking` a server works while Python does."""
-        connection = self._connection
-        paid = [stretch(connection, *each) for each in pieces]
-        hours = self._hours()
-        return Totals(
+        return Totals(self.inventory, [stretch(self._connection, *each) for each in pieces])
+
+    def details(self) -> Details:
+        """Ask for what only the lines of deployments show."""
+        connection, hours = self._connection, self._hours()
+        return Details(
             self.inventory,
-            paid,
             sums.histograms(connection, hours, ("ttft_s", "tpot_s")),
             sums.engine_counter_totals(connection, hours),
             sums.generated_by_slice(connection, self.start // self.slice_s * self.slice_s, self.end, self.slice_s),
@@ -131,36 +156,122 @@ class Window:
                 columns(SHARED, buckets(self._connection, "share", each, SHARED)),
             )
 
+    def tenant_tokens(self) -> list[TenantTokens]:
+        """Return what gateways counted for tenants, by hour and model."""
+        return read_tenants(self._connection, self._hours())
+
     def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Rows]]:
         """Yield (first, last, rows of `sums.device_time`) between two cuts each."""
         for each in self._stretches(cuts):
             yield each[0].begin, each[-1].until, sums.device_time(self._connection, each)
 
-    def evidence(self, market: Market, progress: Progress = no_progress) -> EvidenceReader:
-        """Read all that rules may ask for. `progress` is called between statements, and as rows come in."""
+    def tokens(self) -> Rows:
+        """Return (epoch_id, prompt and generated tokens, None if not known) over the window."""
+        return sums.tokens(self._connection, self._hours())
+
+    def outcomes(self, deployment_id: int, bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:
+        """Return the whole hours in which a deployment served, over all of its epochs, or why none can be used.
+
+        `bucket_s`: length of an "hour". Minutes compare short trials; with less, ticks are added up.
+        """
+        used: list[HourlyOutcomes] = []
+        refused = Comparison(code="not-measured", reason="no hour, or no device, of it is stored")
+        epochs = self.inventory.epochs_of.get(deployment_id, ())
+        buckets = self._outcome_buckets(deployment_id, bucket_s) if epochs else {}
+        for epoch in epochs:
+            rows, devices = buckets.get(epoch.epoch_id), self.inventory.epoch_devices.get(epoch.epoch_id)
+            if rows is not None and devices:
+                found = outcomes_of(rows, len(devices), epoch.start_ts, epoch.end_ts, bucket_s)
+                if isinstance(found, HourlyOutcomes):
+                    used.append(found)
+                else:
+                    refused = found
+        return in_turn(used) if any(map(len, used)) else refused
+
+    def hourly_tokens(self, deployment_id: int, bucket_s: int = HOUR) -> tuple[Ints, Ints]:
+        """Return the starts of the whole hours in which a deployment counted tokens, and its tokens in each."""
+        rows = self._outcome_buckets(deployment_id, bucket_s).values()
+        ts = np.concatenate([each.ints("ts") for each in rows] or [np.zeros(0, np.int64)])
+        tokens = np.concatenate([tokens_of(each) for each in rows] or [np.zeros(0, np.int64)])
+        return ts[tokens > 0], tokens[tokens > 0]
+
+    def restarted_ts(self, engine_id: int) -> int | None:
+        """Return when an engine last restarted, None if it did not within the window."""
+        return read.restarted_ts(self._connection, engine_id, self.start)
+
+    def _outcome_buckets(self, deployment_id: int, bucket_s: int) -> Mapping[int, Columns]:
+        """Return `OUTCOME_COLUMNS` of the whole buckets of one deployment in the window, by epoch."""
+        start, end = -(-self.start // bucket_s) * bucket_s, self.end // bucket_s * bucket_s
+        found = deployment_buckets(self._connection, bucket_s, start, end, deployment_id, OUTCOME_COLUMNS)
+        return by_owner(columns(OUTCOME_COLUMNS, found))
+
+    def evidence(
+        self,
+        market: Market,
+        progress: Progress = no_progress,
+        opened: Callable[[], AbstractContextManager[Connection]] | None = None,
+        *,
+        later: bool = False,
+    ) -> EvidenceReader:
+        """Read all that rules may ask for. `progress` is called between statements, and as rows come in.
+
+        With `opened`, which opens a transaction, a thread reads the histograms while this one reads all else. With
+        `later`, which needs it, most is only read when it is looked at.
+        """
         owners = len(self.inventory.devices) + len(self.inventory.epochs)
         where = resolution(self._connection, self.start, self.end, owners)
+
+        def read_apart(part: str, progress: Progress) -> Any:
+            assert opened is not None
+            with opened() as connection:
+                return Window(connection, self.start, self.end)._part(part, where, progress)
+
+        parts = Parts(partial(self._part, where=where, progress=progress))
+        if later:
+            for part in EARLY_PARTS:
+                parts[part]
+            parts.read_by(partial(read_apart, progress=progress))
+        else:
+            with Beside(partial(read_apart, HISTOGRAMS_PART)) if opened else nullcontext() as histograms:
+                for part in PARTS:
+                    if histograms is None or part != HISTOGRAMS_PART:
+                        parts[part]
+                if histograms is not None:
+                    parts.put(HISTOGRAMS_PART, histograms.result(progress))
         return EvidenceReader(
             market,
             self.inventory,
-            read_measured(self._connection, where, self.inventory.own_devices, progress),
-            self._histograms(progress),
+            Measured(parts, self.inventory.own_devices),
             by(read.missing(self._connection, self._as_of), "owner_id"),
             read.holders_known_since(self._connection),
             read_history(self._connection, self._device_kinds(), self.end, self._as_of),
         )
 
+    def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
+        """Read the energy of the devices that each epoch held."""
+        owners = len(self.inventory.devices) + len(self.inventory.epochs)
+        where = resolution(self._connection, self.start, self.end, owners)
+        parts = Parts(partial(self._part, where=where, progress=progress))
+        return energy_by_epoch(Measured(parts, self.inventory.own_devices))
+
+    def _part(self, part: str, where: Segments, progress: Progress) -> Any:
+        if part == HISTOGRAMS_PART:
+            return self._histograms(progress)
+        return read_part(self._connection, where, part, progress)
+
     def _device_kinds(self) -> Mapping[int, str]:
         return {device_id: str(row.name) for device_id, row in self.inventory.devices.items()}
 
-    def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
-        """Read histograms day by day: what is grouped at once stays small, and progress is seen."""
-        found: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+    def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
+        """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
+        found: dict[tuple[int, str], list[tuple[str, Ints]]] = defaultdict(list)
+        metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)
         pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))
         for done, piece in enumerate(pieces):
             progress("reading histograms", done / len(pieces))
-            for epoch_id, metric, upper_bounds, counts in sums.histograms(self._connection, piece):
-                found[epoch_id, metric].append((upper_bounds, counts))
+            rows = histogram_buckets(self._connection, piece, metrics)
+            for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
+                found[epoch_id, metric].append((bounds, counts))
         return found
 
     def _hours(self) -> Segments:

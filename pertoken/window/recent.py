@@ -14,7 +14,7 @@ from pertoken.store.query.held import held
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.window.inventory import Inventory
-from pertoken.window.totals import Sums, of_deployment, summed
+from pertoken.window.totals import Sums, by_deployment, summed
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,17 @@ class Recent:
     _agents: Rows
     _newest: Rows
 
+    def wait(self) -> None:
+        """Wait for all that was asked of the database so far."""
+        len(self._newest)
+
     def of(self, deployment_id: int) -> Sums:
         """Return the sums of all epochs of a deployment."""
-        return of_deployment(self._by_epoch, self.inventory, deployment_id)
+        return self._by_deployment[deployment_id]
 
     @cached_property
-    def _by_epoch(self) -> Mapping[int, Sums]:
-        return summed((self._deployments,))
+    def _by_deployment(self) -> Mapping[int, Sums]:
+        return by_deployment(summed((self._deployments,)), self.inventory)
 
     @cached_property
     def devices(self) -> Mapping[int, Any]:

@@ -15,8 +15,8 @@ from pertoken.store.query.held import held
 from pertoken.store.query.segments import Segments, scaled
 from pertoken.window import ranks
 from pertoken.window.engine_counts import Counts, by_epoch
-from pertoken.window.histograms import histogram, quantile
 from pertoken.window.inventory import Inventory
+from pertoken.window.series.histograms import histogram, quantile
 
 Following = Mapping[tuple[int, int], tuple[int, int]]
 """(device_id, epoch_id) -> (busy_ns, its provenance) of worker ranks."""
@@ -87,21 +87,32 @@ class Totals:
 
     inventory: Inventory
     stretches: Sequence[Stretch]
-    histograms: Rows
-    counters: Rows
-    sliced: Rows
 
     @cached_property
     def _by_epoch(self) -> Mapping[int, Sums]:
         return summed(each.totals for each in self.stretches)
 
+    @cached_property
+    def _by_deployment(self) -> Mapping[int, Sums]:
+        return by_deployment(self._by_epoch, self.inventory)
+
     def of(self, deployment_id: int) -> Sums:
         """Return the sums of all epochs of a deployment."""
-        return of_deployment(self._by_epoch, self.inventory, deployment_id)
+        return self._by_deployment[deployment_id]
 
     def busy_ms(self, epoch_id: int) -> int:
         """Return how long an epoch was busy."""
         return self._by_epoch.get(epoch_id, _NONE).get("busy_ms") or 0
+
+
+@dataclass(frozen=True)
+class Details:
+    """What only the lines of deployments show: latencies, further counters and the course of tokens over the window."""
+
+    inventory: Inventory
+    histograms: Rows
+    counters: Rows
+    sliced: Rows
 
     @cached_property
     def counts(self) -> Mapping[int, Counts]:
@@ -123,14 +134,22 @@ class Totals:
             found[self.inventory.deployment_of.get(epoch_id, 0), metric].append((upper_bounds, counts))
         return dict(found)
 
+    def histogram(self, deployment_id: int, metric: str) -> dict[tuple[float, ...], list[int]]:
+        """Return the counts of a latency (`ttft_s`, `tpot_s`) in buckets, by their upper bounds in seconds."""
+        parts = self._latencies.get((deployment_id, metric), ())
+        return histogram((upper_bounds, sums.told(counts)) for upper_bounds, counts in parts)
+
     def latency(self, deployment_id: int, metric: str, q: float) -> float | None:
         """Return a quantile over the window, in seconds."""
-        return quantile(histogram(self._latencies.get((deployment_id, metric), ())), q)
+        return quantile(self.histogram(deployment_id, metric), q)
 
 
-def of_deployment(by_epoch: Mapping[int, Sums], inventory: Inventory, deployment_id: int) -> Sums:
-    """Return the sums of all epochs of a deployment together."""
-    return _added([by_epoch[row.epoch_id] for row in inventory.epochs_of[deployment_id] if row.epoch_id in by_epoch])
+def by_deployment(by_epoch: Mapping[int, Sums], inventory: Inventory) -> dict[int, Sums]:
+    """Return the sums of all epochs of each deployment together."""
+    return {
+        deployment_id: _added([by_epoch[row.epoch_id] for row in rows if row.epoch_id in by_epoch])
+        for deployment_id, rows in inventory.epochs_of.items()
+    }
 
 
 def summed(parts: Iterable[Rows]) -> dict[int, Sums]:

@@ -13,7 +13,7 @@ from tests.scenario import LOW_BATCH_70B, seed
 def low_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two H100s serve a 70B in BF16 to two requests at a time; another host of two is idle."""
     folder = tmp_path_factory.mktemp("low-batch")
-    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=24 * 60, end_ts=NOW)
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=8 * 60, end_ts=NOW)
     seed(folder, None, gpus=2, usd_per_hour=None, minutes=21 * 60, end_ts=NOW, host="gpu-2")
     return folder
 

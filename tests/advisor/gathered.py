@@ -6,10 +6,10 @@ from typing import Any
 from pertoken.advisor.advise import advice_of
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
-from pertoken.advisor.recommendation import Recommendation
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.source import Source
+from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import Rule, rule
 from pertoken.savings.context import Context
 from pertoken.state.fleet import Fleet
@@ -44,10 +44,10 @@ def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | N
 
 def source_of(each: Rule) -> Source:
     """A plugin that holds one rule, which is in memory already."""
-    group = "hostile" if each.rule_id == "hostile" else "here"
+    group = "hostile" if each.rule_id.startswith("hostile") else "here"
     return Source(each.rule_id, "here", group, lambda: (Loaded(each.rule_id, "here", (each,)),))
 
 
 def advised(there: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
-    """Advice of these rules alone; the hostile one has a worker of its own."""
+    """Advice of these rules alone; hostile ones have a worker of their own."""
     return advice_of(map(source_of, rules), there, Limits.of_call(timeout_s))[0]

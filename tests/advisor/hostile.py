@@ -3,9 +3,9 @@
 import json
 from dataclasses import asdict, replace
 
-from pertoken.advisor.recommendation import Recommendation
 from pertoken.plugins.fleet.release_idle import release_idle
 from pertoken.plugins.market.use_spot import use_spot
+from pertoken.proof.recommendation import Recommendation
 from tests.advisor.gathered import advised, gathered
 from tests.savings.fleets import context, evidence, fleet_of, host, low_batch, replicas
 
@@ -24,9 +24,14 @@ def rows(found: tuple[Recommendation, ...], rule_id: str = HOSTILE) -> tuple[Rec
     return tuple(each for each in found if each.rule_id == rule_id)
 
 
+def rows_of_hostile(found: tuple[Recommendation, ...]) -> tuple[Recommendation, ...]:
+    """The rows of all hostile rules: `hostile`, `hostile-1` and so on."""
+    return tuple(each for each in found if each.rule_id.startswith(HOSTILE))
+
+
 def others(found: tuple[Recommendation, ...]) -> str:
-    """The advice of all rules but the hostile one, as it would be stored."""
-    return json.dumps([asdict(each) for each in found if each.rule_id != HOSTILE], sort_keys=True)
+    """The advice of all rules but the hostile ones, as it would be stored."""
+    return json.dumps([asdict(each) for each in found if not each.rule_id.startswith(HOSTILE)], sort_keys=True)
 
 
 NEIGHBOURS = (release_idle, use_spot)

@@ -33,7 +33,7 @@ def fields_of(variant: dict[str, Any]) -> dict[str, tuple[str, str]]:
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("healthy")
-    seed(folder, HEALTHY_70B, gpus=2, usd_per_hour=2.29, minutes=24 * 60, end_ts=NOW)
+    seed(folder, HEALTHY_70B, gpus=2, usd_per_hour=2.29, minutes=6 * 60, end_ts=NOW)
     return folder
 
 
@@ -123,31 +123,37 @@ def test_without_a_price_levers_are_shown_and_not_priced(tmp_path: Path) -> None
     assert any("prices set" in (each["unpriced"] or "") for each in found)
 
 
-@pytest.mark.parametrize(
-    ("body", "before", "says"),
-    [
-        ("raise SystemExit(3)\nyield", "", "SystemExit: 3"),
-        ("yield 42", "", "a rule yields a Deployment, a Service, a Fleet or skip"),
-        ("yield now.but(tp=[1])", "", "tensor-parallel ranks must be a whole number"),
-        ("yield skip('no reason given')", "", "missing 1 required positional argument"),
-        ("yield now.but(colour='red')", "", "'colour' is not a knob"),
-        ("while True:\n    pass\nyield", "", "took longer than 0.3 s"),
-        ("yield skip('x', 'y')", "import no_such_module", "No module named 'no_such_module'"),
-        ("while True:\n    yield now.but(max_num_seqs=7)", "", "more than 1000 proposals"),
-    ],
-)
-def test_a_rule_that_breaks_is_a_row_and_stops_nothing_else(
-    low_batch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, before: str, says: str
+BROKEN = [
+    ("raise SystemExit(3)\nyield", "", "SystemExit: 3"),
+    ("yield 42", "", "a rule yields a Deployment, a Service, a Fleet or skip"),
+    ("yield now.but(tp=[1])", "", "tensor-parallel ranks must be a whole number"),
+    ("yield skip('no reason given')", "", "missing 1 required positional argument"),
+    ("yield now.but(colour='red')", "", "'colour' is not a knob"),
+    ("while True:\n    pass\nyield", "", "took longer than 0.3 s"),
+    ("yield skip('x', 'y')", "import no_such_module", "No module named 'no_such_module'"),
+    ("while True:\n    yield now.but(max_num_seqs=7)", "", "more than 1000 proposals"),
+]
+"""Body of a rule, what stands before it, and the reason in its row."""
+
+
+def test_rules_that_break_are_a_row_each_and_stop_nothing_else(
+    low_batch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERTOKEN_ADVISOR_RULE_TIMEOUT", "300ms")
-    file = tmp_path / "broken.py"
-    file.write_text(source(body, before=before))
-    found = advise(low_batch, "--rule", str(file), code=2)
-    (failed,) = [each for each in found if each["state"] == "FAILED"]
-    assert says in failed["reason"]
+    options = []
+    for n, (body, before, _) in enumerate(BROKEN):
+        file = tmp_path / f"broken-{n}.py"
+        file.write_text(source(body, rule_id=f"broken-{n}", before=before))
+        options += ["--rule", str(file)]
+    found = advise(low_batch, *options, code=2)
+    failed = {each["rule_id"]: each["reason"] for each in found if each["state"] == "FAILED"}
+    assert failed.keys() == {f"broken-{n}" for n in range(len(BROKEN))}
+    for n, (_, _, says) in enumerate(BROKEN):
+        assert says in failed[f"broken-{n}"]
     assert {each["rule_id"] for each in found} >= BUILT_IN
 
 
+@pytest.mark.usefixtures("without_built_in_rules")
 def test_a_rule_that_reads_what_was_not_measured_is_blocked_with_the_remedy(low_batch: Path, tmp_path: Path) -> None:
     file = tmp_path / "needs.py"
     file.write_text(source("if seen.e2e_s.p50 > 1:\n    yield now.but(tp=4)"))
@@ -157,6 +163,7 @@ def test_a_rule_that_reads_what_was_not_measured_is_blocked_with_the_remedy(low_
     assert blocked["evidence"][0]["missing"]
 
 
+@pytest.mark.usefixtures("without_built_in_rules")
 def test_a_rule_of_ones_own_is_priced_like_any_other(low_batch: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(source("if seen.running.p95 < 8:\n    yield now.but(weight_dtype='fp8', tp=1)"))

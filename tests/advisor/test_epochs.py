@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.evidence import Evidence
 from pertoken.plugins.engine.pin_engine import pin_engine
+from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Epoch
 from pertoken.testing import earlier
 from tests.advisor.gathered import advised, gathered

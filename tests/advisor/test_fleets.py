@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.recommendation import State
 from pertoken.plugins.fleet.release_idle import release_idle
 from pertoken.plugins.market.change_provider import change_provider
 from pertoken.plugins.market.commit_capacity import commit_capacity
 from pertoken.plugins.market.serverless_api import serverless_api
 from pertoken.plugins.market.use_spot import use_spot
+from pertoken.proof.recommendation import State
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
@@ -103,9 +103,9 @@ def test_a_commitment_is_advice_over_the_fleet_with_its_term_its_source_and_no_u
     (row,) = advised(gathered(there.fleet, known), commit_capacity)
     assert row.state == State.OPEN and row.best is not None, row.reason
     assert row.best.title == "commit to 3 × a3-highgpu-8g for 3 y"
-    assert row.best.commands == (
-        "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $37.86 per instance and hour, for 3 years.",
-    )
+    commit, command = row.best.commands
+    assert commit == "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $37.86 per instance and hour, for 3 years."
+    assert command.startswith("gcloud compute commitments create NAME --region=us-central1 --plan=36-month ")
     assert row.best.undo == ("A commitment cannot be taken back before it ends.",)
     assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 37_863_100_000)
     assert any("low confidence" in each for each in row.best.assumptions)

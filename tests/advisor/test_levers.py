@@ -9,7 +9,7 @@ import pytest
 
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.groups import Chosen
-from pertoken.advisor.recommendation import Recommendation, State
+from pertoken.proof.recommendation import Recommendation, State
 from pertoken.state.diff import diff
 from tests.advisor.gathered import advised, gathered, own
 from tests.savings.priced_levers import CONTEXT, EXPECTED, FLEET, LEVERS

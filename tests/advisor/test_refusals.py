@@ -1,7 +1,7 @@
 """Refusals folded into sentences that people read."""
 
-from pertoken.advisor.recommendation import Refusal
 from pertoken.advisor.refusals import MAX_REASONS, RefusedChange, folded
+from pertoken.proof.recommendation import Refusal
 
 
 def slow(accelerator: str, times: str, ms: int) -> RefusedChange:

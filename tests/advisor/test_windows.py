@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.advise import Advice, advise
-from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
+from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Deployment, Evidence, FleetEvidence, Rule, Skip, skip
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow
@@ -97,8 +97,44 @@ def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: S
 
     counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
     _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"))
-    assert reads.count(("telemetry",)) == 2
+    assert reads.count(("telemetry",)) == 3  # the window of the run and its histograms side by side, and the month once
     assert {each.partition(":")[0] for each in phases if "the last" in each} == {"reading the last 28d"}
+
+
+def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> None:
+    def blocked(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        yield skip("seen", f"{seen.prompt_len.mean} of {seen.device_util.n}")
+
+    def catches(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        try:
+            yield skip("seen", f"{seen.device_util.n} minutes")
+        except BaseException:
+            yield skip("caught", "it kept what reports that a part was not read")
+
+    advice, phases = _run(stored, _looks("of-a-month", "28d"), _looks("of-the-run"))
+    month = {each for each in phases if "the last 28d" in each}
+    assert month >= {"reading the last 28d: the buckets of each deployment"}
+    assert not month & {"reading the last 28d: histograms", "reading the last 28d: counters"}
+    advice, phases = _run(stored, own(blocked, "asks", "28d"), own(catches, "catches", "28d"))
+    assert "reading the last 28d: histograms" in phases
+    assert (_row(advice, "asks").state, _row(advice, "asks").reason) == (State.BLOCKED, "prompt_len was not measured")
+    assert _row(advice, "catches").reason == "3 minutes"
+
+
+def test_a_rule_that_names_a_part_of_its_own_making_fails_alone(stored: Store) -> None:
+    def lies(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        from pertoken.window.series.of_window import READERS
+
+        for reader in list(READERS.values()):
+            reader.parts.missed = "no such part"  # type: ignore[attr-defined]
+        yield skip("seen", "nothing")
+
+    sources = replace(source_of(own(lies, "lies", "28d")), group="theirs"), source_of(_looks("of-a-month", "28d"))
+    advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW)
+    assert _row(advice, "lies").state is State.FAILED
+    assert "no message" in str(_row(advice, "lies").reason)
+    other = _row(advice, "of-a-month")
+    assert (other.state, other.reason) == (State.REFUSED, "100 tokens/s, 3 minutes, 3 hours")
 
 
 def test_a_rule_over_the_fleet_sees_every_part_in_its_window(stored: Store) -> None:

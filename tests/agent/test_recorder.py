@@ -17,7 +17,10 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import MINUTE
+from tests.agent.servers import answering, pages
 from tests.agent.values import probe
+from tests.agent.world import World
+from tests.recorded import until
 from tests.schedule.schedules import scheduled
 from tests.values import laid
 
@@ -127,3 +130,32 @@ def test_settings_that_are_reread_count_from_the_next_tick_on(agent: Recorder, c
         last = connection.execute(select(t.host_sample).order_by(t.host_sample.c.ts.desc())).first()
     assert last is not None
     assert last.duration_ms == 5000
+
+
+def test_gateways_are_read_beside_the_ticks_and_what_they_count_is_rolled_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = [100]
+
+    def answer(connection: Any, path: str) -> None:
+        page = f'litellm_input_tokens_metric_total{{model="m",team="a"}} {prompt[0]}\n'.encode()
+        pages({"/metrics/": page})(connection, path)
+
+    world = World(tmp_path / "db", monkeypatch, interval_s=10)
+    laid(tmp_path / "db")
+    with answering(answer) as url:
+        world.begin(gateways=[{"url": url}])
+        try:
+
+            def stored(table: Any) -> list[Any]:
+                world.run(60)
+                return world.rows(table)
+
+            until(lambda: any(row.series.startswith("tenant_") for row in stored(t.counter_state)), "the first page")
+            prompt[0] = 142
+            until(lambda: stored(t.engine_counter_rollup[60]), "what it grew by")
+        finally:
+            world.stop()
+    (row,) = world.rows(t.engine_counter_rollup[3600])
+    assert (row.metric, row.delta) == ('tenant_prompt_tokens{model="m",team="a"}', 42)
+    assert [(each.kind, each.found_by) for each in world.ask(select(t.engine))] == [("litellm", "gateway")]

@@ -8,6 +8,7 @@ from pertoken.catalog.knobs import (
     layout,
     model_argument,
     port_argument,
+    read_absent,
     read_argv,
     read_word,
     split_arguments,
@@ -26,7 +27,7 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
     assert all(row.source and row.as_of for row in table().knobs)
     assert all(row.source and row.as_of for row in table().arguments)
     for knob in table().knobs:
-        assert knob.type in ("int", "count", "float", "bool", "word", "json")
+        assert knob.type in ("int", "count", "float", "bool", "ranks", "word", "json")
         assert knob.flags or knob.off_flags or knob.manual
         assert (knob.type == "word") == bool(knob.words) or not (knob.flags or knob.words)
         assert knob.type != "bool" or knob.default is not None
@@ -361,3 +362,22 @@ def test_a_flag_that_holds_the_context_of_all_slots_is_written_with_their_number
     }
     unknown = commands("llama.cpp", {"max_num_seqs": (1, 8)}, {"max_model_len": None})
     assert unknown.apply == ("set --parallel 8",) and unknown.manual[0].startswith("scale --ctx-size with the slots")
+
+
+@pytest.mark.parametrize(
+    ("argv", "ep"),
+    [
+        (("--enable-expert-parallel", "-tp", "4", "-dp", "2"), 8),
+        (("-tp", "4", "--enable-expert-parallel"), 4),
+        (("-tp", "4", "--enable-expert-parallel", "--no-enable-expert-parallel"), 1),
+    ],
+)
+def test_vllm_splits_experts_over_all_its_ranks(argv: tuple[str, ...], ep: int) -> None:
+    assert read_argv("vllm", argv)["ep"] == ep
+    assert read_absent("vllm", ("-tp", "4"))["ep"] == 1
+    assert "ep" not in read_absent("vllm", argv)
+
+
+def test_experts_of_vllm_are_split_by_a_flag_without_a_value() -> None:
+    change = commands("vllm", {"ep": (1, 8)})
+    assert (change.apply, change.undo) == (("set --enable-expert-parallel",), ("remove --enable-expert-parallel",))

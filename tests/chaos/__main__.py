@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--minutes 5] [--seed 1]`: prints what was done; exits 1 if the two sides differ."""
+"""`python -m tests.chaos [--minutes 5] [--seed 1]`: prints what was done; exits 1 if an unnamed row is lost."""
 
 import argparse
 import sys

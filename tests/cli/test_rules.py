@@ -5,7 +5,7 @@ import os
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -46,8 +46,9 @@ def test_a_new_rule_is_one_file_that_conforms_and_nothing_is_overwritten(
     )
     checked = run("rules", "check", "lower_clocks.py")
     assert checked.exit_code == 0
-    assert "  uncached           proposes enable prefix caching" in checked.output
-    assert "  cpu                refuses caching-unknown: whether it caches" in checked.output
+    assert "  uncached            proposes enable prefix caching" in checked.output
+    assert "  cpu                 refuses caching-unknown: whether it caches" in checked.output
+    assert "  upgraded-other-load refuses caching-on: it caches prefixes already" in checked.output
     assert checked.output.endswith(f"  conforms: 0 faults in {len(regimes())} situations\n\n")
     (tmp_path / "lower_clocks.py").write_text("mine")
     again = run("rules", "new", "lower-clocks")
@@ -227,6 +228,21 @@ def test_a_rule_that_is_switched_off_gives_no_advice_until_it_is_switched_on(rec
     assert "pertoken rules enable use-spot" in run("rules", "explain", "use-spot", "--config", str(config)).stdout
     assert run("rules", "enable", "use-spot", "--config", str(config)).exit_code == 0
     assert "use-spot" in advised(recorded, config)[0]
+
+
+def test_a_name_that_no_rule_can_have_is_refused_before_any_rule_is_loaded(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded(*_: object) -> NoReturn:
+        raise AssertionError("a rule was loaded")
+
+    monkeypatch.setattr("pertoken.advisor.rules.listing.run_plugins", loaded)
+    for command in ("explain", "disable"):
+        done = run("rules", command, "Use_Spot", "--config", str(config))
+        assert (done.exit_code, done.stderr) == (
+            2,
+            "pertoken: no rule has the id 'Use_Spot' (did you mean use-spot?)\n",
+        )
 
 
 def test_only_rules_that_are_there_can_be_switched(config: Path) -> None:

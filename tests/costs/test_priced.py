@@ -68,7 +68,7 @@ def bill(store: Store, prices: list[Price], start: int = START, end: int = END) 
         book = PriceBook(prices)
         pieces = window.pieces(book.changes())
         with asking(connection):
-            return PricedWindow(window, window.totals(pieces), window.recent(), book).money
+            return PricedWindow(window, window.totals(pieces), window.recent(), window.details(), book).money
 
 
 prices = st.lists(

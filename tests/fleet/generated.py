@@ -1,6 +1,6 @@
 """A large fleet made by the server itself: hosts of GPUs that serve, with roll-ups from generate_series."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 
 GPUS_OF_A_DEPLOYMENT = 4
 _IDENTITIES = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set, t.capability)
+_ROLLUPS = (t.device_rollup, t.host_rollup, t.deployment_rollup)
 _HOST, _DEVICE, _DEPLOYMENT, _ENGINE, _EPOCH, _SET = (n * 10**9 for n in range(1, 7))
 
 
@@ -30,9 +31,17 @@ class Fleet:
         return [_DEVICE + host * self.gpus + i for i in range(self.gpus)]
 
 
-def fill(where: StoreLocation, fleet: Fleet, *, hour_days: int, minute_days: int, told: Told = untold) -> None:
+def fill(
+    where: StoreLocation,
+    fleet: Fleet,
+    *,
+    hour_days: int,
+    minute_days: int,
+    histograms: bool = True,
+    told: Told = untold,
+) -> None:
     """Put a fleet into a server that is ready: so many days of hours, and the minutes of the day under way and of so
-    many before it. Again with more adds the rest.
+    many before it. Again with more adds the rest. `histograms`, and with them counters of the engine, are most of it.
 
     A partition of the past is made without its indexes, which are built when it is full: that is much faster. Rows of
     the one under way come as they do from hosts.
@@ -46,7 +55,9 @@ def fill(where: StoreLocation, fleet: Fleet, *, hour_days: int, minute_days: int
                 )
             )
             today = fleet.end_ts // DAY * DAY
-            spans = _due(connection, fleet, {HOUR: fleet.end_ts - hour_days * DAY, MINUTE: today - minute_days * DAY})
+            oldest = {HOUR: fleet.end_ts - hour_days * DAY, MINUTE: today - minute_days * DAY}
+            rollups = (*_ROLLUPS, t.histogram_rollup, t.engine_counter_rollup) if histograms else _ROLLUPS
+            spans = _due(connection, fleet, oldest, rollups)
         for n, span in enumerate(spans, 1):
             with connection.begin():
                 for statement in _filled(fleet, span):
@@ -72,11 +83,13 @@ class _Span:
     end: int
 
 
-def _due(connection: Connection, fleet: Fleet, first: Mapping[int, int]) -> list[_Span]:
+def _due(
+    connection: Connection, fleet: Fleet, first: Mapping[int, int], rollups: Sequence[Mapping[int, Table]]
+) -> list[_Span]:
     """Partitions that are empty and should not be, newest first; `first` is the oldest time by length of buckets."""
     there = partitions(connection)
     found = []
-    for tables in (t.device_rollup, t.host_rollup, t.deployment_rollup, t.histogram_rollup):
+    for tables in rollups:
         for seconds, table in tables.items():
             span_s = next(each.span_s for each in TIMED if each.name == table.name)
             for name, at in there[table.name].items():
@@ -162,6 +175,10 @@ def _rows(fleet: Fleet, span: _Span) -> str:
         "histogram": (
             f"{epoch}, unnest(ARRAY['ttft_s', 'tpot_s', 'prompt_len', 'generated_len']) m, generate_series(2, 4) b",
             {"epoch_id": "o", "metric": "m", "bucket_set_id": str(_SET), "bucket": "b", "count": gauge},
+        ),
+        "engine_counter": (
+            f"{epoch}, unnest(ARRAY['prefix_queries', 'prefix_hits', 'requests_finished']) m",
+            {"epoch_id": "o", "metric": "m", "delta": gauge},
         ),
     }[name]
     columns = [_value(span.table, column.name, special, gauge, ms, samples) for column in span.table.columns]

@@ -18,20 +18,31 @@ def pgbouncer(folder: Path, sockets: Path, user: str, *, sessions: int = 1, more
 
     It refuses to run as root, so there it runs as the server's own user, who may enter the folder of its socket.
     """
+    ini = (
+        f"[databases]\npostgres = host={sockets} user={user}\n"
+        "[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {{port}}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"
+        f"default_pool_size = {sessions}\nmax_client_conn = 100\nserver_round_robin = 1\n{more}"
+    )
+    with pgbouncer_of(folder, ini, sockets.owner()) as port:
+        yield port
+
+
+@contextmanager
+def pgbouncer_of(folder: Path, ini: str, system_user: str) -> Iterator[int]:
+    """Port of a pooler with these settings, in which `{port}` stands for it; ended by its pid.
+
+    It refuses to run as root, so there it runs as `system_user`.
+    """
     assert PROGRAM is not None
     with socket.create_server(("127.0.0.1", 0)) as free:
         listen = free.getsockname()[1]
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
-    (folder / "pgbouncer.ini").write_text(
-        f"[databases]\npostgres = host={sockets} user={user}\n"
-        "[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-        f"listen_port = {listen}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"
-        f"default_pool_size = {sessions}\nmax_client_conn = 100\nserver_round_robin = 1\n{more}"
-    )
+    (folder / "pgbouncer.ini").write_text(ini.replace("{port}", str(listen)))
     command = [PROGRAM, str(folder / "pgbouncer.ini")]
     if Path("/proc/self").stat().st_uid == 0:
-        command[1:1] = ["-u", sockets.owner()]
+        command[1:1] = ["-u", system_user]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

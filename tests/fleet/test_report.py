@@ -8,6 +8,8 @@ from click.testing import CliRunner
 from sqlalchemy import Select, column, literal_column, select, table
 
 from pertoken.cli import main
+from pertoken.costs import money
+from pertoken.costs.money import Money
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.errors import StoreError
@@ -18,6 +20,9 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.query.answers import answer, asking
 from pertoken.store.repository import AdviceRepository
+from pertoken.window.reading import Window
+from pertoken.window.recent import Recent
+from pertoken.window.totals import Details
 from tests.fleet.servers import NOW, host, login, shipper
 from tests.postgres import server_url
 
@@ -78,6 +83,39 @@ def test_what_was_asked_is_known_when_the_reading_has_ended(server: StoreLocatio
         assert list(answers[1]) == [(1,)]
         answers.append(answer(connection, select(literal_column("3"))))
     assert [list(each) for each in answers] == [[(n,)] for n in range(4)]
+
+
+def test_latencies_are_asked_when_the_sums_have_arrived_and_awaited_when_the_bill_is_made(
+    server: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def recent(window: Window) -> Recent:
+        asked["recent"] = RECENT(window)
+        return asked["recent"]  # type: ignore[no-any-return]
+
+    def details(window: Window) -> Details:
+        assert _arrived(asked["recent"]._newest)
+        asked["details"] = DETAILS(window)
+        return asked["details"]  # type: ignore[no-any-return]
+
+    def allocations(*values: Any) -> Money:
+        assert not _arrived(asked["details"].histograms)
+        return ALLOCATIONS(*values)
+
+    monkeypatch.setattr(Window, "recent", recent)
+    monkeypatch.setattr(Window, "details", details)
+    monkeypatch.setattr("pertoken.costs.priced.allocations", allocations)
+    fleet_report(open_store(server), 3600, NOW)
+    assert _arrived(asked["details"].histograms)
+
+
+RECENT, DETAILS = Window.recent, Window.details
+ALLOCATIONS = money.allocations
+
+
+def _arrived(answer: Any) -> bool:
+    return "_rows" in vars(answer) or answer._cursor.pgresult is not None
 
 
 def compare(alone: list[FleetReport], together: FleetReport) -> None:

@@ -1,12 +1,15 @@
 """What a host measured moves the terms it can have come from, and says so by how much it narrows them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pertoken.forecast.calibration import activity, first_token, per_token, posterior, ratio
+from pertoken.evidence import OperatingPoint
+from pertoken.forecast.calibration import activity, first_token, per_token, posterior, prequential, ratio
 from pertoken.forecast.efficiency import deviation, efficiency
+from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.served import resolve
 from pertoken.forecast.serving import Change, calibrate, compare, forecast
 from pertoken.forecast.steady import first_token_s, steady
@@ -81,7 +84,7 @@ def test_before_and_after_share_what_was_learned() -> None:
     "more",
     [{"tpot_ms": 60.0}, {"ttft_ms": 300.0}, {"memory_active": 0.6}, {"products_active": 0.05}, {"kv_use": 0.5}],
 )
-def test_whatever_a_host_can_measure_is_used(more: dict[str, float]) -> None:
+def test_whatever_a_host_can_measure_is_used(more: dict[str, Any]) -> None:
     plain = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
     told = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0, **more)
     assert told != plain
@@ -100,3 +103,94 @@ def test_time_to_first_token_of_requests_that_queued_says_nothing_of_prefill() -
     assert calibrate(LLAMA_8B, queued, MARKET, busy_tok_s=100.0, ttft_ms=9e3) == calibrate(
         LLAMA_8B, queued, MARKET, busy_tok_s=100.0
     )
+
+
+def truth_points(batches: list[int], deviations: dict[str, float]) -> list[OperatingPoint]:
+    """What a host whose terms deviate like this would show at these batches."""
+    running = np.array(batches, float)
+    c = CANDIDATE.take(np.zeros(len(batches), np.intp))
+    shift = np.array([[deviations.get(name, 0.0) for name in PRIOR.names]])
+    token_s = steady(c, efficiency(), running, shift @ PRIOR.groups).token_s
+    return [
+        OperatingPoint(60 * n, float(batch), float(s), CHAT.prompt_len, CHAT.generated_len)
+        for n, (batch, s) in enumerate(zip(batches, token_s, strict=True))
+    ]
+
+
+def test_points_at_different_batches_show_which_terms_deviate_and_one_mean_does_not() -> None:
+    odd = {"weights": 0.5, "products": -0.3, "prefill": -0.4}
+    seen = truth_points([1, 2, 4, 8, 16, 32] * 3, odd)
+    crowd = replace(CHAT, running=96)
+    (unseen,) = truth_points([96], odd)
+    assert unseen.token_s is not None
+    one = seen[1]
+    assert one.token_s is not None
+    errors = []
+    for points in ([], seen):
+        known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=2 / one.token_s, points=points)
+        at = forecast(LLAMA_8B, crowd, MARKET, known).running
+        assert at is not None
+        errors.append(abs(np.log(at.tpot_ms[1] / 1000 / unseen.token_s)))
+    assert errors[1] < 0.05 < 0.1 < errors[0]
+
+
+def test_the_error_shown_is_of_points_predicted_before_they_were_seen() -> None:
+    points = truth_points([1, 4, 16, 64] * 4, {"weights": 0.6})
+    known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=points)
+    assert known.error is not None and known.error.n == 15 and known.error.median_log < 0.03
+    jumpy = [replace(each, token_s=(each.token_s or 0) * (1.3 if n % 2 else 0.77)) for n, each in enumerate(points)]
+    noisy = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=jumpy)
+    assert noisy.error is not None and noisy.error.median_log > 0.15
+    at = [forecast(LLAMA_8B, CHAT, MARKET, each).running for each in (known, noisy)]
+    assert at[0] is not None and at[1] is not None
+    assert at[0].tok_s[2] / at[0].tok_s[1] < at[1].tok_s[2] / at[1].tok_s[1]
+    assert noisy.track_record is not None and "16 minutes" in noisy.track_record
+
+
+def test_the_newest_point_changes_no_earlier_prediction() -> None:
+    points = truth_points([1, 4, 16, 64], {"overheads": 0.4})
+    owner, running = np.zeros(4, np.intp), np.array([each.running for each in points])
+    c = CANDIDATE.take(owner)
+
+    def errors(seconds: list[float]) -> np.ndarray:
+        return prequential(c, efficiency(), PRIOR, per_token(PRIOR, np.array(seconds), running), owner)[0]
+
+    times = [each.token_s or 0.0 for each in points]
+    assert errors([*times[:3], 9.0])[:3] == pytest.approx(errors(times)[:3], nan_ok=True)
+    assert np.isnan(errors(times)[0])
+
+
+def test_deployments_calibrated_side_by_side_do_not_see_each_others_points() -> None:
+    slow, fast = (
+        Measured(LLAMA_8B, CHAT, 60.0, points=tuple(truth_points([1, 8, 64], {"weights": each}))) for each in (1, -0.5)
+    )
+    mean = Measured(LLAMA_70B, CHAT, 33.0)
+    together = calibrate_all([slow, mean, fast], MARKET)
+    assert together == [calibrate_all([each], MARKET)[0] for each in (slow, mean, fast)]
+
+
+def test_too_few_points_leave_the_mean_of_the_window_in_force() -> None:
+    plain = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50)
+    assert calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=truth_points([1, 2], {"weights": 1})) == plain
+    assert plain.error is None and plain.track_record is None
+
+
+def test_a_point_without_a_queue_blames_a_slow_first_token_on_prefill() -> None:
+    points = truth_points([1, 2, 4], {})
+    slow = [replace(each, ttft_s=2 * float(first_token_s(CANDIDATE, efficiency())[0])) for each in points]
+    known, plain = (calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=each) for each in (slow, points))
+    at = PRIOR.names.index("prefill")
+    assert known.mean[at] > plain.mean[at] + 0.2
+
+
+def test_a_change_of_more_than_the_load_rests_on_the_mean_of_the_window() -> None:
+    plain = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50)
+    known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=truth_points([1, 4, 16, 64], {"weights": 0.6}))
+    fp8, batch = LLAMA_8B.but(weight_dtype="fp8"), LLAMA_8B.but(max_num_seqs=64)
+    assert known.for_change(LLAMA_8B) is known.for_change(batch) is known
+    assert known.for_change(fp8) is known.window and known.window is not None
+    assert (known.window.mean, known.window.covariance) == (plain.mean, plain.covariance)
+    assert known.window.track_record == known.track_record
+    assert plain.for_change(fp8) is plain
+    change, unpointed = (compare(LLAMA_8B, fp8, CHAT, MARKET, each) for each in (known, plain))
+    assert isinstance(change, Change) and isinstance(unpointed, Change) and change.ratio == unpointed.ratio

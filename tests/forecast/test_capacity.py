@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from pertoken.forecast.capacity import fitting_sequences, kv_tokens, weight_bytes
+from pertoken.forecast.capacity import fitting_sequences, kv_tokens, profiled_bytes, weight_bytes
 from pertoken.forecast.served import resolve
 from tests.forecast.builders import LLAMA_8B, MARKET, SHORT
 
@@ -11,3 +13,11 @@ def test_what_fits_is_what_memory_leaves_beside_weights_and_reserve() -> None:
     by_hand = (81_559 * 2**20 * 0.9 - 8.03e9 * 2 - 1.5e9) / 131_072
     assert kv_tokens(candidate)[0] == pytest.approx(by_hand)
     assert fitting_sequences(candidate)[0] == pytest.approx(by_hand / 100)
+
+
+def test_an_engine_keeps_room_for_its_largest_step_on_each_rank() -> None:
+    candidate = resolve([LLAMA_8B], [SHORT], MARKET)
+    hidden = (8.03e9 / (12 * 32)) ** 0.5
+    assert profiled_bytes(candidate, 8192)[0] == pytest.approx(8192 * hidden * 14.5 * 2 + 6e8)
+    split = resolve([replace(LLAMA_8B, tp=2)], [SHORT], MARKET)
+    assert profiled_bytes(candidate, 2048) < profiled_bytes(split, 8192) < profiled_bytes(candidate, 8192)

@@ -1,15 +1,21 @@
+from itertools import permutations
+
 import numpy as np
 import pytest
 
+from benchmarks.forecast.folds import MACRO
 from pertoken.forecast.efficiency import (
+    Intervals,
     attenuation,
-    deviation,
     efficiency,
     half_width,
+    intervals,
+    is_too_wide,
+    kernel_path,
+    path_sources,
     table,
     tag_names,
     tag_row,
-    transfer,
 )
 from pertoken.forecast.terms import TERMS
 
@@ -36,32 +42,46 @@ def test_an_unknown_tag_is_refused() -> None:
         tag_row(["astrology"])
 
 
-def test_errors_of_two_kinds_add_in_quadrature_and_none_is_below_the_noise() -> None:
-    one, other = (half_width([kind], 0.1) for kind in ("tp_change", "quantize_fp8"))
-    assert half_width(["tp_change", "quantize_fp8"], 0.1) == pytest.approx(np.hypot(one, other))
+def test_errors_of_two_kinds_add_in_quadrature_and_none_is_below_the_floor() -> None:
+    one, other = (half_width([kind], 0.0) for kind in ("tp_change", "quantize_fp8"))
+    assert half_width(["tp_change", "quantize_fp8"], 0.0) == pytest.approx(np.hypot(one, other))
+    assert half_width(["tp_change", "quantize_fp8"], 5.0) < 1.2 * half_width(["quantize_fp8"], 5.0)
     assert half_width([], 0.1) == 0
-    assert half_width(["tp_change"], 0.0) == table()["error"]["tp_change"]["floor"]
-    assert half_width(["astrology"], 0.0) == table()["error"]["other"]["floor"] > 0.5
+    widths = intervals()
+    assert half_width(["tp_change"], 0.0) == pytest.approx(widths.quantiles["tp_change"] * widths.floor)
+    assert half_width(["astrology"], 0.0) == widths.unmeasured_floor > 0.5
 
 
-def test_a_change_of_two_kinds_keeps_no_more_of_what_was_learned_than_either() -> None:
-    both = transfer(["quantize_fp8", "smaller_model"])
-    assert (both <= transfer(["quantize_fp8"])).all() and (both <= transfer(["smaller_model"])).all()
-    assert (transfer([]) == 1).all() and both.shape == (len(deviation().names),)
+def test_an_interval_widens_with_what_is_left_open_with_disagreement_and_with_the_version() -> None:
+    widths = Intervals(0.1, 0.5, 1.0, 0.2, {"tp_change": 2.0, "other": 2.5}, 0.7)
+    assert widths.half_width(["tp_change"], 0.0) == pytest.approx(0.2)
+    assert widths.half_width(["tp_change"], 0.4, 0.3, True) == pytest.approx(2 * np.sqrt(0.01 + 0.04 + 0.09 + 0.04))
+    assert widths.half_width(["tp_change"], np.array([0.0, 1.0])).shape == (2,)
 
 
-def test_kinds_that_few_deployments_were_measured_on_are_shrunk_as_others_were_and_no_narrower_than_a_judgement() -> (
-    None
-):
-    slopes, judged = table()["attenuation"], table()["error"]["other"]["floor"]
-    measured = [slope for kind, slope in slopes.items() if kind != "other"]
-    assert attenuation(["astrology"]) == slopes["other"] == pytest.approx(np.mean(measured), abs=0.006)
-    assert attenuation(["astrology", "tp_change"]) == max(slopes["other"], slopes["tp_change"])
-    few = [row for row in table()["error"].values() if row.get("clusters", 9) < 3]
-    assert few and all(row["floor"] >= judged for row in few)
+def test_an_interval_whose_high_is_over_twenty_times_its_low_is_no_estimate() -> None:
+    assert list(is_too_wide(np.log([4.4, 4.5]))) == [False, True]
 
 
-def test_the_measured_errors_say_on_how_many_pairs() -> None:
-    rows = {kind: row for kind, row in table()["error"].items() if kind not in ("absolute", "other")}
-    assert len(rows) >= 9
-    assert all(row["n"] >= row["clusters"] >= 1 and row["per_sd"] > 0 for row in rows.values())
+def test_kernels_are_named_by_the_engines_that_share_them_and_the_stored_format() -> None:
+    assert kernel_path("vllm", "int4") == kernel_path("sglang", "int4") != kernel_path("eager", "int4")
+    assert kernel_path("llama.cpp", "gguf-q4") == kernel_path("ollama", "int8-w8a16")
+    assert kernel_path("vllm", "fp16") == kernel_path("llama.cpp", "bf16")
+    assert path_sources(kernel_path("vllm", "fp8")) > 5 and path_sources("batching astrology") == 0
+
+
+def test_the_order_of_kinds_changes_no_digit() -> None:
+    kinds = ("chunked_prefill", "consolidate", "move_gpu")
+    widths = {float(half_width(some, 0.05)) for some in permutations(kinds)}
+    assert len(widths) == 1
+
+
+def test_kinds_that_few_sources_measured_are_not_attenuated() -> None:
+    assert attenuation(["astrology"]) == attenuation(["tp_change"]) == attenuation([]) == 1
+    assert all(0.5 <= slope < 1.01 for slope in table()["attenuation"].values())
+    assert not {"quantize_fp4", "tp_change", "raise_batch_far", "smaller_model"} & set(table()["attenuation"])
+
+
+def test_every_kind_of_the_accuracy_average_has_a_width() -> None:
+    assert {*MACRO, "other"} <= set(intervals().quantiles)
+    assert all(1 < each < 30 for each in intervals().quantiles.values())

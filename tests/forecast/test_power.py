@@ -16,11 +16,15 @@ from pertoken.forecast.power import (
     at_clock,
     busy_w,
     clock_bound,
+    full_w,
     idle_w,
     joule_per_token,
+    log_sd,
     products_share,
     uncapped_w,
     under_cap,
+    unmeasured_busy_w,
+    unmeasured_log_sd,
 )
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.steady import steady
@@ -37,6 +41,27 @@ def one(value: float) -> Array:
 
 def test_watts_stay_between_idle_and_the_limit() -> None:
     assert H100.idle_w[0] < busy_w(H100, one(1e-5))[0] < busy_w(H100, one(0.6))[0] < 700
+
+
+def test_a_power_limited_product_draws_as_its_chip_would_until_it_meets_its_limit() -> None:
+    free = Device(one(50), one(400))
+    limited = Device(one(50), one(300), one(full_w("A100 80GB PCIe", 300)))
+    assert limited.full_w[0] == 400
+    assert busy_w(limited, one(1e-4))[0] == pytest.approx(busy_w(free, one(1e-4))[0])
+    assert busy_w(limited, one(0.3))[0] == 300 < busy_w(free, one(0.3))[0]
+    assert full_w("never seen", 250) == 250
+
+
+def test_unmeasured_watts_stay_between_idle_and_the_limit_and_change_less_with_the_work() -> None:
+    light, heavy = (unmeasured_busy_w("never seen", H100, one(share))[0] for share in (0.02, 0.4))
+    assert 70 < light < heavy < 700
+    assert heavy / light < busy_w(H100, one(0.4))[0] / busy_w(H100, one(0.02))[0]
+    assert unmeasured_log_sd() >= log_sd(slowed=False)
+
+
+def test_a_device_that_several_sources_measured_draws_what_their_median_says() -> None:
+    curve, device = (unmeasured_busy_w(name, H100, one(0.1))[0] for name in ("never seen", "H100 SXM5"))
+    assert device == pytest.approx(0.94 * curve)
 
 
 def test_a_batch_spends_fewer_joules_on_a_token() -> None:

@@ -146,7 +146,8 @@ def test_a_cache_in_fp8_is_slow_under_an_old_engine_on_hardware_that_does_not_co
     ends = {"before": "bf16", "after": "fp8", "kind": "kv_fp8", "source": "s", "model": "m"}
     measurements = measured(lines)
     found, half, why = by_shipped_table(measurements, paired(lines, [ends]), Watts(measurements))
-    assert not why[0]
+    # Kernels that unpack it differ so much that their interval is no estimate.
+    assert ("too wide" in why[0]) == slow and (slow or not why[0])
     # Where the cache has room there is next to nothing to gain.
     assert found.log_ratio[0] < -0.2 if slow else abs(found.log_ratio[0]) < 0.1
     assert (half[0] > 1) == slow

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from pertoken.forecast.formats import hardware_tag
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.served import Abstained, Load, kernels
-from pertoken.forecast.serving import Change, Comparison, calibrate, compare, compare_all, forecast
+from pertoken.forecast.serving import (
+    Change,
+    Comparison,
+    Forecast,
+    calibrate,
+    compare,
+    compare_all,
+    forecast,
+    forecast_all,
+)
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -152,15 +161,40 @@ def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_e
     a100 = LLAMA_8B.on(Placement(accelerator="A100 80GB SXM4"))
     busy = replace(CHAT, running=64)
     for slow in (a100, replace(a100, engine_version="0.6.3")):
-        found = compare(slow, slow.but(kv_dtype="fp8"), busy, MARKET)
-        assert isinstance(found, Change) and found.ratio[1] < 0.7
-        # Few kernels were measured, and they differ by far.
-        assert found.ratio[2] > 4 * found.ratio[1]
-        assert any("does not convert FP8" in each for each in found.after.assumptions)
+        narrow = slow.but(kv_dtype="fp8")
+        # Few kernels were measured, and they differ by far: the rate is forecast, the change is not.
+        with pytest.raises(Abstained, match="span a factor of more than 20"):
+            compare(slow, narrow, busy, MARKET)
+        before, after = (at(each, busy) for each in (slow, narrow))
+        assert before.running is not None and after.running is not None
+        assert after.running.tok_s[1] < 0.7 * before.running.tok_s[1]
+        assert any("does not convert FP8" in each for each in after.assumptions)
         assert ratio(slow, slow.but(kv_dtype="fp8_e5m2"), busy)[1] > 0.9
     for known in (LLAMA_8B, replace(a100, engine_version="0.11.0")):
         low, likely, high = ratio(known, known.but(kv_dtype="fp8"), busy)
         assert likely > 0.9 and high < 2 * likely < 4 * low
+
+
+def test_kernels_that_no_public_source_measured_are_refused_with_the_reason() -> None:
+    a100 = LLAMA_8B.on(Placement(accelerator="A100 80GB SXM4"))
+    with pytest.raises(Abstained, match=r"how vllm multiplies weights in fp8-w8a16 \(fp8 on A100 80GB SXM4\)"):
+        compare(a100, a100.but(weight_dtype="fp8"), CHAT, MARKET)
+    with pytest.raises(Abstained, match="fp8-w8a16"):
+        forecast(a100.but(weight_dtype="fp8"), CHAT, MARKET)
+    assert isinstance(compare(a100, a100.but(weight_dtype="int8"), CHAT, MARKET), Change)
+    assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET), Change)
+
+
+def test_a_host_whose_residual_changes_the_ratio_has_a_wider_interval() -> None:
+    expected = at(LLAMA_8B, CHAT).running
+    assert expected is not None
+    widths = []
+    for slower in (1.0, 2.5):
+        known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=expected.tok_s[1] / slower)
+        found = compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET, known)
+        assert isinstance(found, Change)
+        widths.append(found.ratio[2] / found.ratio[0])
+    assert widths[1] > widths[0]
 
 
 def test_tensorrt_llm_gives_its_cache_a_share_of_what_weights_leave_and_the_dtype_of_its_checkpoint() -> None:
@@ -209,10 +243,21 @@ DEPLOYMENTS = st.builds(
 )
 
 
+def forecast_or_none(deployment: Deployment, load: Load) -> Forecast | None:
+    """Return the forecast; None where no source measured the kernels that the device runs."""
+    try:
+        return forecast(deployment, load, MARKET)
+    except Abstained as reason:
+        assert "no public measurement covers how vllm multiplies" in str(reason)
+        return None
+
+
 @settings(deadline=None)
 @given(DEPLOYMENTS, LOADS)
 def test_every_number_is_finite_positive_and_in_order(deployment: Deployment, load: Load) -> None:
-    found = forecast(deployment, load, MARKET)
+    found = forecast_or_none(deployment, load)
+    if found is None:
+        return
     points = [each for each in (found.running, found.saturated, found.demand) if each is not None]
     assert points or found.refusal
     for point in points:
@@ -224,9 +269,18 @@ def test_every_number_is_finite_positive_and_in_order(deployment: Deployment, lo
 @settings(deadline=None)
 @given(DEPLOYMENTS, LOADS, st.floats(1, 100))
 def test_more_running_requests_never_generate_less(deployment: Deployment, load: Load, more: float) -> None:
-    few, many = (forecast(deployment, replace(load, running=n), MARKET) for n in (load.running, load.running + more))
-    if few.running is not None and many.running is not None:
+    few, many = (forecast_or_none(deployment, replace(load, running=n)) for n in (load.running, load.running + more))
+    if few is not None and many is not None and few.running is not None and many.running is not None:
         assert many.running.tok_s[1] >= few.running.tok_s[1] * (1 - 1e-9)
+
+
+def test_forecasts_side_by_side_are_those_of_each_alone() -> None:
+    known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=1000)
+    asked = [(LLAMA_8B, replace(CHAT, cached_share=share)) for share in (0.0, 0.5, 1.0)]
+    unknown = (replace(LLAMA_8B, engine="lmdeploy"), CHAT)
+    *found, missing = forecast_all([*asked, unknown], MARKET, known)
+    assert found == [forecast(each, load, MARKET, known) for each, load in asked]
+    assert isinstance(missing, Abstained) and isinstance(forecast_all([unknown], MARKET, known)[0], Abstained)
 
 
 def test_no_digit_of_a_forecast_depends_on_what_is_forecast_beside_it() -> None:
@@ -245,4 +299,8 @@ def test_no_digit_of_a_forecast_depends_on_what_is_forecast_beside_it() -> None:
         for change in ({"weight_dtype": "fp8"}, {"tp": 4}, {"max_num_seqs": 512})
         if not isinstance(calibration, Exception)
     ]
-    assert [compare_all([each], MARKET)[0] for each in asked] == compare_all(asked, MARKET)
+    alone, together = [compare_all([each], MARKET)[0] for each in asked], compare_all(asked, MARKET)
+    assert [each if isinstance(each, Change) else str(each) for each in alone] == [
+        each if isinstance(each, Change) else str(each) for each in together
+    ]
+    assert any(isinstance(each, Change) for each in together)

@@ -32,7 +32,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation
 def test_the_code_knows_every_revision_there_is(tmp_path: Path, group: str) -> None:
     with _config(locate(str(tmp_path)), group) as (config, _):
         scripts = ScriptDirectory.from_config(config)
-        assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == REVISIONS[group]
+        found = tuple(scripts.walk_revisions())
+    assert tuple(each.revision for each in found)[::-1] == REVISIONS[group]
+    for each in found:
+        after = each.down_revision or ""
+        assert f"Revision: {each.revision}, after {after}".strip() in each.longdoc.splitlines()
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from sqlalchemy import MetaData, Table, insert, select, text
 
 from pertoken import migrations
-from pertoken.advisor.advise import Advice
-from pertoken.advisor.book import keep, standing
 from pertoken.cli import main
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
+from pertoken.proof.findings import keep
+from pertoken.proof.stored import standing
 from pertoken.store import repository
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
@@ -109,7 +109,7 @@ def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: S
         ("fleet", "", 1, ()),
     ]
     assert "tp 2 → 1" in CliRunner().invoke(main, ["top", "--db", str(old)]).output
-    keep(AdviceRepository(old), Advice(END, 3600, ()), who="me")
+    keep(AdviceRepository(old), (), (), END, "me")
     assert standing(open_store(old)) == ()
 
 
@@ -176,6 +176,49 @@ def test_stored_prices_come_up_to_date_on_postgresql_in_the_order_they_were_set(
         with AdviceRepository(server).writing() as connection:
             found = repository.prices(connection)
             assert [(row.nano_usd_per_device_hour, row.seq) for row in found] == [(1, 1), (2, 2), (3, 3)]
+
+
+def filled_advice(where: StoreLocation, stored: str) -> None:
+    """Bring advice to an older revision, with an open recommendation that was blocked once."""
+    prefix = "" if where.url is None else "advice."
+    with _config(where, "advice") as (config, connection):
+        if where.url is not None:
+            with connection.begin():
+                connection.execute(text("DROP SCHEMA IF EXISTS advice CASCADE"))
+                connection.execute(text("CREATE SCHEMA advice"))
+        command.upgrade(config, stored)
+        with connection.begin():
+            values = "(1, 'own-rule', 7, 'OPEN', 'tp 2 to 1', NULL, '{}', 2, NULL, 10, 20, 2"
+            known = ")" if stored < "0003" else ", 'deployment', '7', 1)"
+            connection.execute(text(f"INSERT INTO {prefix}recommendation VALUES {values}{known}"))
+            for version, ts, before, after in ((1, 10, "NULL", "'BLOCKED'"), (2, 20, "'BLOCKED'", "'OPEN'")):
+                move = f"(1, {version}, {ts}, {before}, {after}, 'advisor', 'it ran')"
+                connection.execute(text(f"INSERT INTO {prefix}recommendation_event VALUES {move}"))
+
+
+def upgraded_advice(where: StoreLocation, stored: str) -> None:
+    """Upgrade advice and check what became of its rows."""
+    assert upgrade(where, "advice") == (stored, REVISIONS["advice"][-1])
+    assert drift(where, "advice") is None
+    with AdviceRepository(where).writing() as connection:
+        (row,) = repository.recommendations(connection)
+        assert (row.state, row.target_key, row.life, row.until_ts, row.estimate) == ("OPEN", "7", 1, None, None)
+        moves = [(each.ts, each.from_state, each.to_state, each.code) for each in repository.transitions(connection)]
+        assert moves == [(10, None, "BLOCKED", "advice-run"), (20, "BLOCKED", "OPEN", "advice-run")]
+
+
+@pytest.mark.parametrize("stored", REVISIONS["advice"][:4])
+def test_advice_of_each_released_revision_comes_up_to_date_with_its_moves(tmp_path: Path, stored: str) -> None:
+    where = locate(str(tmp_path))
+    filled_advice(where, stored)
+    upgraded_advice(where, stored)
+
+
+def test_advice_of_each_released_revision_comes_up_to_date_on_postgresql(tmp_path: Path) -> None:
+    with server_url(tmp_path / "postgres") as url:
+        for stored in REVISIONS["advice"][:4]:
+            filled_advice(locate(url), stored)
+            upgraded_advice(locate(url), stored)
 
 
 @pytest.mark.parametrize("tables", [1, 5])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pertoken.rule import Rule
-from pertoken.rule_options import options_of
+from pertoken.settings.rules import options_of
 from pertoken.testing import regimes, run
 from tests.testing.test_conformity import BUILT_IN
 
@@ -61,6 +61,7 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("route-requests", "bandwidth-bound", {"min_busy": 0.99}),
         ("route-requests", "bandwidth-bound", {"largest": 0.01}),
         ("route-requests", "bandwidth-bound", {"easy_share": 0.1}),
+        ("route-requests", "bandwidth-bound", {"planned_share": 0.1}),
         ("continuous-batching", "one-at-a-time", {"queue": 1000.0}),
         ("continuous-batching", "one-at-a-time", {"memory_full": 0.1}),
         ("prefix-cache", "uncached", {"min_busy": 0.99}),
@@ -118,6 +119,7 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
         ("split-hybrid", "bandwidth-bound", {"largest": 0.01}),
         ("split-hybrid", "bandwidth-bound", {"min_busy": 0.99}),
         ("split-hybrid", "bandwidth-bound", {"edge_share": 0.1}),
+        ("split-hybrid", "bandwidth-bound", {"planned_share": 0.1}),
         ("scale-to-zero", "nights", {"idle_share": 0.9}),
         ("scale-to-zero", "nights", {"observed_h": 200.0}),
         ("scale-to-zero", "nights", {"lead_h": 3}),

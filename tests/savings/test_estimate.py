@@ -44,6 +44,23 @@ def test_without_a_price_there_are_no_dollars_and_the_way_to_set_one() -> None:
     assert "no price is set for H100 #0" in found.unpriced and "pertoken prices set" in found.unpriced
 
 
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"weight_dtype": "fp8"}, "no public measurement covers how vllm multiplies weights in fp8-w8a16"),
+        ({"kv_dtype": "fp8"}, "its 80 % interval would span a factor of more than 20"),
+    ],
+)
+def test_an_estimate_that_is_abstained_or_too_wide_banks_nothing_and_gives_the_reason(
+    knobs: dict[str, str], said: str
+) -> None:
+    a100 = replace(AWS, accelerator="A100 80GB SXM4")
+    fleet = fleet_of([Service("chat", (llama(1, (10, 11), placement=a100),))], [host(1, placement=a100)])
+    found = priced(fleet, chat(fleet).but(**knobs))
+    assert found.bankable is None and found.capacity is None
+    assert found.unpriced is not None and said in found.unpriced
+
+
 def test_the_present_is_no_proposal() -> None:
     with pytest.raises(InvalidEdit, match="equals the present"):
         priced(ONE, chat(ONE).but(tp=2))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.evidence import Evidence
+from pertoken.evidence import Evidence, OperatingPoint
 from pertoken.forecast.queue.latency import Asked, latency, overruns
 from pertoken.forecast.serving import Comparison, compare_all
 from pertoken.savings import forecasts
@@ -16,6 +16,7 @@ from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
 from pertoken.savings.slo import near_miss_limits
 from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
 from pertoken.state.service import Slo
 from tests.deployments import MARKET
 from tests.savings.fleets import context, llama, low_batch, replicas
@@ -94,3 +95,43 @@ def _asked(seen: Evidence) -> Asked:
     load, requests = measured_load(seen), run.arrivals(seen)
     assert not isinstance(requests, Exception)
     return Asked(now, load.load, requests.arrivals, run.calibration(now, load, MARKET))
+
+
+def test_each_estimate_shows_how_well_its_deployment_was_predicted_so_far() -> None:
+    points = [OperatingPoint(60 * n, batch, 0.02 + 0.001 * batch, 1600, 400) for n, batch in enumerate((1, 2, 4, 8))]
+    before, known = replicated()
+    seen = {key: each.with_points(points) for key, each in known.deployments.items()}
+    (service,) = before.services
+    after = before.edit(service.but(weight_dtype="fp8"))
+    plain, shown = (estimate(before, after, each) for each in (known, replace(known, deployments=seen)))
+    record = "on 4 minutes of this deployment, each predicted before it was seen"
+    assert any(each.startswith(record) for each in shown.assumptions)
+    assert not any("each predicted before" in each for each in plain.assumptions)
+
+
+def test_nothing_is_forecast_alone_that_pricing_asks_of_every_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, known = replicated()
+    before = replace(before, services=(replace(before.services[0], min_replicas=3),))
+    known = replace(known, deployments={n: low_batch(waiting=n / 100) for n in (1, 2, 3)})
+    (service,) = before.services
+    needed = before.edit(service.but(weight_dtype="fp8").resized())  # all three stay
+    moved = before.edit(service.on(Placement(provider="bedrock", purchase="per_token")))
+    asked: list[tuple[str, int]] = []
+
+    def counted(name: str) -> Any:
+        forecast = getattr(forecasts, name)
+
+        def count(some: Sequence[Any], *more: Any) -> Any:
+            asked.append((name, len(some)))
+            return forecast(some, *more)
+
+        return count
+
+    prepare(before, [needed, moved], known)
+    for name in ("compare_all", "overruns", "latencies"):
+        monkeypatch.setattr(forecasts, name, counted(name))
+    assert estimate(before, needed, known).slo == "pass"
+    assert asked == [("latencies", 2)]  # of one replica it is known already
+    asked.clear()
+    assert estimate(before, moved, known).break_even is not None
+    assert asked == []

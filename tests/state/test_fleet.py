@@ -26,6 +26,11 @@ def test_a_second_engine_does_not_take_the_devices_of_the_first() -> None:
     assert second in split.service("chat").deployments
 
 
+def test_a_replica_that_nothing_replaces_is_a_matter_of_their_number() -> None:
+    with pytest.raises(InvalidEdit, match=r"nothing replaces .*: use scaled_to\(n\) for fewer replicas"):
+        FLEET.replace(NOW)
+
+
 def test_a_deployment_edited_twice_must_be_named_as_the_fleet_has_it() -> None:
     with pytest.raises(InvalidEdit, match="was edited before it was named"):
         FLEET.replace(NOW.but(tp=2), NOW.but(tp=4))

@@ -7,7 +7,8 @@ import pytest
 
 from pertoken.errors import StoreError
 from pertoken.store import repository
-from pertoken.store.repository import AdviceRepository, PricesChanged
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.repository import AdviceChanged, AdviceRepository, PricesChanged
 from tests.values import laid, set_price
 
 
@@ -37,9 +38,65 @@ def test_a_refusal_that_is_repeated_keeps_its_first_time_and_one_that_is_not_goe
     assert rows == [(1, "idle", "it is idle still", 10), (1, "new", "it is new", 20), (2, "idle", "it is idle", 15)]
 
 
+def row(**values: Any) -> dict[str, Any]:
+    """A recommendation as it is stored."""
+    plain = {"recommendation_id": 1, "rule_id": "quantize", "state": "OPEN", "title": "quantize", "body": "{}"}
+    return {**plain, "created_ts": 1, "updated_ts": 1, **values}
+
+
+def put(where: StoreLocation, read_version: int, who: str = "me", **values: Any) -> None:
+    with AdviceRepository(where).writing() as connection:
+        repository.put_recommendation(
+            connection, row(**values), read_version=read_version, who=who, why="because", code="test"
+        )
+
+
 def test_what_somebody_else_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    put(where, 0)
+    put(where, 1, "ann", state="DISMISSED", updated_ts=2)
+    line = r"quantize: was changed by someone else meanwhile \(now dismissed, by ann\); look again"
+    with pytest.raises(AdviceChanged, match=line):
+        put(where, 1, "bob", state="ACCEPTED", updated_ts=3)
+    with AdviceRepository(where).writing() as connection:
+        assert [each.state for each in repository.recommendations(connection)] == ["DISMISSED"]
+        assert [each.to_state for each in repository.transitions(connection, 1)] == ["OPEN", "DISMISSED"]
+
+
+def test_an_accepted_estimate_never_changes(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    put(where, 0, state="ACCEPTED", estimate='{"bankable": 7}')
+    for estimate in (None, '{"bankable": 8}'):
+        with pytest.raises(StoreError, match="the estimate that was accepted never changes"):
+            put(where, 1, state="APPLIED", estimate=estimate)
+    put(where, 1, state="APPLIED", estimate='{"bankable": 7}')
+
+
+VERDICT = {
+    "deployment_id": 1,
+    "epoch_id": 2,
+    "previous_epoch_id": 3,
+    "changed_ts": 5,
+    "result": "PENDING",
+    "body": "{}",
+}
+
+
+def test_an_epoch_has_one_verdict_which_two_people_cannot_both_replace(tmp_path: Path) -> None:
     with AdviceRepository(laid(tmp_path)).writing() as connection:
-        assert repository.recommendations(connection) == []
-        values = {"recommendation_id": 1, "title": "quantize", "state": "OPEN", "updated_ts": 1}
-        with pytest.raises(StoreError, match="quantize: was changed by someone else meanwhile"):
-            repository.put_recommendation(connection, values, read_version=3, who="me", why="")
+        values = {**VERDICT, "created_ts": 6}
+        assert repository.add_verdict(connection, values)
+        assert not repository.add_verdict(connection, {**values, "result": "DEARER"})
+        repository.put_verdict(connection, {**values, "result": "CHEAPER", "judged_ts": 9}, read_version=1)
+        with pytest.raises(AdviceChanged):
+            repository.put_verdict(connection, {**values, "result": "DEARER", "judged_ts": 9}, read_version=1)
+        assert [(each.result, each.version) for each in repository.verdicts(connection)] == [("CHEAPER", 2)]
+
+
+def test_the_same_receipt_is_stored_once(tmp_path: Path) -> None:
+    with AdviceRepository(laid(tmp_path)).writing() as connection:
+        values = {"recommendation_id": 1, "kind": "saving", "body": "{}", "hash": "ab", "created_ts": 6}
+        repository.add_receipt(connection, values)
+        repository.add_receipt(connection, {**values, "created_ts": 7})
+        repository.add_receipt(connection, {**values, "hash": "cd", "created_ts": 8})
+        assert [(each.hash, each.created_ts) for each in repository.receipts(connection)] == [("ab", 6), ("cd", 8)]

@@ -1,10 +1,26 @@
 """Fixed reports and sources for screens: a rich fleet, a bare host, and a database that fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
 
-from pertoken.advisor.recommendation import (
+from pertoken.advisor.plan.plan import Plan
+from pertoken.advisor.planning import PlanRequest
+from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.costs.hours.spend import Spend, SpendLine
+from pertoken.costs.ledger import Bill
+from pertoken.costs.report.lines import (
+    DeploymentLine,
+    DeviceLine,
+    EventLine,
+    FleetReport,
+    HostLine,
+    HostUse,
+    MissingMetric,
+)
+from pertoken.errors import StoreError
+from pertoken.proof.judging.banked import Banked
+from pertoken.proof.recommendation import (
     ChangeLine,
     EvidenceLine,
     LatencyLine,
@@ -13,11 +29,14 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
-from pertoken.costs.hours.hour import ModelHour, ModelHours
-from pertoken.costs.ledger import Bill
-from pertoken.costs.report.lines import DeploymentLine, DeviceLine, EventLine, FleetReport, HostLine, MissingMetric
-from pertoken.errors import StoreError
+from pertoken.proof.track_record import Record
+from pertoken.state.service import Slo
+from pertoken.tui.study import Detail, RuleList, ShownPlan
+from pertoken.window.course.course import Course, Mark, Subject
+from pertoken.window.course.timeline import Happening, Timeline
 from pertoken.window.engine_counts import EngineCounts
+from pertoken.window.progress import Progress
+from tests.tui.studies import PLAN, RULES, shown_detail, shown_plan
 
 NOW = 1_800_000_000
 USD = 1_000_000_000
@@ -75,6 +94,7 @@ CHAT = DeploymentLine(
     busy=0.87,
     power_w=1024.8,
     nano_usd=4_980_000_000,
+    idle_nano_usd=1_350_000_000,
     nano_usd_per_mtok=230_440_000,
     nano_usd_per_generated_mtok=2_065_500_000,
     nano_usd_per_hour=4_980_000_000,
@@ -151,11 +171,31 @@ MEASURED = replace(
     power_source="average, gpu",
 )
 """A GPU whose driver tells everything."""
+
+
+def use(host: HostLine, models: tuple[str, ...] = (), accelerators: int = 2) -> HostUse:
+    return HostUse(
+        host=host,
+        accelerators=accelerators,
+        util=0.83,
+        sm_active=0.62,
+        dram_active=0.71,
+        power_w=1024.8,
+        generated_tok_s_now=812.4,
+        nano_usd_per_hour=4_980_000_000,
+        nano_usd_per_mtok=230_440_000,
+        spark=CHAT.spark,
+        bill=Bill(4_980_000_000, 3_130_000_000, 1_350_000_000, 0, 500_000_000),
+        models=models,
+    )
+
+
 RICH = FleetReport(
     now_ts=NOW,
     window_s=3600,
     source="/var/lib/pertoken",
     hosts=(host(1, "gpu-a"), host(2, "gpu-b")),
+    uses=(use(host(1, "gpu-a"), (CHAT.model,)), use(host(2, "gpu-b"), (RESTARTED.model, HOSTILE), 3)),
     devices=(
         MEASURED,
         device(22, "gpu-a", 1, (CHAT.model,)),
@@ -197,6 +237,7 @@ BARE = FleetReport(
     window_s=3600,
     source="/home/me/.local/share/pertoken",
     hosts=(host(1, "laptop"),),
+    uses=(replace(use(host(1, "laptop"), (), 0), bill=None, nano_usd_per_mtok=None, power_w=None),),
     devices=(
         DeviceLine(
             device_id=31,
@@ -401,6 +442,71 @@ DAY = (
 """What a million tokens cost, by model and hour: with gaps, an hour without a token, and a model without a price."""
 
 
+TENANTS = Spend(
+    "tenant",
+    NOW - 3600,
+    NOW,
+    9_960_000_000,
+    (
+        SpendLine("search", 5_200_000_000, 12_400_000, team="search"),
+        SpendLine("[b]chat\x1b[31m", 2_110_000_000, 6_010_000),
+        SpendLine("unattributed", 160_000_000, 201_000),
+        SpendLine("unallocated", 2_490_000_000),
+    ),
+)
+BANKED = Banked(2, (310 * USD, 402 * USD, 488 * USD))
+_MINUTES = 60
+
+
+def _wave(low: float, high: float, gap: range = range(0)) -> tuple[float | None, ...]:
+    """A value for each minute that rises and falls, with a gap."""
+    half = _MINUTES // 2
+    return tuple(None if i in gap else low + (high - low) * (half - abs(half - i)) / half for i in range(_MINUTES))
+
+
+COURSE = Course(
+    start_ts=NOW - 3600,
+    slice_s=60,
+    series={
+        "generated_tok_s": _wave(200, 900, range(18, 24)),
+        "prompt_tok_s": _wave(1200, 6800, range(18, 24)),
+        "power_w": _wave(700, 1180),
+        "util": _wave(0.5, 0.97),
+        "sm_active": _wave(0.3, 0.74),
+        "dram_active": _wave(0.2, 0.66),
+        "kv_use": _wave(0.1, 0.62),
+        "running": _wave(2, 31),
+        "waiting": _wave(0, 4),
+        "ttft_p50": _wave(0.08, 0.21),
+        "ttft_p95": _wave(0.21, 0.47),
+        "tpot_p50": (None,) * _MINUTES,
+        "tpot_p95": (None,) * _MINUTES,
+    },
+    power_limit_w=1400.0,
+    energy_kwh=0.97,
+    prompt_tokens=19_200_411,
+    cached_tokens=9_002_113,
+    generated_tokens=2_411_022,
+    models=(CHAT.model,),
+    deployment_ids=(11,),
+    slo=Slo(ttft_p95_ms=400.0),
+    marks=(
+        Mark(NOW - 2400, "epoch", "meta-llama/Llama-3.1-70B-Instruct: max_num_seqs 64 → 128"),
+        Mark(NOW - 1260, "event", "Qwen/Qwen3-8B restarted on gpu-b [b]!"),
+        Mark(NOW - 600, "verdict", "chat on gpu-a: max_num_seqs 64 → 128: cheaper, -12.0% per token"),
+    ),
+)
+TIMELINE = Timeline(
+    NOW - 7200,
+    NOW,
+    (
+        Happening(NOW - 6300, "agent 0.1.0 started on gpu-a [b]!"),
+        Happening(NOW - 3300, "Qwen/Qwen3-8B restarted on gpu-b"),
+        Happening(NOW - 190, "http://127.0.0.1:8001/metrics answered 404"),
+    ),
+)
+
+
 @dataclass
 class FixedSource:
     """Gives what it holds. `error` fails every call; `wait` holds every call until it is set."""
@@ -412,6 +518,19 @@ class FixedSource:
     windows: list[int] = field(default_factory=list)
     day: tuple[ModelHours, ...] = DAY
     hours_asked: int = 0
+    decisions: list[tuple[int, str]] = field(default_factory=list)
+    planned: Plan = PLAN
+    requests: list[tuple[PlanRequest | None, bool]] = field(default_factory=list)
+    details: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    rules_asked: int = 0
+    off: set[str] = field(default_factory=set)
+    moments: list[int | None] = field(default_factory=list)
+    subjects: list[Subject] = field(default_factory=list)
+    bill: Spend = TENANTS
+    saved: Banked = BANKED
+    history: Course = COURSE
+    recorded: Timeline = TIMELINE
+    recorded_until: int | None = None
 
     def _before(self) -> None:
         if self.wait is not None:
@@ -419,19 +538,76 @@ class FixedSource:
         if self.error is not None:
             raise self.error()
 
-    def fleet(self, window_s: int) -> FleetReport:
+    def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
         self._before()
         self.windows.append(window_s)
-        return replace(self.report, window_s=window_s)
+        self.moments.append(at)
+        return replace(self.report, window_s=window_s, now_ts=at or self.report.now_ts)
 
-    def hours(self) -> tuple[ModelHours, ...]:
+    def tenants(self, window_s: int, at: int | None = None) -> Spend:
+        self._before()
+        return self.bill
+
+    def banked(self) -> Banked:
+        self._before()
+        return self.saved
+
+    def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
+        self._before()
+        self.subjects.append(subject)
+        return self.history
+
+    def timeline(self, now_ts: int) -> Timeline:
+        self._before()
+        return self.recorded
+
+    def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         self._before()
         self.hours_asked += 1
         return self.day
 
-    def advice(self) -> tuple[Recommendation, ...]:
+    def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
         self._before()
         return self.recommendations
+
+    def records(self) -> Mapping[str, Record]:
+        self._before()
+        return {"quantize-weights": Record(4, 0.92, 0.11, 0.3)}
+
+    def plan(
+        self, rows: Sequence[Recommendation], request: PlanRequest | None, progress: Progress, *, fresh: bool = False
+    ) -> ShownPlan:
+        self._before()
+        self.requests.append((request, fresh))
+        return ShownPlan(shown_plan(request, self.planned), request, 604_800)
+
+    def rules(self) -> RuleList:
+        self._before()
+        self.rules_asked += 1
+        return RuleList(
+            tuple(
+                replace(each, entry=replace(each.entry, state="disabled")) if each.entry.id in self.off else each
+                for each in RULES
+            ),
+            "/etc/pertoken/rules.d",
+        )
+
+    def switch(self, rule_id: str, on: bool) -> str:
+        self._before()
+        (self.off.discard if on else self.off.add)(rule_id)
+        return f"{rule_id}: {'on' if on else 'off'}"
+
+    def detail(
+        self, rows: Sequence[Recommendation], each: Recommendation, values: Mapping[str, float], progress: Progress
+    ) -> Detail:
+        self._before()
+        self.details.append((each.recommendation_id, dict(values)))
+        return shown_detail(each, values)
+
+    def decide(self, each: Recommendation, decision: str) -> str:
+        self._before()
+        self.decisions.append((each.recommendation_id, decision))
+        return f"{decision}: stored"
 
     def describe(self) -> str:
         self._before()

@@ -6,8 +6,6 @@ from dataclasses import replace
 from textual.command import CommandPalette
 
 from pertoken.tui.keys import KEYS
-from pertoken.tui.widgets.filter_box import FilterBox
-from pertoken.tui.widgets.rows import Rows
 from tests.tui.reports import NOW, RICH, FixedSource
 from tests.tui.screens import notices, running, text_of, until, until_gone, until_shown
 
@@ -36,75 +34,6 @@ async def test_one_and_two_change_screens_and_leave_details() -> None:
         await until_shown(pilot, "run/wait")
         await pilot.press("2")
         await until_shown(pilot, "bankable $/month")
-
-
-async def test_enter_opens_the_row_under_the_cursor_and_escape_goes_back_to_it() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("down", "enter")
-        await until_shown(pilot, "Qwen/Qwen3-8B")
-        await until_shown(pilot, "What it costs")
-        await pilot.press("escape")
-        await until_shown(pilot, "run/wait  host")
-        assert pilot.app.screen.query_one("#deployments", Rows).cursor_row == 1
-
-
-async def test_escape_at_the_top_says_why_it_does_nothing() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("escape")
-        assert await notices(pilot) == ["There is nothing to go back to: 1, 2 and h change screens, q quits."]
-
-
-async def test_tab_goes_to_the_next_table_and_its_rows_open() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("tab", "down", "down", "enter")
-        await until_shown(pilot, "/dev/nvidia0 may not be read. Add the agent to group video.")
-
-
-async def test_hints_and_events_open_in_full() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("shift+tab", "enter")
-        await until_shown(pilot, "What happened, newest first")
-        await until_shown(pilot, "agent 0.1.0 started on gpu-b")
-
-
-async def test_a_filter_keeps_rows_that_hold_all_words_and_escape_drops_it() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("slash", *"QWEN", "space", *"gpu-b", "enter")
-        await until_gone(pilot, "70B-Instruct")
-        await until_shown(pilot, "Qwen/Qwen3-8B")
-        assert pilot.app.screen.query_one(FilterBox).display
-        await pilot.press("escape")
-        await until_shown(pilot, "70B-Instruct")
-        assert not pilot.app.screen.query_one(FilterBox).display
-
-
-async def test_keys_typed_into_a_filter_are_text() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("slash", "q", "2", "question_mark", "left_square_bracket", "p")
-        assert pilot.app.screen.query_one(FilterBox).value == "q2?[p"
-        assert await notices(pilot) == []
-
-
-async def test_sorting_steps_through_the_columns_turns_around_and_keeps_unknown_last() -> None:
-    async with running(FixedSource()) as pilot:
-        table = pilot.app.screen.query_one("#deployments", Rows)
-
-        def order() -> list[int]:
-            return [line.deployment_id for line in table.matched]
-
-        assert order() == [11, 12, 13]
-        await pilot.press("o", "o", "o")
-        await until_shown(pilot, "$/Mtok▼")
-        assert order() == [12, 11, 13]
-        await pilot.press("O")
-        await until_shown(pilot, "$/Mtok▲")
-        assert order() == [11, 12, 13]
-
-
-async def test_turning_around_what_is_not_sorted_says_why_not() -> None:
-    async with running(FixedSource()) as pilot:
-        await pilot.press("O")
-        assert await notices(pilot) == ["Nothing is sorted yet: o sorts by the first column."]
 
 
 async def test_brackets_change_the_window_between_its_ends() -> None:
@@ -165,7 +94,45 @@ async def test_q_quits() -> None:
         await until(pilot, lambda: not pilot.app.is_running, "the end")
 
 
-async def test_a_page_of_facts_says_why_it_cannot_be_filtered() -> None:
+async def test_comma_and_full_stop_step_through_history_and_back_to_now() -> None:
+    source = FixedSource()
+    async with running(source) as pilot:
+        await pilot.press("comma")
+        await until_shown(pilot, "to 2027-01-15 07:55Z · REPLAY")
+        await pilot.press("comma")
+        await until_shown(pilot, "to 2027-01-15 07:50Z · REPLAY")
+        await pilot.press("full_stop", "full_stop")
+        await until_shown(pilot, "· live ·")
+        await pilot.press("full_stop")
+        assert await notices(pilot) == ["This is the newest time: , steps back."]
+
+
+async def test_angle_brackets_go_from_event_to_event() -> None:
+    source = FixedSource()
+    async with running(source) as pilot:
+        await pilot.press("less_than_sign", "less_than_sign")
+        await until_shown(pilot, "to 2027-01-15 07:06Z · REPLAY")
+        await pilot.press("greater_than_sign")
+        await until_shown(pilot, "to 2027-01-15 07:57Z · REPLAY")
+        assert source.moments[-1] == NOW - 180
+
+
+async def test_nothing_is_decided_in_the_past() -> None:
     async with running(FixedSource()) as pilot:
-        await pilot.press("enter", "slash")
-        assert await notices(pilot) == ["This page shows one thing: esc goes back to the list."]
+        await pilot.press("comma", "2")
+        await until_shown(pilot, "Serve FP8")
+        await pilot.press("a")
+        assert await notices(pilot) == ["This is the past: press n to go back to now, then decide."]
+
+
+async def test_g_groups_by_service_host_and_tenant() -> None:
+    async with running(FixedSource()) as pilot:
+        await until_shown(pilot, "run/wait")
+        await pilot.press("g")
+        await until_shown(pilot, "By host: enter opens one")
+        await pilot.press("g")
+        await until_shown(pilot, "unattributed")
+        await pilot.press("g")
+        await until_shown(pilot, "run/wait")
+        await pilot.press("2", "g")
+        assert await notices(pilot) == ["Only the fleet has groups: press 1 first."]

@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.advisor.present import Present, present
 from pertoken.catalog.market import load_market
-from pertoken.evidence import Evidence, NotMeasured
+from pertoken.evidence import Evidence, NotMeasured, OperatingPoint
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import (
@@ -103,3 +103,14 @@ def test_a_quantile_is_the_first_value_that_reaches_its_share_of_the_time(tmp_pa
     waiting = [*[100] * 10, *[200] * 9, 900]
     seen = recorded(tmp_path, *(minute(60_000, waiting_1e2=each) for each in waiting))
     assert (seen.waiting.p50, seen.waiting.p95, seen.waiting.max) == (1.0, 2.0, 9.0)
+
+
+def test_steady_minutes_are_operating_points_and_asking_for_them_is_not_reading_a_series(tmp_path: Path) -> None:
+    usual = {"generated_tokens": 3_000, "prompt_tokens": 6_000, "requests_finished": 10}
+    seen = recorded(tmp_path, *(minute(60_000, running_1e2=100 * n, **usual) for n in (1, 2, 4, 8)))
+    points = seen.fresh().operating_points()
+    assert [each.running for each in points] == [1, 2, 4, 8]
+    assert {(each.prompt_len, each.generated_len) for each in points} == {(600, 300)}
+    assert seen.read == ()
+    probed = OperatingPoint(0, 16, 0.02, 100, 100, probed=True)
+    assert seen.with_points([probed]).fresh().operating_points() == (probed, *points)

@@ -3,8 +3,13 @@ from pathlib import Path
 import pytest
 
 from pertoken.store.connect.open import open_store
+from pertoken.store.schema.rows import DeploymentSample, EpochRow
+from pertoken.store.write.writer import Writer
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window, weekly_power_w
 from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import laid, tick
+from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
 MONDAY = 1_789_948_800
 """2026-09-21 00:00 UTC."""
@@ -19,3 +24,28 @@ def test_power_is_the_measured_energy_over_its_time_by_week(tmp_path: Path) -> N
         assert weekly_power_w(connection, []) == {}
     assert [start for start, _ in found] == [MONDAY - 7 * 86_400, MONDAY]
     assert found[0][1] == pytest.approx(found[1][1], rel=0.05) and found[0][1] > 50
+
+
+def test_buckets_shorter_than_a_minute_are_ticks_added_up_as_minutes_are(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "devices": (GPU,)}
+    epochs = (EpochRow(8, 8, MONDAY - 60, None, "1", "{}", (5,)),)
+    with Writer(where) as writer:
+        for n, ts in enumerate(range(MONDAY + 10, MONDAY + 130, 10)):
+            served = {"prompt_tokens": 900, "generated_tokens": 100 + n, "cached_tokens": 9 * n}
+            sample = DeploymentSample(8, ts, 10_000, 10_000, True, 4000 + n, busy_provenance=0, **served)
+            writer.commit(tick(ts, sample, epochs=epochs, **known))
+        writer.roll_up()
+    with open_store(where).read() as connection:
+        window = Window(connection, MONDAY, MONDAY + 120)
+        minutes, halves = window.outcomes(8, 60), window.outcomes(8, 30)
+    assert isinstance(minutes, HourlyOutcomes) and isinstance(halves, HourlyOutcomes)
+    assert minutes.ts.tolist() == [MONDAY, MONDAY + 60]
+    assert halves.ts.tolist() == [MONDAY, MONDAY + 30, MONDAY + 60, MONDAY + 90]
+    tokens = halves.tokens_per_s * 30
+    seconds = halves.device_s_per_token * tokens
+    assert minutes.tokens_per_s * 60 == pytest.approx(tokens.reshape(2, 2).sum(axis=1))
+    assert minutes.device_s_per_token == pytest.approx((seconds / tokens).reshape(2, 2).mean(axis=1), rel=1e-3)
+    assert minutes.cached_share == pytest.approx(
+        [sum(9 * n for n in range(6)) / 5400, sum(9 * n for n in range(6, 12)) / 5400]
+    )

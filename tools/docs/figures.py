@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
-PAGES = ("README.md", "docs/scale.md")
+PAGES = ("README.md", "docs/scale.md", "docs/how-savings-are-proven.md")
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 Found = Mapping[tuple[str, str], Any]
 
@@ -62,4 +62,138 @@ def _hours() -> str:
     )
 
 
-BLOCKS: Mapping[str, Callable[[], str]] = {"agent": _agent, "hours": _hours}
+_ROWS_PER_GPU_MINUTE = {
+    "device_1m": 1.0,
+    "deployment_1m": 1 / 4,
+    "histogram_1m": 3.0,
+    "engine_counter_1m": 3 / 4,
+    "host_1m": 1 / 8,
+}
+"""Of the benchmark's fleet: eight GPUs a host, four a deployment, four histograms of three buckets, three counters."""
+_MINUTE_DAYS, _HOUR_DAYS = 30, 730
+"""Ages that `init-fleet` sets."""
+
+
+def _scale_rows() -> str:
+    file, sizes = newest("store-sizes")
+    lines = ["| table | bytes a row | rows per GPU and minute | bytes per GPU and minute |", "|---|---|---|---|"]
+    for name, n in _ROWS_PER_GPU_MINUTE.items():
+        size = sizes["pertoken", f"{name} row"]
+        lines.append(f"| `{name}` | {size:.0f} | {n:.3g} | {n * size:.0f} |")
+    total = _bytes_per_gpu_minute(sizes)
+    lines.append(f"| together | | {sum(_ROWS_PER_GPU_MINUTE.values()):.3g} | {total:.0f} |")
+    a_day = total * 1440
+    return "\n".join(lines) + (
+        f"\n\nA day of minutes is {a_day / 1e6:.2f} MB for one GPU, kept for {_MINUTE_DAYS} days; a day of hours (a"
+        f" sixtieth) {a_day / 60e3:.0f} kB,\nkept for {_HOUR_DAYS}"
+        f" ([{file}](../benchmarks/results/{file})).\n"
+    )
+
+
+def _bytes_per_gpu_minute(sizes: Found) -> float:
+    return float(sum(n * sizes["pertoken", f"{name} row"] for name, n in _ROWS_PER_GPU_MINUTE.items()))
+
+
+def _scale_arriving() -> str:
+    file, rows = newest("store-fleet")
+    rate, ratio = rows["pertoken", "rows shipped"], rows["target", "store.fleet_ratio"]
+    a_day = _bytes_per_gpu_minute(newest("store-sizes")[1]) * 1440
+    lines = [
+        f"Shipping, one host at a time through one connection, checks included: {rate:,.0f} rows/s, which is"
+        f" {ratio:.2f} of a bare staged COPY of\nthe same rows in turns with it"
+        f" ([{file}](../benchmarks/results/{file})).\n"
+        "The hour under way is sent again with every batch, so that a host that falls silent is not missing from it:"
+        " count each\nrow twice.\n",
+        "| GPUs | rows/s arriving | of one such connection "
+        f"| minutes, {_MINUTE_DAYS} days | hours, {_HOUR_DAYS} days |",
+        "|---|---|---|---|---|",
+    ]
+    for gpus in (1_000, 10_000, 100_000, 1_000_000):
+        arriving = 2 * gpus * sum(_ROWS_PER_GPU_MINUTE.values()) / 60
+        share = arriving / rate
+        minutes, hours = gpus * a_day * _MINUTE_DAYS, gpus * a_day / 60 * _HOUR_DAYS
+        of_one = f"{100 * share:.2g} %" if share < 1 else f"{share:.2g} connections"
+        lines.append(f"| {gpus:,} | {arriving:,.0f} | {of_one} | {_terabytes(minutes)} | {_terabytes(hours)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _terabytes(n: float) -> str:
+    return f"{n / 1e12:.2g} TB" if n >= 1e12 else f"{float(f'{n / 1e9:.2g}'):.0f} GB"
+
+
+_SCREENS = {
+    "fleet screen over 1 h": "fleet screen over the last hour, with a page of lines",
+    "fleet screen over 24 h": "the same over 24 h",
+    "fleet screen over 1 h 29 min": "over 89 minutes, the first 59 read one by one",
+    "a host's week": "a host's week",
+    "hours screen, by model": "dollars per Mtok by model and hour, 24 h",
+}
+
+
+def _scale_screens() -> str:
+    file, rows = newest("store-fleet")
+    large_file, large = newest("store-fleet-10k")
+    lines = ["| | CPU, server included | elapsed | growth |", "|---|---|---|---|"]
+    for what, label in _SCREENS.items():
+        cpu = rows.get(("pertoken", f"{what}, CPU"))
+        growth = rows["pertoken", f"{what}, growth with minutes"]
+        shown = "" if cpu is None else f"{cpu:.0f} ms"
+        lines.append(f"| {label} | {shown} | {rows['pertoken', what]:.0f} ms | {growth:.2f} |")
+    for what, label in (("cost by host", "1,250 hosts"), ("cost by service", "each service")):
+        cpu, ms = large["pertoken", f"{what}, CPU"], large["pertoken", what]
+        lines.append(f"| 10,000 GPUs: cost of {label} over 24 h | {cpu:.0f} ms | {ms:.0f} ms | |")
+    links = " and ".join(f"[{each}](../benchmarks/results/{each})" for each in (file, large_file))
+    return "\n".join(lines) + (
+        f"\n\n*Growth* is the time with minutes of 30 days over that with one, in turns. Results: {links}.\n"
+    )
+
+
+_PROOF = {
+    "proof.coverage": "80 % intervals that hold the true effect",
+    "proof.false_realized": "savings claimed where there is none",
+    "proof.false_realized_upper95": "upper 95 % bound of that share",
+    "proof.power_10pct": "savings of 10 % proven within a week",
+    "proof.inconclusive": "runs without a verdict",
+    "proof.width_10pct": "width of the 90 % interval of a saving of 10 %, median",
+    "proof.inconclusive_noisy": "residual of 16 %: runs without a verdict",
+    "proof.false_realized_noisy": "residual of 16 %: savings claimed where there is none",
+}
+
+
+def _proof() -> str:
+    files = sorted(RESULTS.glob("proof-*.json"))
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    targets = [{target["id"]: target for target in result["targets"]} for result in results]
+    names = " | ".join(f"[seed {_seed(file)}](../benchmarks/results/{file.name})" for file in files)
+    lines = [f"| | target | {names} |", "|---|---|" + "---|" * len(files)]
+    for name, label in _PROOF.items():
+        limit = f"{'≥' if targets[0][name]['op'] == '>=' else '≤'} {targets[0][name]['limit']:.2f}"
+        limit = "0.75 to 0.90" if name == "proof.coverage" else limit
+        lines.append(f"| {label} | {limit} | " + " | ".join(f"{each[name]['value']:.3f}" for each in targets) + " |")
+    values = [_naive_false(result["rows"]) for result in results]
+    lines.append("| the usual comparison: savings claimed where there is none | | " + " | ".join(values) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _seed(file: Path) -> str:
+    return file.stem.rpartition("-")[2]
+
+
+def _naive_false(rows: list[dict[str, Any]]) -> str:
+    """Return the mean share of false claims over the runs without an effect that the targets are about."""
+    shares = [
+        float(row["value"])
+        for row in rows
+        if row["subject"] == "naive before/after" and re.fullmatch(r"residual 8%.*effect \+0%, \d+ runs", row["method"])
+    ]
+    return f"{sum(shares) / len(shares):.3f}"
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "agent": _agent,
+    "hours": _hours,
+    "proof": _proof,
+    "scale_arriving": _scale_arriving,
+    "scale_rows": _scale_rows,
+    "scale_screens": _scale_screens,
+}

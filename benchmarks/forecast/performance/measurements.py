@@ -42,6 +42,8 @@ class Measurements:
     joule_per_token: Array
     doubts: tuple[str, ...]
     """What had to be guessed of each row's device, dtype or model; empty where nothing was."""
+    paths: Strings
+    """The kernels that multiply each row's weights, as `efficiency.kernel_path` names them."""
 
     def column(self, name: str) -> Strings:
         """A column as text; empty where the file has none."""
@@ -107,7 +109,7 @@ def paired(rows: Sequence[Mapping[str, str]], changes: Sequence[Mapping[str, str
 def measured(rows: Sequence[Mapping[str, str]]) -> Measurements:
     """Rows of a measurements file as candidates."""
     lines = tuple(map(Cells, rows))
-    columns, tags, doubts = zip(*map(candidate, lines), strict=True)
+    columns, tags, doubts, paths = zip(*map(candidate, lines), strict=True)
     return Measurements(
         rows=lines,
         candidates=stack(columns, tags),
@@ -117,6 +119,7 @@ def measured(rows: Sequence[Mapping[str, str]]) -> Measurements:
         ttft_s=_floats(lines, "ttft_ms", 1e-3),
         joule_per_token=_floats(lines, "energy_j_per_output_token", 1.0),
         doubts=doubts,
+        paths=np.array(paths),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.forecast.performance.cells import Cells, first, names
 from benchmarks.forecast.performance.devices import device, stand_in
 from pertoken.catalog.market import Accelerator, load_market
-from pertoken.forecast.efficiency import tag_row
+from pertoken.forecast.efficiency import kernel_path, tag_row
 from pertoken.forecast.formats import (
     admits_whole_requests,
     assumed_kv_dtype,
@@ -32,8 +32,9 @@ WIDEST_ATTENTION = 8
 """Ranks over which heads of attention are split: a mixture on more copies attention and spreads its experts."""
 
 
-def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
-    """(columns of `Candidates`, tags, doubts: what had to be guessed of device, dtype, engine or model)."""
+def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str]:
+    """Return columns of `Candidates`, tags, doubts (what had to be guessed of device, dtype, engine or model) and the
+    path of its kernels."""
     doubts = []
     engine_text, notes = row["engine"].lower(), row["notes"].lower()
     engine = first(names()["engines"], engine_text)
@@ -49,6 +50,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
     n, row = _devices(row)
     dtype = _dtype(row, accelerator, columns, n, engine, doubts)
     kernel = kernels(dtype, accelerator)
+    path = kernel_path(engine or "unknown engine", kernel.format_name)
     kv_name = _kv_dtype(row, engine, dtype, accelerator)
     old_vllm = None
     if engine == "vllm":
@@ -78,7 +80,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str]:
     held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []
     held += ["queued"] if row["mode"].startswith("offline") else []
     held += ["burst"] if row["mode"] == "burst" else []
-    return columns, tag_row([each for each in held if each], graded), "; ".join(doubts)
+    return columns, tag_row([each for each in held if each], graded), "; ".join(doubts), path
 
 
 def _age_years(notes: str) -> float:

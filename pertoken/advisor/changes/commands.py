@@ -10,6 +10,7 @@ from pertoken.advisor.changes.timers import timer_commands
 from pertoken.advisor.changes.title import DEMAND
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
 from pertoken.catalog import knobs as spelled
+from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
@@ -18,7 +19,7 @@ from pertoken.state.knobs import knobs
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import FEWEST
 from pertoken.state.workload import Workload
-from pertoken.units import format_usd
+from pertoken.units import NANO_USD, format_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +197,14 @@ def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: st
             (f"{prefix}start {what} {_place(now, changes)} again, point the clients back",),
         )
     return Step(
-        (f"{prefix}start {what} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",),
-        (f"{prefix}start {what} {_place(now, changes)} again, move the traffic back, then stop the new",),
+        (
+            *_order(to),
+            f"{prefix}start {what} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",
+        ),
+        (
+            *_order(now),
+            f"{prefix}start {what} {_place(now, changes)} again, move the traffic back, then stop the new",
+        ),
     )
 
 
@@ -258,7 +265,10 @@ def _start(deployment: Deployment) -> Step:
     ]
     what = f"{deployment.model.name} with {deployment.engine} ({', '.join(set_knobs)})"
     return Step(
-        (f"Start {what} {_place(deployment.placement, {})}; {share}.",),
+        (
+            *(() if deployment.device_ids else _order(deployment.placement)),
+            f"Start {what} {_place(deployment.placement, {})}; {share}.",
+        ),
         (f"Stop the new {deployment.model.name}, after its requests go where they went before.",),
     )
 
@@ -310,9 +320,19 @@ def _commit(each: Commitment) -> Step:
         (
             f"Commit to {each.count} × {each.instance_type} at {at} for "
             f"{format_usd(each.nano_usd_per_instance_hour)} per instance and hour{_term(each)}.",
+            *_buy(each),
         ),
         ("A commitment cannot be taken back before it ends.",),
     )
+
+
+def _buy(each: Commitment) -> tuple[str, ...]:
+    """Return the commands that commit; none where the cloud is unknown or its tool has none for it."""
+    cloud = cloud_commands().get(each.provider)
+    if cloud is None or not each.region or not each.years:
+        return ()
+    usd = each.count * each.nano_usd_per_instance_hour / NANO_USD
+    return cloud.committed(each.instance_type, each.region, years=each.years, usd_per_hour=usd)
 
 
 def _term(each: Commitment) -> str:
@@ -321,9 +341,23 @@ def _term(each: Commitment) -> str:
 
 def _release(name: str, host: Host | None, before: Fleet) -> Step:
     count = len([each for each in before.devices if host and each.host_id == host.host_id and each.kind != "cpu"])
-    instance = f" ({host.placement.instance_type})" if host and host.placement.instance_type else ""
+    at = host.placement if host is not None else Placement()
+    instance = f" ({at.instance_type})" if at.instance_type else ""
     devices = f" with its {count} device(s)" if count else ""
-    return Step((f"Drain {name}{instance} and give it back{devices}.",), (f"Order {name}{instance} again.",))
+    cloud = cloud_commands().get(at.provider or "")
+    gone = cloud.released(name, at.region) if cloud and at.region else ()
+    return Step(
+        (f"Drain {name}{instance} and give it back{devices}.", *gone),
+        (f"Order {name}{instance} again.", *_order(at)),
+    )
+
+
+def _order(at: Placement) -> tuple[str, ...]:
+    """Return the command that starts an instance there; none where the cloud, its region or its type is unknown."""
+    cloud = cloud_commands().get(at.provider or "")
+    if cloud is None or not at.region or not at.instance_type or at.purchase not in (None, "on_demand", "spot"):
+        return ()
+    return (cloud.ordered(at.instance_type, at.region, spot=at.purchase == "spot"),)
 
 
 def _where(group: Group, where: Addresses) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, shares, shown
-from pertoken.advisor.recommendation import ChangeLine
+from pertoken.proof.recommendation import ChangeLine
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pertoken.advisor.recommendation import LatencyLine
+from pertoken.proof.recommendation import LatencyLine
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate
 from pertoken.state.diff import Diff

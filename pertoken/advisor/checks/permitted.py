@@ -4,16 +4,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from pertoken.advisor.groups import shown
-from pertoken.advisor.recommendation import Refusal
-from pertoken.fleet_settings import QUALITY_FIELDS
+from pertoken.proof.recommendation import Refusal
+from pertoken.settings.fleet import QUALITY_FIELDS
 from pertoken.state.demand import Quantity
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
 from pertoken.state.service import Service
 
-_FLEET_WIDE = {"commitments": "commitments", "partitions": "partitions"}
+_FLEET_WIDE = frozenset(("commitments", "partitions"))
+"""Fields that are of the fleet as a whole, by which a person may forbid their changes."""
 _RENAMED = {"device_ids": "devices", "serves": "shares"}
+"""Fields -> the words by which a person forbids them, where they differ."""
 _SHARED_CACHES = ("demand.response_cache_share", "demand.cached_share")
 """What arranges the prompts of several clients for one cache, or answers one client with another's response."""
 
@@ -23,7 +25,7 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
 
     `forbidden` is for the fleet as a whole; that of each service is part of it.
     """
-    words = {_FLEET_WIDE[each.field] for each in difference.changes if each.field in _FLEET_WIDE}
+    words = {each.field for each in difference.changes} & _FLEET_WIDE
     words |= {"release"} if difference.released else set()
     if hit := sorted(words & set(forbidden)):
         return Refusal("forbidden", f"{hit[0]} must not change: `advisor.forbid` names it")
@@ -31,7 +33,7 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
         service = before.service(name)
         found = (
             _forbidden(service, changes)
-            or _not_evaluated(service, changes)
+            or _not_passed(service, changes)
             or _one_cache(service, changes)
             or _too_few(service, changes)
         )
@@ -70,7 +72,8 @@ def _forbidden(service: Service, changes: Iterable[Change]) -> Refusal | None:
     return None
 
 
-def _not_evaluated(service: Service, changes: Iterable[Change]) -> Refusal | None:
+def _not_passed(service: Service, changes: Iterable[Change]) -> Refusal | None:
+    """Refuse what has not passed the quality gate of a service that has one."""
     if not service.quality_gate:
         return None
     for change in changes:

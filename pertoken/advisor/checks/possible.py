@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 """By how much shares may miss 1."""
 
 _SERVICE_EDITS = ("deployments", "demand", "schedule", "replicas")
-_DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "restart", "expected")
+_DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "share_source", "restart", "expected")
 
 
 def refuse_other_changes(before: Fleet, after: Fleet) -> None:
@@ -146,8 +146,8 @@ def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market
         total, active = getattr(value, whole), getattr(value, part)
         if total is not None and active is not None and active > total:
             raise InvalidEdit(f"the shape of {value.name} is not possible: {part} is more than {whole}")
-    present = {each.model for each in before.deployments}
-    known = [*(each for each in present if each.name == value.name), market.model(value.name)]
+    present = before.models.get(value.name, ())
+    known = (*present, market.model(value.name))
     if value not in present and any(each is not None and _contradicts(value, each) for each in known):
         raise InvalidEdit(f"{value.name} has another shape than the fleet or the catalog knows")
 

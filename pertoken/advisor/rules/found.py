@@ -6,7 +6,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 
 from pertoken.advisor.rules.switches import disabled
@@ -76,17 +77,22 @@ def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Found, .
 
 def installed() -> tuple[Found, ...]:
     """Return the rules of installed distributions, the built-in ones first: no other rule takes the id of one."""
+    origin_of = cache(_origin_of)  # each look at a distribution's name or version parses its metadata again
     places = [
-        Found(
-            point.name,
-            f"{point.dist.name} {point.dist.version}" if point.dist else point.value,
-            point.dist.name if point.dist else None,
-            point.dist.version if point.dist else None,
-            entry_point=point,
-        )
+        Found(point.name, origin or point.value, distribution, version, entry_point=point)
         for point in entry_points(group=GROUP)
+        for origin, distribution, version in [origin_of(point.dist)]
     ]
     return tuple(sorted(places, key=lambda each: (each.distribution != APP, each.distribution or "", each.name)))
+
+
+def _origin_of(installed: Distribution | None) -> tuple[str | None, str | None, str | None]:
+    """Return the name with the version of a distribution, its name, and its version."""
+    if installed is None:
+        return None, None, None
+    metadata = installed.metadata
+    name, version = metadata["Name"], metadata["Version"]
+    return f"{name} {version}", name, version
 
 
 def _disabled(found: Found) -> Found:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pertoken.advisor.rules.found import Found, Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.run import OptionValue, PluginRun, RuleInfo, run_plugins
+from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_plugins
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.units import format_duration
@@ -118,6 +118,13 @@ def _page(each: Listed, entry: Entry) -> str:
     output = "" if each.run is None else each.run.output.strip()
     printed = f"\nIt printed\n{textwrap.indent(output, '  ')}\n" if output else ""
     return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n{printed}"
+
+
+def refuse_impossible(name: str, places: Iterable[Found]) -> None:
+    """Raise BadInput for a name that no rule can have and no place of rules has, without loading any rule."""
+    known = [each.name for each in places]
+    if name not in known and not RULE_ID.fullmatch(name):
+        raise unknown(name, known)
 
 
 def unknown(name: str, known: Iterable[str]) -> BadInput:

@@ -36,7 +36,7 @@ from pertoken.advisor.worker.source import Source
 from pertoken.advisor.worker.wire import encoded
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.rule import FleetEvidence, Rule
-from pertoken.rule_options import options_of
+from pertoken.settings.rules import options_of
 
 PIPE = 3
 """File descriptor on which a worker reports."""
@@ -57,6 +57,7 @@ def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, p
         confine.end_with_parent(parent, signal.SIGTERM)
         _default_signals()
         gc.freeze()  # nothing of the advisor's memory is collected here: its finalizers are not for this process
+        gc.enable()  # a rule may make cycles, and its memory has a limit
         _keep_files(pipe, output)
         confine.adopt_orphans()
         shared = confine.separate_processes()
@@ -212,6 +213,7 @@ def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
     send(PIPE, rules=described, disabled=disabled, errors=errors, output=_printed(limits))
     if inputs is None:
         return
+    inputs.window.parts.detach()
     for number, rule in enumerate(rules):
         if not inputs.suit(rule.window_s):
             continue
@@ -282,6 +284,9 @@ def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
     os.setpgid(0, 0)
     for target in inputs.targets(rule.scope):
         message = _call(rule, target, inputs, limits)
+        if (part := inputs.window.parts.missed) is not None:  # the rule runs again when the advisor has read it
+            send(PIPE, unread=part)
+            return
         send(PIPE, call=message | {"output": _printed(limits)})
 
 

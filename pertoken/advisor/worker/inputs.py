@@ -1,7 +1,7 @@
 """What rules are given: the fleet that was gathered, the market and the evidence, as they are in memory at a fork."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pertoken.catalog.market import Market
@@ -10,12 +10,23 @@ from pertoken.rule import FleetEvidence
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
+from pertoken.window.parts import Parts, no_parts
 
 SubjectKey = tuple[str, int | str]
 """Kind and id of what evidence is of: `("host", 7)`."""
 
 Measured = Mapping[SubjectKey, Evidence]
 """What was measured in one window, by subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWindow:
+    """What was measured in one window, and the parts of the window that it is made of."""
+
+    measured: Measured
+    parts: Parts = field(default_factory=no_parts)
+    """Those that were not read are read when they are looked at."""
+
 
 Target = Deployment | Service | None
 """What a rule runs for; None is the fleet."""
@@ -27,9 +38,9 @@ class Inputs:
 
     fleet: Fleet
     market: Market
-    measured: Measured
+    window: MeasuredWindow
     window_s: int
-    read: Callable[[int], Measured]
+    read: Callable[[int], MeasuredWindow]
     """Reads what was measured in a window of so many seconds; it keeps what it has read."""
     default: bool = True
     """Whether this is the window of rules that name none."""
@@ -39,7 +50,12 @@ class Inputs:
         if self.suit(window_s):
             return self
         assert window_s is not None  # None suits the inputs that an advice run begins with
-        return replace(self, measured=self.read(window_s), window_s=window_s, default=False)
+        return replace(self, window=self.read(window_s), window_s=window_s, default=False)
+
+    @property
+    def measured(self) -> Measured:
+        """What was measured, by subject."""
+        return self.window.measured
 
     def suit(self, window_s: int | None) -> bool:
         """Return whether these are the inputs of a rule with this window."""

@@ -24,7 +24,7 @@ class Limits:
     call_bytes: int = 4 * 2**20
     """Bytes that a rule returns for one target."""
     returned_bytes: int = 64 * 2**20
-    """Bytes that all rules of a distribution return."""
+    """Bytes that all rules of a worker return."""
 
     @classmethod
     def of_call(cls, call_s: float) -> "Limits":

@@ -1,11 +1,14 @@
-"""Run plugins in workers and collect what they return: one worker for each distribution, one file, or one folder."""
+"""Run plugins in workers and collect what they return: a worker for each distribution or file, two for many plugins."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, zip_longest
 from typing import Any
 
 from pertoken.advisor.worker.child import load_and_run
@@ -19,12 +22,15 @@ from pertoken.advisor.worker.wire import MAX_TEXT, storable
 from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES
 from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
+from pertoken.window.parts import PARTS
 from pertoken.window.progress import Progress, no_progress
 
 SeriesRead = tuple[SubjectKey | None, tuple[str, ...]]
 """A subject (None: the target itself) and the names of its series that a rule read."""
 
-_RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MIN_DIVIDED = 8
+"""Plugins of a distribution from which two workers share them."""
+RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_STARTED = Confinement(*["its worker did not start"] * 3)
 
 
@@ -123,7 +129,7 @@ def run_plugins(
     found: list[PluginRun] = []
     taken: dict[str, str] = {}
     for _, group in groupby(sources, key=lambda each: each.group):
-        for each in _Worker(tuple(group), inputs, limits, progress).run():
+        for each in _run_group(tuple(group), inputs, limits, progress):
             for twice in [rule.rule_id for rule in each.known if rule.rule_id in taken]:
                 each.rules = [run for run in each.rules if run.rule.rule_id != twice]
                 each.disabled = [rule for rule in each.disabled if rule.rule_id != twice]
@@ -137,12 +143,37 @@ def run_plugins(
     return tuple(found)
 
 
+def _run_group(
+    sources: tuple[Source, ...], inputs: Inputs | None, limits: Limits, progress: Progress
+) -> tuple[PluginRun, ...]:
+    """Run the plugins of one distribution; many in two workers, which two processors share."""
+    if inputs is None or len(sources) < MIN_DIVIDED or len(os.sched_getaffinity(0)) < 2:
+        return _Worker(sources, inputs, limits, progress).run()
+    halves = [_Worker(sources[0::2], inputs, limits, progress), _Worker(sources[1::2], inputs, limits, no_progress)]
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        for each in halves:  # both are forked before there is a thread
+            each.start(stack)
+        other = pool.submit(halves[1].collect)
+        halves[0].collect()
+        while wait([other], HEARTBEAT_S).not_done:
+            halves[1].show(progress)
+        other.result()
+    runs = list(chain.from_iterable(zip_longest(*(each.runs for each in halves))))
+    return tuple(each for each in runs if each is not None)
+
+
 def _run_over(inputs: Inputs, plugins: Sequence[PluginRun], limits: Limits, progress: Progress) -> None:
     """Run the rules with the window of these inputs."""
     due = [each for each in plugins if any(inputs.suit(run.rule.window_s) for run in each.rules)]
     for _, group in groupby(due, key=lambda each: each.source.group):
         first = tuple(group)
-        again = _Worker(tuple(each.source for each in first), inputs, limits, progress).run()
+        while True:
+            worker = _Worker(tuple(each.source for each in first), inputs, limits, progress)
+            again = worker.run()
+            if not worker.unread:
+                break
+            for part in sorted(worker.unread):
+                inputs.window.parts[part]
         for plugin, other in zip(first, again, strict=True):
             for run in plugin.rules:
                 if inputs.suit(run.rule.window_s):
@@ -172,15 +203,41 @@ class _Worker:
         """Index of the plugin whose turn it is."""
         self._rule: RuleRun | None = None
         """The rule that runs."""
+        self._pipe: int | None = None
+        self._no_worker = ""
+        """Why the worker did not start."""
+        self.unread: set[str] = set()
+        """Parts of the window that rules looked at and that have to be read before they run again."""
+
+    @property
+    def runs(self) -> tuple[PluginRun, ...]:
+        """What came of each plugin so far."""
+        return self._runs
 
     def run(self) -> tuple[PluginRun, ...]:
         """Start the worker, read to its end, and return what came of each plugin."""
-        reason = "ended its worker"
+        with ExitStack() as stack:
+            self.start(stack)
+            self.collect()
+        return self._runs
+
+    def start(self, stack: ExitStack) -> None:
+        """Start the worker; it ends with the stack."""
         tasks = [partial(load_and_run, each.source, self._inputs) for each in self._runs]
         try:
-            with started(tasks, self._limits) as pipe:
-                for line in lines(pipe, self._limits, len(tasks), self._beat):
+            self._pipe = stack.enter_context(started(tasks, self._limits))
+        except OSError as error:
+            self._no_worker = f"had no worker ({error})"
+
+    def collect(self) -> None:
+        """Read what the worker returns to its end."""
+        reason = "ended its worker"
+        try:
+            if self._pipe is not None:
+                for line in lines(self._pipe, self._limits, len(self._runs), self._beat):
                     self._take(json.loads(line))
+            else:
+                reason = self._no_worker
         except TooMuch as error:
             reason = str(error)
         except OSError as error:
@@ -189,7 +246,10 @@ class _Worker:
             reason = "returned what is no message"
         for each in self._runs[self._at :]:  # those that it did not come to, or did not end
             self._leave(each, reason)
-        return self._runs
+
+    def show(self, progress: Progress) -> None:
+        """Report which rule runs, and for how much of its targets it has returned."""
+        progress(self._step, self._share())
 
     def _beat(self, seconds: float) -> None:
         step = f"{self._step}: {seconds:.0f} s" if seconds >= HEARTBEAT_S else self._step
@@ -216,6 +276,8 @@ class _Worker:
                 self._step = f"running {self._rule.rule.rule_id}"
             case {"call": dict(call)} if self._rule is not None:
                 self._rule.calls.append(_call(self._targets(self._rule)[len(self._rule.calls)], call))
+            case {"unread": str(part)} if part in self._unread_parts():
+                self.unread.add(part)
             case {"ended": reason, "seconds": seconds, "output": output} if self._rule is not None:
                 self._rule.seconds = float(seconds)
                 self._cut(self._rule, _text(reason or "ended its process"), _text(output))
@@ -229,6 +291,9 @@ class _Worker:
 
     def _targets(self, run: RuleRun) -> tuple[Target, ...]:
         return () if self._inputs is None else self._inputs.targets(run.rule.scope)
+
+    def _unread_parts(self) -> frozenset[str]:
+        return frozenset() if self._inputs is None else frozenset(PARTS) - self._inputs.window.parts.names
 
     def _leave(self, plugin: PluginRun, reason: str, output: str = "") -> None:
         """Note that no more comes of a plugin."""
@@ -261,7 +326,7 @@ def _rule_info(sent: Any) -> RuleInfo:
     sections = {name: _text(sent["sections"][name]) for name in SECTIONS}
     window_s = sent["window_s"]
     in_range = window_s is None or (type(window_s) is int and MIN_WINDOW_S <= window_s <= MAX_WINDOW_S)
-    if not _RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS) or not in_range:
+    if not RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS) or not in_range:
         raise ValueError("a rule that no decorator made")
     options = tuple(OptionValue(*map(_text, each)) for each in sent["options"])
     return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options, window_s)

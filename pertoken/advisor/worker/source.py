@@ -35,6 +35,6 @@ class Source:
     origin: str
     """The distribution and version, or the file."""
     group: str
-    """The distribution or the file: what follows each other with the same group runs in one worker."""
+    """The distribution or the file: what follows each other with the same group shares a worker."""
     load: Callable[[], Iterable[LoadedRules]]
     """Import it, in a worker; whatever this does or raises is the plugin's own error."""

@@ -1,6 +1,7 @@
 """What the files of a served model tell of it: its shape and the type of its weights. Headers only, never tensors."""
 
 import pwd
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,8 +33,19 @@ def read_checkpoint(path: str, pid: int) -> Checkpoint:
 
     None of the files can make this fail; one that is too large, broken or no file at all is a reason.
     """
+    found = _read(_places(path, pid), path)
+    return found or Checkpoint(reason=f"{path}: not found among the files of process {pid}")
+
+
+def read_files(path: Path) -> Checkpoint:
+    """Read the model in a GGUF file or folder of this process. As `read_checkpoint`, it never fails."""
+    return _read([path], str(path)) or Checkpoint(reason=f"{path}: no such file or folder")
+
+
+def _read(places: Iterable[Path], path: str) -> Checkpoint | None:
+    """Return the first of the places that there is; None if there is none."""
     try:
-        for place in _places(path, pid):
+        for place in places:
             if place.is_dir():
                 return Checkpoint(*read_folder(place))
             if place.is_file():
@@ -42,7 +54,7 @@ def read_checkpoint(path: str, pid: int) -> Checkpoint:
         return Checkpoint(reason=f"{path}: {error}")
     except OSError as error:
         return Checkpoint(reason=f"{path}: cannot be read here: {error.strerror}")
-    return Checkpoint(reason=f"{path}: not found among the files of process {pid}")
+    return None
 
 
 def _places(path: str, pid: int) -> list[Path]:

@@ -11,8 +11,9 @@ from pertoken.agent.discovery.ranks import joined, with_ray_workers
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter
 from pertoken.agent.engines.locate import in_pod, server_roots, with_process
+from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
-from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.host.processes import HostProcesses, Process
 from pertoken.agent.host.published_ports import reached_at
 from pertoken.agent.readings import Endpoint, Gap
 from pertoken.catalog.knobs import (

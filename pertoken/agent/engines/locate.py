@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.pods import workload_of
-from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.host.processes import HostProcesses, Process
 from pertoken.agent.readings import Endpoint
 from pertoken.catalog.knobs import (
     layout,

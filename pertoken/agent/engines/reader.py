@@ -16,7 +16,8 @@ from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
 from pertoken.agent.engines.locate import locate
-from pertoken.agent.host.processes import HostProcesses, host_processes, start_ms
+from pertoken.agent.host.process_life import ProcessLife
+from pertoken.agent.host.processes import HostProcesses, host_processes
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
@@ -64,6 +65,7 @@ class EngineReader:
         self._unsure = endpoint.pid is None
         self._identities: dict[str | None, tuple[Identity, float]] = {}
         """By model, for an engine of several, with when it was told."""
+        self._life: ProcessLife | None = None
         self._life_ms: int | None = None
         """What the last page's headers told of its process."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
@@ -195,7 +197,12 @@ class EngineReader:
         return self.endpoint.base_url + (self._adapter.metrics_path or "")
 
     def _ended(self) -> bool:
-        return self.endpoint.pid is not None and start_ms(self.endpoint.pid) != self.endpoint.process_start_ms
+        pid, started_ms = self.endpoint.pid, self.endpoint.process_start_ms
+        if pid is None:
+            return False
+        if self._life is None or (self._life.pid, self._life.started_ms) != (pid, started_ms):
+            self._life = ProcessLife(pid, started_ms)
+        return self._life.ended()
 
     def _page(self, latencies: bool) -> Page:
         if self._adapter.metrics_path is None:

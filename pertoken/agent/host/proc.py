@@ -6,6 +6,7 @@ dev, proc_pid_statm(5).
 
 import os
 import re
+from functools import cache
 
 _MEMINFO = re.compile(rb"MemTotal: +(\d+) kB\n.*\nMemAvailable: +(\d+) kB\n")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -55,16 +56,21 @@ def own_boot_id() -> str | None:
 
 
 def _whole(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return b"".join(iter(lambda: os.read(fd, 65_536), b""))
-    finally:
-        os.close(fd)
+    parts, at = [], 0
+    while part := os.pread(_kept_open(path), 65_536, at):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
 
 
-def _start(path: str, most: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, most)
-    finally:
-        os.close(fd)
+def _start(path: str, max_bytes: int) -> bytes:
+    return os.pread(_kept_open(path), max_bytes, 0)
+
+
+@cache
+def _kept_open(path: str) -> int:
+    """Open a file for the life of this process: the kernel writes it anew for each read from its start.
+
+    Opening and closing costs as much CPU as reading.
+    """
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -2,15 +2,15 @@
 
 This module is the only one that reads /proc for them. psutil serves for addresses of interfaces and for CPU times;
 for the list itself it does not. It reports neither sockets of other network namespaces (containers), nor sockets whose
-process is hidden, nor starts that no clock step moves. It costs more, too: 76.6 ms of CPU against 57.5 ms for one look
-at 177 processes, and 82.9 ms against 63.4 ms at 395 (`process_iter` with four fields and `net_connections("tcp")`,
-medians of 7 turns of 10 on 2 EPYC cores, November 2026). Looked at every second, that would be 8 % of a core and 6 %.
+process is hidden, nor starts that no clock step moves. It costs more, too. A look at 177 processes took psutil 76.6 ms
+of CPU (`process_iter` with four fields and `net_connections("tcp")`) and this module 57.5 ms; at 395 processes it was
+82.9 ms and 63.4 ms (medians of 7 turns of 10 on 2 EPYC cores, November 2026). At one look a second and 177 processes
+that would be 8 % of a core by psutil, and 6 % here.
 """
 
 import ipaddress
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -21,23 +21,13 @@ from pathlib import Path
 
 import psutil
 
+from pertoken.agent.host.listening import Address, listening_here, listening_of
 from pertoken.agent.host.published_ports import Forward, docker_ports, forwarded, rootless_ports
 
 _PROC = Path("/proc")
 _CLOCK_TICKS_S = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a process listens (TCP)."""
-
-    ip: str
-    port: int
-    reached: tuple[str, int] | None = None
-    """Where it is reached from here, if it is in another network namespace, as in a container: the address of that
-    namespace, or the address and port of this host that are published for it."""
-    also: tuple[tuple[str, int], ...] = ()
-    """Where else it is reached from here."""
+_KERNEL_THREAD = 0x0020_0000
+"""PF_KTHREAD among the flags of a process, in the kernel's include/linux/sched.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +86,17 @@ class HostProcesses:
 
 
 def host_processes() -> HostProcesses:
-    """The processes of this host now, as far as they may be seen."""
+    """The processes of this host now, as far as they may be seen, without threads of the kernel."""
     pids = sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal())  # noqa: PTH208 - a Path for each is slow
-    argvs = {pid: _argv(pid) for pid in pids}
-    inodes = {**_listening_elsewhere(pids, argvs), **_listening("self")}
-    listening, unowned = _owned(inodes, pids)
+    known = ((pid, _stat(pid)) for pid in pids)
+    stats = {pid: stat for pid, stat in known if stat is not None and not int(stat[6]) & _KERNEL_THREAD}
+    argvs = {pid: _argv(pid) for pid in stats}
+    inodes = {**_listening_elsewhere(list(stats), argvs), **listening_here()}
+    listening, unowned = _HOLDERS.owned(inodes, list(stats))
     processes = {}
-    for pid in pids:
-        stat, argv = _stat(pid), argvs[pid]
-        if stat is None:
-            continue
+    for pid, stat in stats.items():
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
-        processes[pid] = Process(pid, int(stat[1]), argv, _started_ms(stat), tuple(addresses))
+        processes[pid] = Process(pid, int(stat[1]), argvs[pid], _started_ms(stat), tuple(addresses))
     own_ips = frozenset(each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
     return HostProcesses(processes, unowned, mapped_files, environment, own_ips, pod_namespace, socket.gethostname())
 
@@ -134,10 +123,15 @@ def _parts(pid: int, name: str) -> Iterator[bytes]:
 def _stat(pid: int) -> list[bytes] | None:
     """Fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to 22."""
     try:
-        # The first read has all of it.
-        return next(_parts(pid, "stat")).rpartition(b")")[2].split(maxsplit=20)
-    except (OSError, StopIteration):
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return None
+    try:
+        return os.read(fd, 2048).rpartition(b")")[2].split(maxsplit=20)  # the first read has all of it
+    except OSError:  # it ended meanwhile
+        return None
+    finally:
+        os.close(fd)
 
 
 def _started_ms(stat: list[bytes]) -> int:
@@ -169,7 +163,7 @@ def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) 
         if forwards is None:
             forwards = rootless_ports(argvs, namespaces, own, _own_addresses, _parent)
         ips = _ips(pid)
-        for inode, address in _listening(str(pid)).items():
+        for inode, address in listening_of(str(pid)).items():
             ip = ipaddress.ip_address(address.ip)
             outer = [way for each in ips for way in published.get((each, address.port), ())]
             outer += forwarded(forwards.get(namespace, ()), address.port)
@@ -189,8 +183,8 @@ def _parent(pid: int) -> int | None:
 
 def _own_addresses(pid: int) -> frozenset[tuple[str, int]]:
     """(address, port) pairs of this network namespace on which a process listens."""
-    listening = _listening("self")
-    owned, _ = _owned(listening, [pid])
+    listening = listening_here()
+    owned, _ = _Holders().owned(listening, [pid])
     return frozenset((address.ip, address.port) for address in owned.get(pid, ()))
 
 
@@ -216,44 +210,59 @@ def _ips(pid: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ip for ip in found if not ipaddress.ip_address(ip).is_loopback))
 
 
-def _listening(process: str) -> dict[bytes, Address]:
-    """Where anybody of a process's network namespace listens (TCP), by the socket's inode.
+class _Holders:
+    """Processes that hold listening sockets, remembered from look to look.
 
-    Source: the kernel's networking/proc_net_tcp.rst.
-
-    They are listed before all connections, which on a busy server are many: those are not read, nor looked for by the
-    kernel, as it would to fill a larger buffer.
+    Most of them hold the same socket by the same file descriptor as before: one link is read for each then, instead of
+    those of all open files of all processes, which are half of what a look costs. A socket whose holder cannot be seen
+    is looked for in new processes alone, and in all of them every `FULL_EVERY` looks.
     """
-    found = {}
-    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        with suppress(OSError), (_PROC / process / "net" / name).open("rb", buffering=512) as lines:
-            next(lines)
-            for line in lines:
-                words = line.split(maxsplit=10)
-                if words[3] != b"0A":
-                    break
-                ip, _, port = words[1].partition(b":")
-                # Each 32-bit word of the address is in the host's byte order.
-                raw = bytes.fromhex(ip.decode())
-                packed = struct.pack(f"={len(raw) // 4}I", *struct.unpack(f">{len(raw) // 4}I", raw))
-                found[words[9]] = Address(socket.inet_ntop(family, packed), int(port, 16))
-    return found
 
+    FULL_EVERY = 10
 
-def _owned(listening: dict[bytes, Address], pids: list[int]) -> tuple[dict[int, set[Address]], tuple[Address, ...]]:
-    """Addresses by the first process that holds their socket, and those whose holder cannot be seen."""
-    left = {b"socket:[%s]" % inode: address for inode, address in listening.items()}
-    owned: dict[int, set[Address]] = {}
-    for pid in pids:
-        if not left:
-            break
-        with suppress(OSError):
-            for entry in os.scandir(b"/proc/%d/fd" % pid):
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[int, bytes]] = {}
+        """By socket: the process that holds it, and the path of its file descriptor."""
+        self._hidden: frozenset[bytes] = frozenset()
+        """Sockets whose holder was not seen in the last look."""
+        self._searched: frozenset[int] = frozenset()
+        """Processes in which they were looked for."""
+        self._looks = 0
+
+    def owned(
+        self, listening: Mapping[bytes, Address], pids: list[int]
+    ) -> tuple[dict[int, set[Address]], tuple[Address, ...]]:
+        """Return addresses by the first process that holds their socket, and those whose holder cannot be seen."""
+        left = {b"socket:[%s]" % inode: address for inode, address in listening.items()}
+        found: dict[bytes, tuple[int, bytes]] = {}
+        owned: dict[int, set[Address]] = {}
+
+        def hold(link: bytes, pid: int, path: bytes) -> None:
+            address = left.pop(link, None)
+            if address is not None:
+                owned.setdefault(pid, set()).add(address)
+                found[link] = pid, path
+
+        every = frozenset(pids)
+        for link, (pid, path) in self._known.items():
+            if pid in every:
                 with suppress(OSError):
-                    address = left.pop(os.readlink(entry.path), None)  # noqa: PTH115 - a Path for each is slow
-                    if address is not None:
-                        owned.setdefault(pid, set()).add(address)
-    return owned, tuple(left.values())
+                    if os.readlink(path) == link:  # noqa: PTH115 - a Path for each is slow
+                        hold(link, pid, path)
+        self._looks += 1
+        full = left.keys() - self._hidden or self._looks % self.FULL_EVERY == 0
+        for pid in pids if full else [each for each in pids if each not in self._searched]:
+            if not left:
+                break
+            with suppress(OSError):
+                for entry in os.scandir(b"/proc/%d/fd" % pid):
+                    with suppress(OSError):
+                        hold(os.readlink(entry.path), pid, entry.path)  # noqa: PTH115 - as above
+        self._known, self._hidden, self._searched = found, frozenset(left), every
+        return owned, tuple(left.values())
+
+
+_HOLDERS = _Holders()
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:

@@ -9,10 +9,11 @@ from itertools import chain
 
 from pertoken import __version__
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.readings import EngineReading, Gap, Happened, ProbeReading
+from pertoken.agent.readings import EngineReading, Gap, GatewayReading, Happened, ProbeReading
 from pertoken.agent.rows.allocation import Holding
 from pertoken.agent.rows.conditions import Condition, Conditions, followed
 from pertoken.agent.rows.counting.counters import is_bucket
+from pertoken.agent.rows.counting.gateways import GatewayRows, gateway_rows
 from pertoken.agent.rows.counting.life_ids import boot_life
 from pertoken.agent.rows.devices import (
     DeviceStep,
@@ -67,6 +68,8 @@ class Readings:
     identity: HostIdentity = field(default_factory=HostIdentity)
     conditions: tuple[Condition, ...] = ()
     """Those of the whole host."""
+    gateways: tuple[GatewayReading, ...] = ()
+    """Those that were read since the tick before."""
 
 
 def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
@@ -89,7 +92,8 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
         readings = replace(readings, gaps=gaps_now, conditions=conditions_now)
     holders = find_holders(memory, devices, engines, readings.cpu_time_ms)
     holdings = {**holders.gpu, **holders.cpu}
-    epochs = _epochs(memory, devices, engines, holdings, moment.ts)
+    gateways = gateway_rows(memory, readings.gateways, host_id, moment, baseline=baseline)
+    epochs = {**_epochs(memory, devices, engines, holdings, moment.ts), **gateways.epochs}
 
     samples: list[object] = []
     if cost is not None:
@@ -102,34 +106,43 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
+        samples += gateways.samples
         samples += _shares(present, engines, holdings, epochs, moment.ts)
     gaps = _gaps(readings, host_id, devices, engines, holders.gaps)
     capabilities = memory.capabilities if gaps == memory.gaps else _capabilities(memory, gaps)
     rows = {step.row.uuid: step.row for step in devices}
     told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
     conditions, changes = _conditions(memory, readings, host_id, devices, engines)
-    events = [readings.events, told, *(step.events for step in devices), *(step.events for step in engines), changes]
+    events = [
+        readings.events,
+        told,
+        *(step.events for step in devices),
+        *(step.events for step in engines),
+        gateways.events,
+        changes,
+    ]
     tick = Tick(
         ts=moment.ts,
         host=host_row(probe, readings.identity, __version__, memory.boot_ms, moment),
         devices=tuple(step.row for step in devices),
-        engines=tuple(step.engine for step in engines),
-        deployments=tuple(step.deployment for step in engines if step.deployment),
+        engines=(*(step.engine for step in engines), *gateways.engines),
+        deployments=(*(step.deployment for step in engines if step.deployment), *gateways.deployments),
         epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
         samples=tuple(spread(samples, memory, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=(
             *chain.from_iterable(step.states for step in devices),
             *chain.from_iterable(step.states for step in engines),
+            *gateways.states,
             *host_states(memory, host_id, boot_id, moment, baseline),
         ),
-        forgotten=tuple(each for step in engines for each in step.forgotten),
+        forgotten=(*(each for step in engines for each in step.forgotten), *gateways.forgotten),
         capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each)
         if capabilities is not memory.capabilities
         else (),
         events=tuple(event for each in events for event in each),
     )
-    kept = _kept(memory, readings, tick, moment, engines, epochs, gaps, capabilities, holders.gpu, baseline)
+    kept = _kept(memory, readings, tick, moment, engines, gateways, epochs, gaps, capabilities, holders.gpu, baseline)
     return tick, replace(kept, conditions=conditions)
 
 
@@ -280,6 +293,7 @@ def _kept(
     tick: Tick,
     moment: Moment,
     engines: Sequence[EngineStep],
+    gateways: GatewayRows,
     epochs: Mapping[int, EpochRow],
     gaps: Mapping[int, tuple[Gap, ...]],
     capabilities: Mapping[tuple[int, str], Capability],
@@ -299,6 +313,7 @@ def _kept(
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
     taken = {step.engine.engine_id: step.at for step in engines if step.counts_taken}
+    taken |= dict.fromkeys(gateways.taken, moment)
     return replace(
         memory,
         last_ts=memory.last_ts if baseline else moment.ts,

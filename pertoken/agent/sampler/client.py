@@ -16,8 +16,8 @@ import pertoken
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.readings import DriversReading, Gap
 from pertoken.agent.sampler.wire import decode
-from pertoken.config import PROBES
 from pertoken.errors import PertokenError
+from pertoken.settings.values import PROBES
 
 
 class SamplerError(PertokenError):
@@ -34,6 +34,10 @@ class SamplerDied(SamplerError):
 
 class _Ended(Exception):
     pass
+
+
+_QUESTIONS = {asked: json.dumps({"processes": asked}).encode() + b"\n" for asked in (False, True)}
+"""What the child is asked, by whether it lists processes, too."""
 
 
 class _Child:
@@ -58,7 +62,7 @@ class _Child:
     def ask(self, processes: bool) -> None:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps({"processes": processes}).encode() + b"\n")
+            self.process.stdin.write(_QUESTIONS[processes])
         except BrokenPipeError:
             raise _Ended from None
         self.owed = True

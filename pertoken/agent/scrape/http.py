@@ -1,32 +1,24 @@
 """One HTTP request of a page: within a time and a size, or refused with the reason. Never a part of a page.
 
-`http.client` speaks HTTP over a socket that limits the time and the bytes of the whole exchange.
+The connection is made here; `reply` reads what comes over it.
 """
 
-import io
 import socket
 import ssl
 import string
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from pertoken.access import Access
+from pertoken.agent.scrape.reply import FRAMING_BYTES, Deadline, Incoming, read_body, read_head
 from pertoken.config import Settings
 from pertoken.printable import literal
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-_CHUNK = 65_536
-_FRAMING_BYTES = 65_536
-"""What status line, headers and the sizes of chunks may take beside a body."""
 _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0.0;q=0.5"
 
@@ -89,7 +81,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         raise ScrapeError("access", f"{target.shown}: {error}") from None
     bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
     at, addresses = target.shown, target.addresses()
-    deadline = _Deadline(limits.timeout_s)
+    deadline = Deadline(limits.timeout_s)
     try:
         with _connected(addresses, at, deadline) as plain, _secured(plain, context, access, target, deadline) as sock:
             return _exchange(sock, deadline, method, target, {**headers, **bearer}, limits)
@@ -100,7 +92,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         raise ScrapeError("access", f"{at}: no trusted connection ({told})") from None
     except ConnectionError:
         raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
-    except (OSError, ValueError, HTTPException) as error:
+    except (OSError, ValueError) as error:
         raise ScrapeError("malformed", f"{at}: not a whole HTTP reply: {str(error)[:80]}") from None
 
 
@@ -160,69 +152,7 @@ def _context(access: Access) -> ssl.SSLContext:
     return context
 
 
-class _Deadline:
-    """The moment by which everything has to be read, however a server spreads its bytes."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._at = time.monotonic() + timeout_s
-
-    def limit(self, sock: socket.socket) -> None:
-        """Let the next operation on `sock` last no longer. Raises TimeoutError if the time is over."""
-        left = self._at - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        sock.settimeout(left)
-
-
-class _Incoming(io.RawIOBase):
-    """The bytes of a socket: no read lasts beyond the deadline, and all of them together are at most `max_bytes`."""
-
-    def __init__(self, sock: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
-        self._sock, self._deadline, self._left_bytes = sock, deadline, max_bytes
-        self.ended = False
-        """Whether the end of the connection was read."""
-
-    def readable(self) -> bool:
-        """Return True, as BufferedReader asks."""
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Receive into `buffer`. Raises TimeoutError, and OverflowError for more than `max_bytes`."""
-        self._deadline.limit(self._sock)
-        count = self._sock.recv_into(buffer)
-        self._left_bytes -= count
-        if self._left_bytes < 0:
-            raise OverflowError
-        self.ended = not count
-        return count
-
-
-class _Channel:
-    """What HTTPConnection needs of a socket, within a deadline and a size. Whoever connected it closes it."""
-
-    def __init__(self, sock: socket.socket, deadline: _Deadline, max_bytes: int) -> None:
-        self._sock, self._deadline = sock, deadline
-        self._incoming = _Incoming(sock, deadline, max_bytes)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the end of the connection was read."""
-        return self._incoming.ended
-
-    def sendall(self, request: bytes) -> None:
-        """Send all of it. Raises TimeoutError."""
-        self._deadline.limit(self._sock)
-        self._sock.sendall(request)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a reader of what the server sends."""
-        return io.BufferedReader(self._incoming, _CHUNK)
-
-    def close(self) -> None:
-        """Leave the socket open: a reply is read after HTTPConnection let go of it."""
-
-
-def _connected(addresses: Sequence[_Address], at: str, deadline: _Deadline) -> socket.socket:
+def _connected(addresses: Sequence[_Address], at: str, deadline: Deadline) -> socket.socket:
     """A connection to the first address that takes one."""
     refused: OSError | None = None
     for family, kind, protocol, _, address in addresses:
@@ -242,7 +172,7 @@ def _connected(addresses: Sequence[_Address], at: str, deadline: _Deadline) -> s
 
 
 def _secured(
-    sock: socket.socket, context: ssl.SSLContext | None, access: Access, target: _Target, deadline: _Deadline
+    sock: socket.socket, context: ssl.SSLContext | None, access: Access, target: _Target, deadline: Deadline
 ) -> socket.socket:
     if context is None:
         return sock
@@ -252,7 +182,7 @@ def _secured(
 
 def _exchange(
     sock: socket.socket,
-    deadline: _Deadline,
+    deadline: Deadline,
     method: str,
     target: _Target,
     headers: Mapping[str, str],
@@ -260,38 +190,37 @@ def _exchange(
 ) -> Reply:
     """Send one request over `sock` and return the reply.
 
-    Raises ScrapeError, or HTTPException, ValueError and OSError for a reply that is not whole.
+    Raises ScrapeError, or ValueError and OSError for a reply that is not whole.
     """
-    at = target.shown
-    connection = HTTPConnection(target.host or "", target.port)
-    connection.sock = channel = _Channel(sock, deadline, limits.page_bytes + _FRAMING_BYTES)
     common = {"Host": target.authority, "Connection": "close", "User-Agent": "pertoken"}
+    if method != "GET":
+        common["Content-Length"] = "0"
+    lines = [f"{method} {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**common, **headers}.items())]
+    request = "\r\n".join([*lines, "", ""]).encode("latin-1")
+    if request.count(b"\n") != len(lines) + 1:
+        raise ValueError("a header of the request holds the end of a line")
+    incoming = Incoming(sock, deadline, limits.page_bytes + FRAMING_BYTES)
+    deadline.limit(sock)
+    sock.sendall(request)
     try:
-        connection.request(method, target.path, headers=common | dict(headers))
-        with connection.getresponse() as response:
-            if channel.ended:  # HTTPResponse takes that for the end of the headers
-                raise ValueError("its headers do not end")
-            return _reply(response, at, limits)
+        return _reply(incoming, target.shown, limits)
     except OverflowError:
-        raise _too_large(at, limits) from None
+        raise _too_large(target.shown, limits) from None
 
 
-def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
-    fields = response.headers
-    if fields.defects:  # a line that is no header hides those after it, and with them how long the body is
-        raise ValueError(f"not a header: {type(fields.defects[0]).__name__}")
-    status = response.status
+def _reply(incoming: Incoming, at: str, limits: Limits) -> Reply:
+    head = read_head(incoming)
+    status, fields = head.status, head.headers
     if status != 200:
         elsewhere = fields.get("location")
         where = f" to {literal(elsewhere[:200])}, which is not followed" if elsewhere else ""
         raise ScrapeError("access" if status in (401, 403) else "http", f"{at}: answered {status}{where}", status)
-    encoding = fields.get("content-encoding", "identity").strip().lower()
+    encoding = fields.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
         raise ScrapeError("malformed", f"{at}: encoded as {encoding[:40]}, which was not asked for")
-    length = _body_bytes(response)
     inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     body, received = bytearray(), 0
-    while part := response.read(_CHUNK):
+    for part in read_body(incoming, fields):
         received += len(part)
         if inflate is None:
             body += part
@@ -302,30 +231,9 @@ def _reply(response: HTTPResponse, at: str, limits: Limits) -> Reply:
                 raise ScrapeError("malformed", f"{at}: not gzip: {error}") from None
         if max(received, len(body)) > limits.page_bytes:
             raise _too_large(at, limits)
-    if length is not None and received < length:
-        raise ValueError(f"{received} of {length} bytes")
     if inflate is not None and (not inflate.eof or inflate.unused_data):
         raise ScrapeError("malformed", f"{at}: its gzip stream does not end where the reply ends")
-    return Reply(bytes(body), fields.get("content-type", "").strip(), fields.get("process-start-time-unix", "").strip())
-
-
-def _body_bytes(response: HTTPResponse) -> int | None:
-    """Return how long the body says it is; None for chunks, and for one that ends with the connection.
-
-    HTTPResponse takes a body of unknown framing, or of a length it cannot read, to end with the connection: a page that
-    was cut would pass for a whole one. Raises ValueError for those.
-    """
-    transfer, length = response.headers.get("transfer-encoding"), response.headers.get("content-length")
-    if transfer is not None:
-        if transfer.lower() != "chunked":
-            raise ValueError(f"sent as {transfer[:40]}")
-        return None
-    if length is None:
-        return None
-    length = length.strip()
-    if not (length.isascii() and length.isdigit() and len(length) <= 16):
-        raise ValueError(f"{length[:40]!r} is not a length")
-    return int(length)
+    return Reply(bytes(body), fields.get("content-type", ""), fields.get("process-start-time-unix", ""))
 
 
 def _too_large(at: str, limits: Limits) -> ScrapeError:

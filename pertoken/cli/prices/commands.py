@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import db_option, echo, json_option, settings_of
+from pertoken.cli.options import db_option, echo, echo_json, json_option, settings_of
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, Priced
@@ -82,7 +82,6 @@ def unset_price(
 def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     """Show every price ever set, oldest first, with the recorded devices it names, and list prices of devices of a
     detected instance without one."""
-    import json
     import time
     from dataclasses import asdict
 
@@ -97,7 +96,7 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
         shown = [
             asdict(each) | {"devices": [one.uuid for one in known.named(each.selector)]} for each in known.book.prices
         ]
-        echo(json.dumps([*shown, *map(asdict, listed)], indent=2))
+        echo_json([*shown, *map(asdict, listed)])
         return
     if not known.book.prices and not listed:
         echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
@@ -251,7 +250,7 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
     from pertoken.cli.progress import Progress
     from pertoken.costs.prices.repricing import repriced
     from pertoken.errors import BadInput
-    from pertoken.units import format_usd
+    from pertoken.tui.amounts import amount
 
     if price.from_ts > now:
         return
@@ -261,8 +260,8 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
     for each in changes:
         echo(
             f"Cost of {len(each.devices)} x {each.name} from {_when(each.first_ts)} to {_when(each.last_ts)} "
-            f"({each.device_ms / 3_600_000:,.1f} device-hours): {format_usd(each.before, 'no price')} → "
-            f"{format_usd(each.after, 'no price')}"
+            f"({each.device_ms / 3_600_000:,.1f} device-hours): {amount(each.before, 'no price')} → "
+            f"{amount(each.after, 'no price')}"
         )
     if yes or all(each.before is None for each in changes):
         return
@@ -323,7 +322,12 @@ def _since(from_ts: int, now: int) -> str:
 
 def _per_hour(price: Price) -> str:
     nano = price.nano_usd_per_device_hour
-    return "no price" if nano is None else f"{_exact(nano)} an hour"
+    if nano is None:
+        return "no price"
+    from pertoken.tui.amounts import amount, currency_values
+
+    other = "" if currency_values() is None else f" ({amount(nano)})"
+    return f"{_exact(nano)} an hour{other}"
 
 
 def _exact(nano: int) -> str:

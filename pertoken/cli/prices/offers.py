@@ -51,8 +51,8 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
     where = locate(settings.db, settings.advice)
     now = int(time.time()) // 60 * 60
     today = datetime.fromtimestamp(now, UTC).date()
+    upgrade(where, "advice")  # refuses a database of no use before a list is fetched for it
     offers = read(load_market(), today)
-    upgrade(where, "advice")
     advice = AdviceRepository(where)
     while True:
         imported = offers_imported(Store(where, reading(where, "telemetry"), open_advice(where)))
@@ -113,9 +113,9 @@ def _named(offer: Offer) -> str:
 
 
 def _usd(offer: Offer) -> str:
-    from pertoken.units import format_usd
+    from pertoken.tui.amounts import amount
 
-    return f"{format_usd(offer.nano_usd_per_hour)}/h"
+    return f"{amount(offer.nano_usd_per_hour)}/h"
 
 
 def _ratio(old: Offer, new: Offer) -> float:

@@ -49,11 +49,11 @@ def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str,
 
 def _show(where: Any, host: str, now: int) -> None:
     from pertoken.costs.prices.repricing import read_prices
-    from pertoken.units import format_usd
+    from pertoken.tui.amounts import amount
 
     newest = [each[-1] for each in read_prices(where, now).book.detected.values() if each]
     prices = [each for each in newest if f"owning {host} " in (each.note or "")]
     if not prices:
         echo(f"No device of {host!r} was recorded yet, or its instance has a list price: it applies to what comes.")
     for price in prices:
-        echo(f"{price.selector}: {format_usd(price.nano_usd_per_device_hour)} an hour, {price.note}")
+        echo(f"{price.selector}: {amount(price.nano_usd_per_device_hour)} an hour, {price.note}")

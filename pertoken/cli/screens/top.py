@@ -49,17 +49,20 @@ def top(config_file: str | None, db: str | None, web_port: int | None, once: boo
     if web_port is not None:
         _serve(where, config_file, db, web_port)
         return
-    source = StoreSource(where, as_of=moment.ts if moment.dated else None)
     # The web server runs this command with a driver of its own and no terminal.
     if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
         from pertoken.cli.screens.up import plain
 
+        source = StoreSource(where, as_of=moment.ts if moment.dated else None)
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."
         echo(plain(source, computed if moment.dated else None))
         return
+    from pertoken.cli.screens.source import screen_source
+    from pertoken.tui import amounts
     from pertoken.tui.app import PertokenApp
 
-    PertokenApp(source).run()
+    PertokenApp(screen_source(where, settings)).run()
+    amounts.reset()  # the screens showed the rate
 
 
 def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: int) -> None:

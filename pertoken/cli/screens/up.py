@@ -33,6 +33,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     import sys
 
     from pertoken.cli.screens.children import Child, OtherAgent, Watch, Watched
+    from pertoken.cli.screens.source import screen_source
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource
@@ -61,11 +62,13 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
         options = ["--db", str(where.folder), "--every", f"{settings.advisor_every}s", *common]
         children.append(Child("advisor", "advise", options, where.folder))
         watch = Watch(*watched, *children)
-        source = StoreSource(where)
+        source = screen_source(where, settings) if terminal else StoreSource(where, settings=settings)
         if terminal:
+            from pertoken.tui import amounts
             from pertoken.tui.app import PertokenApp
 
             PertokenApp(source, notice=watch.notice).run()
+            amounts.reset()  # the screens showed the rate
         else:
             echo("There is no terminal here: a plain summary instead of the screens.\n")
             _await_figures(source)

@@ -1,5 +1,7 @@
 """What a million tokens cost, model by model and hour by hour."""
 
+from collections.abc import Callable
+
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.prices.stored import price_book
@@ -9,15 +11,18 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.reading import Window
 
 
-def hourly(store: Store, hours: int, now_ts: int, *, dated: bool = False) -> tuple[ModelHours, ...]:
+def hourly(
+    store: Store, hours: int, now_ts: int, *, dated: bool = False, named: Callable[[str], str] = str
+) -> tuple[ModelHours, ...]:
     """Every model served in the last so many hours of the clock, the one under way included, dearest first.
 
-    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
+    `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
+    minute, is in the past, and everything is as of then. Raises StoreError.
     """
     start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
-        found = model_hours(window, prices)
+        found = model_hours(window, prices, named)
     models = (ModelHours(model, start, tuple(each)) for model, each in found.items())
     return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), natural_key(each.model))))

@@ -1,7 +1,7 @@
 """Device time and tokens of models by the hour, made of the buckets of a window and of prices."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -22,15 +22,19 @@ _NS = 1_000_000
 _HOUR_NS = HOUR_MS * _NS
 
 
-def model_hours(window: Window, prices: PriceBook) -> dict[str, list[ModelHour | None]]:
+def model_hours(
+    window: Window, prices: PriceBook, named: Callable[[str], str] = str
+) -> dict[str, list[ModelHour | None]]:
     """Return what each model's deployments held and served in each hour of the clock that the window touches.
+
+    `named` gives the name under which a served model is counted: its service, or its own.
 
     None stands for an hour of which nothing is known; a model without any other is left out.
 
     Device time is multiplied by its price and rounded once for a model's hour, so that it may differ from the bill,
     which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
     """
-    hours = _Hours(window, prices)
+    hours = _Hours(window, prices, named)
     for part in window.served(prices.changes()):
         hours.add(part)
     return hours.by_model()
@@ -39,7 +43,7 @@ def model_hours(window: Window, prices: PriceBook) -> dict[str, list[ModelHour |
 class _Hours:
     """Rows of all epochs, by dense numbers of epoch, hour and price, so that they add up as columns."""
 
-    def __init__(self, window: Window, prices: PriceBook) -> None:
+    def __init__(self, window: Window, prices: PriceBook, named: Callable[[str], str]) -> None:
         self._window, self._there, self._prices = window, window.inventory, prices
         self._first = window.start // HOUR
         self._n_hours = -(-window.end // HOUR) - self._first
@@ -47,9 +51,10 @@ class _Hours:
         self._epoch_ids = np.array([row.epoch_id for row in rows], np.int64)
         self._counts = np.array([not follows(row) for row in rows], bool)
         """Worker ranks hold devices, and their head rank counts their tokens."""
-        self._models = sorted({row.served_model for row in rows})
+        self._name_of = {model: named(model) for model in {row.served_model for row in rows}}
+        self._models = sorted(set(self._name_of.values()))
         number = {model: n for n, model in enumerate(self._models)}
-        self._model_of = np.array([number[row.served_model] for row in rows], np.int64)
+        self._model_of = np.array([number[self._name_of[row.served_model]] for row in rows], np.int64)
         self._rates: list[int | None] = []
         """Distinct prices of an hour: of a device, or of all of an epoch's together. None: not known."""
         self._allocated: list[Ints] = []
@@ -187,7 +192,7 @@ class _Hours:
             if first >= last:
                 continue  # by a clock that was ahead, it begins after the window
             begin, end = first // HOUR, -(-last // HOUR)
-            at = self._models.index(model) * self._n_hours - self._first
+            at = self._models.index(self._name_of[model]) * self._n_hours - self._first
             found[at + begin : at + end] += n * HOUR_MS
             found[at + begin] -= 1000 * n * (first - begin * HOUR)
             found[at + end - 1] -= 1000 * n * (end * HOUR - last)

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from pertoken.costs.prices.selectors import identity, rank
 
+BILLED = "billed"
+"""`set_by` of a price that an invoice gave (`pertoken reconcile`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -72,19 +75,23 @@ class PriceBook:
         price = self.at(device, ts)
         return None if price is None else price.nano_usd_per_device_hour
 
-    def rates(self, devices: Iterable[Priced], ts: int) -> list[int | None]:
-        """Nano-USD for an hour of each device at an instant, in their order; None where not known."""
-        known: dict[tuple[str, str], int | None] = {}
+    def each_at(self, devices: Iterable[Priced], ts: int) -> list[Price | None]:
+        """Return the price of each device at an instant, in their order; None where none is set or listed."""
+        known: dict[tuple[str, str], Price | None] = {}
         found = []
         for device in devices:  # a fleet has thousands of a few names
             if device.uuid.casefold() in self._own:
-                found.append(self.rate(device, ts))
+                found.append(self.at(device, ts))
                 continue
             name = device.kind, device.name
             if name not in known:
-                known[name] = self.rate(device, ts)
+                known[name] = self.at(device, ts)
             found.append(known[name])
         return found
+
+    def rates(self, devices: Iterable[Priced], ts: int) -> list[int | None]:
+        """Nano-USD for an hour of each device at an instant, in their order; None where not known."""
+        return [None if each is None else each.nano_usd_per_device_hour for each in self.each_at(devices, ts)]
 
     def applies(self, device: Priced) -> bool:
         """Whether a device has a price at any time, set or listed."""

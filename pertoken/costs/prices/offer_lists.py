@@ -1,7 +1,5 @@
 """Lists of offers that a person imports: read from a file, and what they would change."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from typing import Any
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer, OfferKey, newest, per_device
 from pertoken.catalog.sanity import Fault, faults
+from pertoken.costs.csv_rows import csv_rows
 from pertoken.errors import BadInput
 
 REQUIRED = (
@@ -62,7 +61,7 @@ def read_list(path: Path, market: Market) -> tuple[Offer, ...]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
-    rows = _json(path, text) if path.suffix.lower() == ".json" else _csv(path, text)
+    rows = _json(path, text) if path.suffix.lower() == ".json" else csv_rows(path, text)
     if not rows:
         raise BadInput(f"{path}: holds no offer")
     return tuple(_offer(f"{path}: row {number}", row, market) for number, row in enumerate(rows, 1))
@@ -93,15 +92,6 @@ def difference(offers: Sequence[Offer], market: Market, today: date, now_ts: int
         else:
             changed.append((before, replace(each, from_ts=now_ts)))
     return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused)
-
-
-def _csv(path: Path, text: str) -> list[Mapping[str, Any]]:
-    reader = csv.DictReader(io.StringIO(text), strict=True)
-    try:
-        rows: list[Mapping[str, Any]] = list(reader)
-    except csv.Error as error:
-        raise BadInput(f"{path}: line {reader.line_num}: not valid CSV: {error}") from None
-    return rows
 
 
 def _json(path: Path, text: str) -> list[Mapping[str, Any]]:

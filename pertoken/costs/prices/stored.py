@@ -35,13 +35,20 @@ def price_book(store: Store, connection: Connection, there: Inventory) -> PriceB
     `connection` reads the telemetry; a server's prices are read in its transaction.
     """
     if store.advice is store.telemetry:
-        prices, imported, owned = _prices(connection), _offers(connection), _owned(connection)
+        prices, imported, owned = _stored(connection)
+    elif store.advice is None:
+        prices, imported, owned = (), (), {}
     else:
-        prices, imported, owned = prices_set(store), offers_imported(store), ownership(store)
+        with store.read("advice") as advice:
+            prices, imported, owned = _stored(advice)
     today = datetime.fromtimestamp(there.now_ts, UTC).date()
     market = load_market().having(imported) if imported else load_market()
     listed = detected_prices(there.devices.values(), there.host, market, today)
     return PriceBook(prices, {**_of_owned(connection, there, owned), **listed})
+
+
+def _stored(connection: Connection) -> tuple[tuple[Price, ...], tuple[Offer, ...], Owned]:
+    return _prices(connection), _offers(connection), _owned(connection)
 
 
 def _of_owned(connection: Connection, there: Inventory, owned: Owned) -> dict[str, tuple[Price, ...]]:

@@ -1,4 +1,5 @@
 """The report of a fleet over a window: what the screens, the summary and advice show.
 
-Front door: `fleet_report` (the report of a store) and `lines` (its values).
+Front door: `fleet_report` (the report of a store), `lines` (its values) and `figures` (those beside
+dollars per Mtok, by model).
 """

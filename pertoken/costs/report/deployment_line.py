@@ -20,18 +20,32 @@ class Served(NamedTuple):
     nano_usd: int | None
     prompt_tokens: int | None
     generated_tokens: int | None
+    requests: int | None = None
+    """Requests that ended."""
+
+    @property
+    def pooling(self) -> bool:
+        """Whether it embeds or ranks: it read prompts, ended requests and generated no token.
+
+        Engines expose no task of a model. A generation has at least one token, so that none over all requests means
+        that the model generates nothing.
+        """
+        return bool(self.prompt_tokens) and self.generated_tokens == 0 and self.requests != 0
 
     @property
     def counted(self) -> bool:
         """Whether its dollars and tokens are both known, so that they are in quotients of several deployments."""
-        return None not in self
+        return None not in (self.nano_usd, self.prompt_tokens, self.generated_tokens) and not self.pooling
 
 
 def served(priced: PricedWindow, deployment_id: int) -> Served:
     """Dollars and tokens of a deployment, as its line has them."""
     totals = priced.totals.of(deployment_id)
     return Served(
-        _nano_usd(priced, _holding(priced, deployment_id)), totals.get("prompt_tokens"), totals.get("generated_tokens")
+        _nano_usd(priced, holding(priced, deployment_id)),
+        totals.get("prompt_tokens"),
+        totals.get("generated_tokens"),
+        totals.get("requests_finished"),
     )
 
 
@@ -46,14 +60,15 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
     """The line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
     own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
-    holding = _holding(priced, row.deployment_id)
+    epochs = holding(priced, row.deployment_id)
     held = [
         device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
     ]
     held.sort(key=priced.inventory.order.__getitem__)
-    nano, prompt, generated = served(priced, row.deployment_id)
+    use = served(priced, row.deployment_id)
+    nano, prompt, generated = use.nano_usd, use.prompt_tokens, use.generated_tokens
     tokens = prompt + generated if prompt is not None and generated is not None else None
-    lately = _held_lately(priced, holding)
+    lately = _held_lately(priced, epochs)
     return DeploymentLine(
         deployment_id=row.deployment_id,
         model=row.served_model,
@@ -70,21 +85,22 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
         busy=ratio(totals.get("busy_ms"), totals.get("observed_ms"), 1),
         power_w=_power_w(priced, lately),
         nano_usd=nano,
+        pooling=use.pooling,
         nano_usd_per_mtok=per_mtok(nano, tokens),
         nano_usd_per_generated_mtok=per_mtok(nano, generated),
         nano_usd_per_hour=_per_hour(priced, lately),
-        ttft_p95_s=priced.totals.latency(row.deployment_id, "ttft_s", 0.95),
-        tpot_p50_s=priced.totals.latency(row.deployment_id, "tpot_s", 0.5),
-        spark=_spark(priced, own),
+        ttft_p95_s=priced.details.latency(row.deployment_id, "ttft_s", 0.95),
+        tpot_p50_s=priced.details.latency(row.deployment_id, "tpot_s", 0.5),
+        spark=spark(priced, own),
         incomplete=bool(totals.get("incomplete_n")),
         coverage=observed_share(*priced.observed(row.deployment_id)) or 0.0,
         age_s=priced.window.end - row.newest_ts,
         fault=fault(priced, row.engine_id),
         late=tuple(gap.metric for gap in priced.recent.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
         counts=engine_counts(
-            [priced.totals.counts.get(each, {}) for each in own],
+            [priced.details.counts.get(each, {}) for each in own],
             totals.get("preemptions"),
-            priced.totals.counts.get(row.epoch_id, {}),
+            priced.details.counts.get(row.epoch_id, {}),
             priced.totals.busy_ms(row.epoch_id),
             json.loads(row.knobs),
             [priced.inventory.devices[each].name for each in held if priced.inventory.devices[each].parent_id is None],
@@ -93,22 +109,24 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
         busy_provenance=Provenance(totals.get("busy_provenance") or 0).label
         if totals.get("busy_ms") is not None
         else None,
+        idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(each, 0) for each in epochs),
+        ended=row.end_ts is not None or row.deployment_id not in priced.inventory.running,
     )
 
 
-def _holding(priced: PricedWindow, deployment_id: int) -> list[int]:
-    """Epochs that hold its devices: its own, and of ranks that follow."""
+def holding(priced: PricedWindow, deployment_id: int) -> list[int]:
+    """Return the epochs that hold the devices of a deployment: its own, and those of its worker ranks."""
     return [
         *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),
         *priced.inventory.workers_of.get(deployment_id, ()),
     ]
 
 
-def _nano_usd(priced: PricedWindow, holding: Sequence[int]) -> int | None:
+def _nano_usd(priced: PricedWindow, epochs: Sequence[int]) -> int | None:
     """Dollars of the window; None unless all that it held had a price."""
-    if not priced.money.unpriced_epochs.isdisjoint(holding):
+    if not priced.money.unpriced_epochs.isdisjoint(epochs):
         return None
-    known = [priced.money.by_epoch[each] for each in holding if each in priced.money.by_epoch]
+    known = [priced.money.by_epoch[each] for each in epochs if each in priced.money.by_epoch]
     return sum(known) if known else None
 
 
@@ -143,12 +161,13 @@ def _per_hour(priced: PricedWindow, held: dict[int, float]) -> int | None:
     return round(nano) if held else None
 
 
-def _spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, ...]:
+def spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, ...]:
+    """Return generated tokens/s of an epoch's slices, oldest first; None where nothing was observed."""
     first = priced.window.start // priced.window.slice_s * priced.window.slice_s
     n = -(-(priced.window.end - first) // priced.window.slice_s)
     tokens: list[int | None] = [None] * n
     time = [0] * n
-    for ts, generated, duration_ms in (each for epoch in epochs for each in priced.totals.slices(epoch)):
+    for ts, generated, duration_ms in (each for epoch in epochs for each in priced.details.slices(epoch)):
         i = (ts - first) // priced.window.slice_s
         if 0 <= i < n:
             tokens[i] = (tokens[i] or 0) + generated

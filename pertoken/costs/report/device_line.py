@@ -6,6 +6,7 @@ from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
 from pertoken.printable import natural_key
+from pertoken.store.schema.rows import IMPORTED_MACHINE
 from pertoken.store.schema.telemetry import OTHER
 from pertoken.units import SHARE
 from pertoken.window.figures import mean, rate, whole
@@ -22,7 +23,7 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
     # A MIG device costs its part of what its GPU costs.
     payer = row.device_id if row.parent_id is None else row.parent_id
     part_1e6 = SHARE if row.parent_id is None else row.part_1e6
-    price = priced.price(payer) if payer in priced.inventory.devices and part_1e6 is not None else None
+    price = priced.price_of.get(payer) if part_1e6 is not None else None
     per_hour = price.nano_usd_per_device_hour if price else None
     held_by = priced.recent.held_by.get(row.device_id, {})
     others = ((each.stored, mean(recent, each.stored, each.per_unit)) for each in _OTHERS)
@@ -69,4 +70,5 @@ def host_line(priced: PricedWindow, row: Any) -> HostLine:
         age_s=priced.window.end - row.newest_ts,
         interval_s=priced.inventory.intervals_s[row.host_id],
         memory_traffic_bytes_s=rate(recent._asdict(), "memory_traffic_bytes") if recent else None,
+        imported=(row.machine_id or "").startswith(IMPORTED_MACHINE),
     )

@@ -1,17 +1,17 @@
 """What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 from pertoken.catalog.market import load_market
 from pertoken.costs.priced import PricedWindow
-from pertoken.costs.prices.book import Price
 from pertoken.costs.prices.selectors import formerly
 from pertoken.costs.prices.stored import price_book
 from pertoken.costs.report.deployment_line import Served, deployment_line, fault, served
 from pertoken.costs.report.device_line import device_line, host_line
 from pertoken.costs.report.hints import hints, worth_a_hint
+from pertoken.costs.report.host_use import HostUses
 from pertoken.costs.report.lines import (
     DeploymentLine,
     DeviceLine,
@@ -23,6 +23,7 @@ from pertoken.costs.report.lines import (
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
+from pertoken.window.inventory import Inventory
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
 
@@ -39,19 +40,27 @@ def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = Fals
         prices = price_book(store, connection, window.inventory)
         pieces = window.pieces(prices.changes())
         with window.asking():
-            priced = PricedWindow(window, window.totals(pieces), window.recent(), prices)
-            return _report(priced, str(store.place))
+            totals, recent = window.totals(pieces), window.recent()
+            current = _current(window.inventory)
+            recent.wait()
+            # A server finds what only the lines of deployments show while the bill is worked out.
+            priced = PricedWindow(window, totals, recent, window.details(), prices)
+            return _report(priced, current, str(store.place))
 
 
-def _report(priced: PricedWindow, source: str) -> FleetReport:
-    there = priced.inventory
+def _current(there: Inventory) -> tuple[Any, ...]:
+    """Return the newest epoch of each deployment, by model and host as people sort them."""
     host_names = {row.host_id: row.name for row in there.hosts}
-    current = tuple(
+    return tuple(
         sorted(
             there.newest.values(),
             key=lambda row: (natural_key(row.served_model), natural_key(host_names.get(row.host_id, ""))),
         )
     )
+
+
+def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetReport:
+    there = priced.inventory
     hosts = tuple(host_line(priced, row) for row in there.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
     fresh = there.reporting
@@ -67,11 +76,9 @@ def _report(priced: PricedWindow, source: str) -> FleetReport:
         if row.status != "late" and (row.metric, row.owner_id in resolved) != ("rendezvous", True)
     ]
     missing = Lines(gaps, _Owners(priced).missing)
-    payers = {each: priced.price(each) for each, row in there.devices.items() if row.parent_id is None}
-    now = {each: price for each, price in payers.items() if there.devices[each].host_id in fresh}
-    rates_now = [
-        nano for each in now if (nano := priced.prices.rate(there.devices[each], priced.window.end)) is not None
-    ]
+    now = {each: price for each, price in priced.price_of.items() if there.devices[each].host_id in fresh}
+    per_hour = [price.nano_usd_per_device_hour for price in now.values() if price is not None]
+    rates_now = [nano for nano in per_hour if nano is not None]
     serving = {device for row in current for device in there.epoch_devices.get(row.epoch_id, ())}
     unpriced = [each for each, price in now.items() if price is None]
     return FleetReport(
@@ -80,7 +87,7 @@ def _report(priced: PricedWindow, source: str) -> FleetReport:
         source=source,
         hosts=hosts,
         devices=Lines(tuple(there.devices.values()), partial(device_line, priced)),
-        deployments=Lines(current, partial(deployment_line, priced, load_market())),
+        deployments=Lines(tuple(current), partial(deployment_line, priced, load_market())),
         bill=priced.money.bill(),
         nano_usd_per_hour=sum(rates_now) if rates_now else None,
         unpriced_n=sum(there.devices[each].kind != "cpu" or each in serving for each in unpriced),
@@ -94,32 +101,32 @@ def _report(priced: PricedWindow, source: str) -> FleetReport:
         bill_observed=priced.bill_observed(),
         coverage=observed_share(sum(min(each) for each in counted), sum(ms for _, ms in counted)),
         estimated=priced.money.estimated,
+        uses=Lines(hosts, HostUses(priced, current, fresh).use),
         hints=hints(
             hosts,
-            _kinds(priced, payers, serving),
+            _kinds(priced, serving),
             [(row.served_model, fault(priced, row.engine_id)) for row in current],
             [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)],
-            _lost(priced, payers),
+            _lost(priced),
         ),
     )
 
 
-def _kinds(
-    priced: PricedWindow, payers: Mapping[int, Price | None], serving: Collection[int]
-) -> list[tuple[DeviceLine, bool]]:
+def _kinds(priced: PricedWindow, serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
     """One device of each kind, name and price, and whether such a one serves: what is said of it is said of all."""
     found: dict[tuple[Any, ...], int] = {}
-    for device_id, price in payers.items():
+    for device_id, price in priced.price_of.items():
         row = priced.inventory.devices[device_id]
         listed = price.note if price and price.listed else None
         found.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
     return [(device_line(priced, priced.inventory.devices[each]), each in serving) for each in found.values()]
 
 
-def _lost(priced: PricedWindow, payers: Iterable[int]) -> list[tuple[str, tuple[str, ...]]]:
+def _lost(priced: PricedWindow) -> list[tuple[str, tuple[str, ...]]]:
     """Selectors of prices in force that named devices when any part of a name matched, with the names of those."""
     newest = {price.selector: price for price in priced.prices.prices}
-    devices = {priced.inventory.devices[each].name: priced.inventory.devices[each] for each in payers} if newest else {}
+    there = priced.inventory.devices
+    devices = {there[each].name: there[each] for each in priced.price_of} if newest else {}
     found = (
         (selector, tuple(name for name, row in devices.items() if formerly(selector, row)))
         for selector, price in newest.items()
@@ -146,11 +153,17 @@ class _Owners:
 def per_mtok_together(lines: Sequence[DeploymentLine | Served]) -> int | None:
     """Nano-USD per Mtok of several deployments: all their dollars over all their tokens.
 
-    One whose dollars or tokens are not known is left out with both; None if none is left, or none served a token.
+    One whose dollars or tokens are not known is left out with both, and so is one that embeds or ranks, whose tokens
+    are others. None if none is left, or none served a token.
     """
     nano_usd = tokens = 0
     for line in lines:
-        if line.nano_usd is not None and line.prompt_tokens is not None and line.generated_tokens is not None:
+        if (
+            not line.pooling
+            and line.nano_usd is not None
+            and line.prompt_tokens is not None
+            and line.generated_tokens is not None
+        ):
             nano_usd += line.nano_usd
             tokens += line.prompt_tokens + line.generated_tokens
     return per_mtok(nano_usd, tokens)

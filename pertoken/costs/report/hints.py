@@ -24,7 +24,8 @@ def hints(
     found: list[str] = []
     if not hosts:
         found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
-    found += _stale_hints([host for host in hosts if host.stale])
+    found += _stale_hints([host for host in hosts if host.stale and not host.imported])
+    found += _imported_hints([host for host in hosts if host.stale and host.imported])
     if hosts and not deployments:
         found.append(
             "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
@@ -50,6 +51,18 @@ def hints(
             )
     found += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
     return tuple(dict.fromkeys(found))
+
+
+def _imported_hints(imported: Sequence[HostLine]) -> list[str]:
+    """Return one sentence for all hosts whose telemetry was imported, and goes no further."""
+    if not imported:
+        return []
+    names = _together([host.name for host in imported])
+    ended = format_duration(min(host.age_s or 0 for host in imported))
+    return [
+        f"Telemetry of {names} was imported and ends {ended} ago: `pertoken import prometheus` goes on from there, and "
+        "`pertoken agent install` on a host records it from now on."
+    ]
 
 
 def _stale_hints(stale: Sequence[HostLine]) -> list[str]:

@@ -71,6 +71,8 @@ class HostLine:
     interval_s: int
     memory_traffic_bytes_s: float | None = None
     """Read from and written to memory by its CPUs."""
+    imported: bool = False
+    """Whether its telemetry was imported, and no agent runs on it."""
 
     @property
     def stale(self) -> bool:
@@ -148,13 +150,54 @@ class DeploymentLine:
     """Words (`generated_tokens`) that its engine counts only when a request ends."""
     counts: EngineCounts = field(default_factory=EngineCounts)
     """What its engine counts beside tokens."""
+    pooling: bool = False
+    """Whether it embeds or ranks: its tokens are those of prompts, and count in no figure of several deployments."""
     busy_provenance: str | None = None
     """How `busy` is known: `counter`, or `bound` where it is an upper bound."""
+    idle_nano_usd: int | None = None
+    """Of `nano_usd`, what was paid while it held a device and was idle."""
+    ended: bool = False
+    """Whether it does not run any more: its epoch ended, or its host reports and it does not."""
 
     @property
     def busy_is_bound(self) -> bool:
         """Whether `busy` is an upper bound."""
         return self.busy_provenance == Provenance.BOUND.label
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """What one host does and costs; rates are of the newest minutes, dollars of the window."""
+
+    host: HostLine
+    accelerators: int
+    util: float | None
+    """Mean over its accelerators, as are the activities; of those that were read."""
+    sm_active: float | None
+    dram_active: float | None
+    power_w: float | None
+    """Of all its devices that were read."""
+    generated_tok_s_now: float | None
+    nano_usd_per_hour: int | None
+    """Of its devices with a price, now; None if it does not report."""
+    nano_usd_per_mtok: int | None
+    """All dollars of its devices / (prompt and generated tokens) x 10^6; None where an accelerator has no price."""
+    spark: tuple[float | None, ...]
+    """Generated tokens/s per slice of the window, oldest first; None where nothing was observed."""
+    bill: Bill | None
+    """Of its devices over the window; None where none has a price."""
+    models: tuple[str, ...]
+    """Served on it in the window."""
+
+    @property
+    def name(self) -> str:
+        """Name of the host."""
+        return self.host.name
+
+    @property
+    def age_s(self) -> int | None:
+        """Seconds since its newest row."""
+        return self.host.age_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +243,8 @@ class FleetReport:
     observed; None if no device has a price."""
     coverage: float | None = None
     """The same of the deployments in `nano_usd_per_mtok`; None if there is none."""
+    uses: Sequence[HostUse] = ()
+    """What each host does and costs, in the order of `hosts`."""
     estimated: bool = False
     """Whether an hour whose minutes were deleted was divided by time, at a change of price or the start of the
     window."""
@@ -207,5 +252,9 @@ class FleetReport:
     def whole(self) -> "FleetReport":
         """The same with all its lines made, to be written down."""
         return replace(
-            self, devices=tuple(self.devices), deployments=tuple(self.deployments), missing=tuple(self.missing)
+            self,
+            devices=tuple(self.devices),
+            deployments=tuple(self.deployments),
+            missing=tuple(self.missing),
+            uses=tuple(self.uses),
         )

@@ -21,7 +21,7 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
-from pertoken.forecast.queue.queueing import beyond
+from pertoken.forecast.queue.queueing import beyond, capacity_per_s
 from pertoken.forecast.queue.service import forecast_under, service
 from pertoken.forecast.served import Abstained, Load, Row, resolve, resolve_each, stack_rows
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
@@ -75,6 +75,19 @@ def latency(
     if isinstance(one, Abstained):
         raise one
     return one
+
+
+def utilizations(asked: Sequence[Asked], market: Market) -> list[float | Abstained]:
+    """Return `Latency.utilization` of each, side by side; `Abstained` in place of a result. No quantile is computed."""
+    rows = resolve_each([(each.deployment, each.load) for each in asked], market)
+    known = [(each, row) for each, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    if not known:
+        return [row for row in rows if isinstance(row, Abstained)]
+    c = stack_rows([row for _, row in known])
+    replicas, generated = replicas_of([each for each, _ in known], c)
+    rate = np.array([each.arrivals.requests_per_s for each, _ in known]) / c.dp
+    results = iter((rate / capacity_per_s(replicas, generated)).tolist())
+    return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
 def latencies(asked: Sequence[Asked], market: Market) -> list[Latency | Abstained]:
@@ -149,6 +162,13 @@ def _with_ranges(asked: Asked, figures: Array, utilization: Array, unpacked: boo
         overloaded=1 - statistics.NormalDist().cdf(spare),
         assumptions=assumptions(deployment),
     )
+
+
+def unmeasured_half_widths() -> tuple[float, float, float]:
+    """Return half widths of 80 % intervals of logarithms where nothing was measured on the host: of the time of
+    everything that devices do, and with what the queueing model misses of TTFT p95 and of TPOT p95."""
+    device, (_, ttft, _, tpot) = absolute_half_width(), MISSED
+    return device, math.hypot(device, Z_80 * ttft), math.hypot(device, Z_80 * tpot)
 
 
 def assumptions(deployment: Deployment) -> tuple[str, ...]:

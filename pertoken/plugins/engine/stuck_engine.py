@@ -75,6 +75,6 @@ def _planned_hours(now: Deployment, fleet: Fleet) -> int:
 
 def _devices_are_its_own(now: Deployment, fleet: Fleet) -> bool:
     """Return whether it runs on accelerators that no other deployment uses: only then is their work its own."""
-    others = (each for each in fleet.deployments if each.deployment_id != now.deployment_id)
-    shared = any(set(each.device_ids) & set(now.device_ids) for each in others)
+    holders = {each.deployment_id for device in now.device_ids for each in fleet.holders_of.get(device, ())}
+    shared = bool(holders - {now.deployment_id})
     return now.accelerator is not None and bool(now.device_ids) and not shared

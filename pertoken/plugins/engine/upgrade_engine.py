@@ -52,15 +52,14 @@ def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: O
        SGLang recommended instead (read January 2026). The figure of the B200s is a vendor's.
     3. The least decrease of 3 % is judgement.
     """
+    upgrades = _Upgrades(seen, fleet)
     for service in fleet.services:
-        yield from _of_service(service, seen, fleet, market, options.cheaper)
+        yield from _of_service(service, upgrades, market, options.cheaper)
     if not fleet.services:
         yield skip("no-service", "0 services run")
 
 
-def _of_service(
-    service: Service, seen: FleetEvidence, fleet: Fleet, market: Market, least: float
-) -> Iterator[Proposal | Skip]:
+def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: float) -> Iterator[Proposal | Skip]:
     lines = {each.engine: line for each in service.deployments if (line := market.engine_line(each.engine))}
     for line in lines.values():
         for successor in line.successors:
@@ -69,7 +68,7 @@ def _of_service(
     refused: dict[str, str] = {}
     for now in service.deployments:
         best: tuple[tuple[float, float, float], Epoch, str] | None = None
-        for version, gain, epoch in _newer(now, seen, fleet):
+        for version, gain, epoch in _newer(now, upgrades.of(now)):
             if gain is None:
                 reason = f"{version} cannot be compared with {now.engine_version}: {epoch.present.reason}"
                 refused.setdefault(epoch.present.code or "not-measured", reason)
@@ -95,25 +94,44 @@ def _of_service(
         yield skip("no-newer-seen", reason, about=service)
 
 
+class _Upgrades:
+    """Epochs of like deployments before they changed their engine version, found once for all that are alike."""
+
+    def __init__(self, seen: FleetEvidence, fleet: Fleet) -> None:
+        self._seen = seen
+        self._alike: dict[tuple[object, ...], list[Deployment]] = {}
+        for each in fleet.deployments:
+            self._alike.setdefault(_kind(each), []).append(each)
+        self._found: dict[tuple[object, ...], list[tuple[Deployment, Epoch]]] = {}
+
+    def of(self, now: Deployment) -> list[tuple[Deployment, Epoch]]:
+        """Return those of deployments like this one, each with its deployment."""
+        kind = _kind(now)
+        if kind not in self._found:
+            self._found[kind] = [
+                (other, epoch)
+                for other in self._alike[kind]
+                for epoch in judged(self._seen.of(other).epochs)
+                if set(epoch.changed) == {"engine_version"}
+            ]
+        return self._found[kind]
+
+
 def _newer(
-    now: Deployment, seen: FleetEvidence, fleet: Fleet
+    now: Deployment, upgrades: list[tuple[Deployment, Epoch]]
 ) -> Iterator[tuple[str, tuple[float, float, float] | None, Epoch]]:
     """Yield newer versions than the present one with tokens per device-second there over here, None if unknown."""
-    for other in fleet.deployments:
-        if not _are_alike(now, other):
-            continue
-        for epoch in judged(seen.of(other).epochs):
-            if set(epoch.changed) != {"engine_version"}:
-                continue
-            ratio = epoch.present.ratio
-            if other.deployment_id == now.deployment_id and is_newer(epoch.engine_version, now.engine_version):
-                # It ran a newer version before: device time per token now over then.
-                yield str(epoch.engine_version), ratio, epoch
-            elif epoch.engine_version == now.engine_version and is_newer(other.engine_version, now.engine_version):
-                gain = None if ratio is None else (1 / ratio[2], 1 / ratio[1], 1 / ratio[0])
-                yield str(other.engine_version), gain, epoch
+    for other, epoch in upgrades:
+        ratio = epoch.present.ratio
+        if other.deployment_id == now.deployment_id and is_newer(epoch.engine_version, now.engine_version):
+            # It ran a newer version before: device time per token now over then.
+            yield str(epoch.engine_version), ratio, epoch
+        elif epoch.engine_version == now.engine_version and is_newer(other.engine_version, now.engine_version):
+            gain = None if ratio is None else (1 / ratio[2], 1 / ratio[1], 1 / ratio[0])
+            yield str(other.engine_version), gain, epoch
 
 
-def _are_alike(one: Deployment, other: Deployment) -> bool:
-    same = (one.model.name, one.engine, one.accelerator) == (other.model.name, other.engine, other.accelerator)
-    return same and all(getattr(one, name) == getattr(other, name) for name in ALIKE)
+def _kind(deployment: Deployment) -> tuple[object, ...]:
+    """Return what deployments have in common whose versions can be compared."""
+    shape = (getattr(deployment, name) for name in ALIKE)
+    return (deployment.model.name, deployment.engine, deployment.accelerator, *shape)

@@ -4,19 +4,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pertoken.plugins.fleet.smaller_models import smaller_models
 from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement, the easy share below what Sources, 2 found."""
+    """What a person may set; a share that is supplied is priced; the defaults are judgement, the planned
+    share is below what Sources, 2 found."""
 
     largest: float = option(
         0.5, "active parameters of the smaller model over the present one's, at most", low=0.001, high=1
     )
     min_busy: float = option(0.05, "busy share below which there are too few requests to divide", low=0, high=1)
-    easy_share: float = option(
-        0.4, "share of requests that the smaller model answers as well: replace it by your own sample", low=0, high=1
+    easy_share: float | None = option(
+        None, "share of requests that the smaller model answers as well: label a sample", low=0.01, high=0.99
+    )
+    planned_share: float = option(
+        0.4, "share of requests for which the break-even is shown while none is supplied", low=0.01, high=0.99
     )
 
 
@@ -30,8 +35,9 @@ def route_requests(
     A model of an eighth of the size reads and computes an eighth per token. Where part of the requests are easy, that
     part needs fewer device-hours.
     ## When it is wrong
-    Which requests are easy is not in the telemetry, so no money is promised: only the share from which it pays. Worse
-    answers cost more than tokens. The smaller model needs a device of its own until the larger one gives some back.
+    Which requests are easy is not in the telemetry, so no money is promised: only the share from which it pays, until
+    you supply `easy_share`. Worse answers cost more than tokens. The smaller model needs a device of its own until the
+    larger one gives some back.
     ## How to apply
     Label a sample of your traffic by comparing both models' answers; put a router in front; start with 1 to 5 %.
     ## Sources
@@ -39,29 +45,12 @@ def route_requests(
     2. arXiv 2501.08219: 44.5 % of queries answered equally well by models of 1B to 32B parameters.
     3. The limits on size and busy time are judgement.
     """
-    busy = seen.busy.mean
+    smaller = smaller_models(seen, service, market, max_size=options.largest, min_busy=options.min_busy)
+    if isinstance(smaller, Skip):
+        yield smaller
+        return
     now = service.deployments[0]
-    if busy < options.min_busy:
-        yield skip(
-            "hardly-busy",
-            f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}: too few requests to divide between two "
-            "models",
-        )
-        return
-    models = dict.fromkeys(each.model.name for each in service.deployments)
-    if len(models) > 1:
-        yield skip("already-routed", f"its replicas serve {len(models)} models already: {', '.join(models)}")
-        return
     device = market.accelerator(now.accelerator)
-    active = now.model.params_active or 0
-    smaller = [m for m in market.smaller_models(now.model) if (m.params_active or active) <= options.largest * active]
-    if not smaller:
-        yield skip(
-            "no-smaller-model",
-            f"the catalog has no model of {options.largest:.0%} of its active parameters or less in the family of "
-            f"{now.model.name}",
-        )
-        return
     ranks = market.fewest_ranks(smaller[0], now.weight_dtype, device) if device else None
     if ranks is None:
         known = f"{now.accelerator or 'an unknown device'} with weights in {now.weight_dtype or 'an unknown dtype'}"
@@ -69,9 +58,9 @@ def route_requests(
         return
     layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) is not None}
     small = now.but(model=smaller[0], tp=ranks, **layout)
-    # The others serve an even part of what these two leave: each of n ends with (1 - easy share) / n.
-    part = (1 - options.easy_share) / len(service.deployments)
-    routed = fleet.replace(
-        now, now.serving_share(part, service.name), small.serving_share(options.easy_share, service.name)
-    )
+    share = options.planned_share if options.easy_share is None else options.easy_share
+    source = None if options.easy_share is None else "as [rules.route-requests] states"
+    # The others serve an even part of what these two leave: each of n ends with (1 - share) / n.
+    part = (1 - share) / len(service.deployments)
+    routed = fleet.replace(now, now.serving_share(part, service.name), small.serving_share(share, service.name, source))
     yield propose(routed, risk="quality", effort="high")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pertoken.plugins.fleet.smaller_models import smaller_models
 from pertoken.rule import (
     Evidence,
     Fleet,
@@ -22,15 +23,18 @@ from pertoken.rule import (
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the share is a guess until you measure it, the rest judgement (Sources, 3)."""
+    """What a person may set; a share that is supplied is priced; the defaults are judgement (Sources, 3)."""
 
     edge: tuple[str, ...] = option(("L4", "L40S"), "accelerators that stand at an edge site, smallest first")
     largest: float = option(
         0.25, "active parameters of the edge model over the present one's, at most", low=0.001, high=1
     )
     min_busy: float = option(0.05, "busy share below which there are too few requests to divide", low=0, high=1)
-    edge_share: float = option(
-        0.4, "share of requests that the edge model answers as well: replace it by your own sample", low=0.01, high=0.99
+    edge_share: float | None = option(
+        None, "share of requests that the edge model answers as well: label a sample", low=0.01, high=0.99
+    )
+    planned_share: float = option(
+        0.4, "share of requests for which the break-even is shown while none is supplied", low=0.01, high=0.99
     )
 
 
@@ -45,8 +49,9 @@ def split_hybrid(
     which then needs fewer devices, and its clients get the first token without the way to the centre.
     ## When it is wrong
     Which requests a small model answers as well is not in the telemetry, so no money is promised: only the share from
-    which it pays. Every site needs a device, a spare and somebody who looks after it: sites that idle cost 1.7 to 2.1
-    times as much per token as a pool. Where clients are near the centre, route-requests does the same without sites.
+    which it pays, until you supply `edge_share`. Every site needs a device, a spare and somebody who looks after it:
+    sites that idle cost 1.7 to 2.1 times as much per token as a pool. Where clients are near the centre, route-requests
+    does the same without sites.
     ## How to apply
     Label a sample of your traffic by comparing both models' answers. Start the small model at one site behind a router
     that sends it what it answers well, and all else to the centre. Compare a week of both before the next site.
@@ -55,23 +60,9 @@ def split_hybrid(
     2. [V] Edge sites at 40 to 50 % utilization beside 85 % of a pool; 2 to 3 times the cost per token. One vendor.
     3. The limits are judgement; the prices of the edge devices are the catalog's offers.
     """
-    busy = seen.busy.mean
-    now = service.deployments[0]
-    active = now.model.params_active or 0
-    models = dict.fromkeys(each.model.name for each in service.deployments)
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
-        return
-    if len(models) > 1:
-        yield skip("already-routed", f"its replicas serve {len(models)} models already: {', '.join(models)}")
-        return
-    smaller = [m for m in market.smaller_models(now.model) if (m.params_active or active) <= options.largest * active]
-    if not smaller:
-        yield skip(
-            "no-smaller-model",
-            f"the catalog has no model of {options.largest:.0%} of its active parameters or less in the family of "
-            f"{now.model.name}",
-        )
+    smaller = smaller_models(seen, service, market, max_size=options.largest, min_busy=options.min_busy)
+    if isinstance(smaller, Skip):
+        yield smaller
         return
     placed = _placed(smaller, options, market)
     if placed is None:
@@ -80,14 +71,15 @@ def split_hybrid(
             f"none of {len(smaller)} smaller models fits one {' or '.join(options.edge)} that somebody offers",
         )
         return
+    now = service.deployments[0]
     small, name, dtype = placed
     layout: dict[str, Any] = {name: 1 for name in ("tp", "pp", "dp") if getattr(now, name) is not None}
     edge = now.but(model=small, weight_dtype=dtype, **layout).on(Placement(accelerator=name, purchase="on_demand"))
-    # The others serve an even part of what these two leave: each of n ends with (1 - edge share) / n.
-    part = (1 - options.edge_share) / len(service.deployments)
-    split = fleet.replace(
-        now, now.serving_share(part, service.name), edge.serving_share(options.edge_share, service.name)
-    )
+    share = options.planned_share if options.edge_share is None else options.edge_share
+    source = None if options.edge_share is None else "as [rules.split-hybrid] states"
+    # The others serve an even part of what these two leave: each of n ends with (1 - share) / n.
+    part = (1 - share) / len(service.deployments)
+    split = fleet.replace(now, now.serving_share(part, service.name), edge.serving_share(share, service.name, source))
     yield propose(split, risk="quality", effort="high", excludes=("route-requests", "consolidate", "smaller-model"))
 
 

@@ -27,7 +27,8 @@ def use_spot(
     state that a retry could not rebuild, so that a replica can be lost as long as another one answers.
     ## When it is wrong
     With a single replica every interruption is an outage. Some zones list spot at the on-demand price: no discount.
-    Long generations are lost midway; capacity may be gone exactly when you need it.
+    Long generations are lost midway; capacity may be gone exactly when you need it. A service that misses its
+    objectives has no replica to lose.
     ## How to apply
     Keep one replica on-demand, put the others on spot in two or more zones behind a load balancer, and drain one when
     its notice comes (2 min on AWS, 30 s on Google Cloud and Azure).
@@ -55,12 +56,18 @@ def use_spot(
         yield skip("device-unknown", f"{names} is not in the catalog: no spot offer can be compared")
     elif busy <= 0:
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
+    elif (missed := _missed(seen, service)) is not None:
+        yield skip("slo-missed", f"{missed} already: replicas that are taken back make it worse")
     else:
-        discount = min(_discount(each, market) for each in placements)
+        names = ", ".join(sorted(map(str, accelerators)))
+        discounts = [_discount(each, market) for each in placements]
+        if None in discounts:
+            yield skip("no-offer", f"{names} is not listed both on-demand and as spot where it runs: 0 pairs of prices")
+            return
+        discount = min(each for each in discounts if each is not None)
         if discount >= options.min_discount:
             yield propose(service.on(Placement(purchase="spot"), all_but=1), risk="availability", effort="high")
         else:
-            names = ", ".join(sorted(map(str, accelerators)))
             least = f"of at least {options.min_discount:.0%}"
             yield skip("no-discount", f"spot offers of {names} are listed {discount:.0%} below on-demand, not {least}")
 
@@ -69,12 +76,32 @@ def _instances(fleet: Fleet) -> dict[str, int]:
     return {each.instance_type: each.count for each in fleet.commitments}
 
 
-def _discount(placement: Placement, market: Market) -> float:
-    """Return how far spot is listed below on-demand where the placement is, or anywhere if that is not known."""
+def _missed(seen: Evidence, service: Service) -> str | None:
+    """Return which objective of the service is missed now; None where none is, or none is set or measured."""
+    slo = service.slo
+    if slo.ttft_p95_ms is not None and seen.has("ttft_s") and 1000 * seen.ttft_s.p95 > slo.ttft_p95_ms:
+        return f"its TTFT is {1000 * seen.ttft_s.p95:.0f} ms (p95), above its objective of {slo.ttft_p95_ms:.0f} ms"
+    if slo.tpot_p95_ms is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 > slo.tpot_p95_ms:
+        return f"its TPOT is {1000 * seen.tpot_s.p95:.0f} ms (p95), above its objective of {slo.tpot_p95_ms:.0f} ms"
+    return None
+
+
+def _discount(placement: Placement, market: Market) -> float | None:
+    """Return how far spot is listed below on-demand for this instance where it is, or for any where that is not known.
+
+    None where no such instance is listed both ways: spot that is not offered is no discount.
+    """
     name = placement.accelerator or ""
+    listed = {
+        (offer.provider, offer.region, offer.instance_type): offer.nano_usd_per_device_hour
+        for offer in market.offers(name, "on_demand")
+        if placement.provider in (None, offer.provider)
+        and placement.region in (None, offer.region)
+        and placement.instance_type in (None, offer.instance_type)
+    }
     ratios = [
-        pair.ratio
-        for pair in market.pairs((name, "on_demand"), (name, "spot"))
-        if placement.provider in (None, pair.here.provider) and placement.region in (None, pair.here.region)
+        offer.nano_usd_per_device_hour / listed[there]
+        for offer in market.offers(name, "spot")
+        if (there := (offer.provider, offer.region, offer.instance_type)) in listed
     ]
-    return max(0.0, 1 - min(ratios, default=1.0))
+    return max(0.0, 1 - min(ratios)) if ratios else None

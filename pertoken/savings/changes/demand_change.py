@@ -8,15 +8,23 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import latency
+from pertoken.forecast.queue.latency import Asked, utilizations
+from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.served import Abstained
+from pertoken.forecast.serving import Calibration
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import NoPrice
-from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.shared import busy_cost
-from pertoken.savings.sizing import arriving_share, changed_arrivals, changed_load, objectives, sizes, total_arrivals
+from pertoken.savings.sizing import (
+    arriving_share,
+    changed_arrivals,
+    changed_load,
+    likely_sizes,
+    objectives,
+    total_arrivals,
+)
 from pertoken.savings.speed import Speed, speed
 from pertoken.state.demand import EDITABLE, Demand, Quantity
 from pertoken.state.fleet import Fleet
@@ -25,6 +33,8 @@ from pertoken.units import HOURS_PER_MONTH
 
 STEPS = 50
 """Points between the present and the proposed demand at which replicas are counted."""
+STEPS_AT_ONCE = 17
+"""Of these that are counted together: a replica is often released within the first."""
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
@@ -44,19 +54,33 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
-    releases = "no replica is released"
-    for step in range(STEPS + 1):
-        demand = _between(now.demand, to.demand, changed, step / STEPS)
-        load = changed_load(found.load, now.demand, demand)
-        counted = sizes(now, one, found, changed_arrivals(arrivals, now.demand, demand), context, load)
-        if not isinstance(counted, str) and counted.likely < len(now.deployments):
-            from_here = f"a replica is released from {_shown(demand, changed[0])} on"
-            releases = from_here if step else "the demand as it is needs fewer replicas already"
-            break
+    releases = _releases(now, to.demand, changed, found, arrivals, context)
     forecast = Outcome(
         slo=found.slo, latency=found.latency, assumptions=(*said, *found.assumptions), break_even=releases
     )
     return _freed(before, now, to, changed, share, forecast, context)
+
+
+def _releases(
+    now: Service, after: Demand, changed: Sequence[str], found: Speed, arrivals: Arrivals, context: Context
+) -> str:
+    """Return from where on, between the present and the proposed demand, a replica is released."""
+    one, present = now.deployments[0], len(now.deployments)
+    assert found.load is not None
+    if present > max(1, now.min_replicas) + now.spare_replicas:
+        for first in range(0, STEPS + 1, STEPS_AT_ONCE):
+            steps = range(first, min(first + STEPS_AT_ONCE, STEPS + 1))
+            demands = [_between(now.demand, after, changed, step / STEPS) for step in steps]
+            loads = [
+                (changed_arrivals(arrivals, now.demand, each), changed_load(found.load, now.demand, each))
+                for each in demands
+            ]
+            counts = likely_sizes(now, one, found, loads, context)
+            for step, demand, count in zip(steps, demands, counts, strict=True):
+                if count is not None and count < present:
+                    from_here = f"a replica is released from {_shown(demand, changed[0])} on"
+                    return from_here if step else "the demand as it is needs fewer replicas already"
+    return "no replica is released"
 
 
 def _freed(
@@ -71,7 +95,7 @@ def _freed(
     )
     known = replace(
         known,
-        kept=same(before.deployments),
+        kept=same(now.deployments),
         provenance=Provenance.ASSUMED,
         assumptions=(*known.assumptions, *([f"{proposed}: {source}"] if source else [])),
         break_even=frees,
@@ -100,16 +124,21 @@ def _freed_share(now: Service, demand: Demand, found: Speed, context: Context) -
     arrivals, _ = total_arrivals(now, context)
     each = replace(arrivals, requests_per_s=arrivals.requests_per_s / len(now.deployments))
 
-    def work(load: MeasuredLoad, target: Demand) -> float:
-        return latency(
-            one, load.load, changed_arrivals(each, now.demand, target), context.market, found.calibration
-        ).utilization
-
-    here, there = work(found.load, now.demand), work(changed_load(found.load, now.demand, demand), demand)
+    ends = [
+        Asked(one, load.load, changed_arrivals(each, now.demand, target), found.calibration or Calibration())
+        for load, target in ((found.load, now.demand), (changed_load(found.load, now.demand, demand), demand))
+    ]
+    here, there = map(_utilization, utilizations(ends, context.market))
     return 1 - there / here if here > 0 else 0.0
 
 
-def _between(before: Demand, after: Demand, names: list[str], share: float) -> Demand:
+def _utilization(found: float | Abstained) -> float:
+    if isinstance(found, Abstained):
+        raise found
+    return found
+
+
+def _between(before: Demand, after: Demand, names: Sequence[str], share: float) -> Demand:
     changed: dict[str, Any] = {}
     for name in names:
         new = getattr(after, name)

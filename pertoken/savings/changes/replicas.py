@@ -130,7 +130,7 @@ def alike(replicas: Sequence[Deployment]) -> bool:
 
 @cache
 def _shape() -> Callable[[Deployment], tuple[object, ...]]:
-    own = ("deployment_id", "epoch_id", "device_ids", "serves")
+    own = ("deployment_id", "epoch_id", "device_ids", "serves", "share_source")
     return attrgetter(*(each.name for each in fields(Deployment) if each.name not in own))
 
 

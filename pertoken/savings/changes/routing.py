@@ -1,4 +1,7 @@
-"""A service split over its deployment and new ones: never money by itself, since the share is not measured."""
+"""A service split over its deployments and new ones of another model.
+
+The share that the new ones can take is in no telemetry: it yields a break-even, and money where a person supplied it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,16 +10,19 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Forecast, Range
 from pertoken.provenance import Provenance
+from pertoken.savings.changes.replicas import busiest
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
-from pertoken.savings.sizing import objectives
+from pertoken.savings.shared import busy_cost
+from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals
 from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo
+from pertoken.units import HOURS_PER_MONTH
 
 
 def outcome(
@@ -26,7 +32,7 @@ def outcome(
     added: Sequence[Deployment],
     context: Context,
 ) -> Outcome:
-    """Return the break-even of new deployments beside one that stays. Raises NoPrice."""
+    """Return the price of new deployments beside those that stay, or their break-even. Raises NoPrice."""
     if any(new.role in ("prefill", "decode") for new in added):
         return Outcome(unpriced="prefill and decode on devices of their own are not forecast: try them for a week")
     changed = next((old for old, new in pairs if old != new), now.deployments[0])
@@ -66,7 +72,7 @@ def outcome(
             infeasible=f"{to.model.name} on {rented} device(s) holds {held:.0%} of the load at most, and pays from "
             f"{extra / bill:.0%} on",
         )
-    return Outcome(
+    split = Outcome(
         kept=same(now.deployments),
         ratio=known,
         provenance=Provenance.ASSUMED,
@@ -76,6 +82,48 @@ def outcome(
         + (f"; it holds up to {held:.0%}" if of_share < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),
         unpriced=f"the share of requests {to.model.name} could answer is not measured: label a sample, then route",
+    )
+    if to.share_source is None:
+        return split
+    if of_share < 1:
+        return replace(split, unpriced=f"it holds {held:.0%} of the load, not the {share:.0%} supplied: add replicas")
+    return _supplied(before, now, share, replace(split, new_nano_usd_per_hour=(extra, extra, extra)), to, context)
+
+
+def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Deployment, context: Context) -> Outcome:
+    """Return what a supplied share frees: the replicas that the rest of the demand does not need, else busy time."""
+    try:
+        arrivals, said = total_arrivals(now, context)
+        found = busiest(now, {}, context)
+    except NotMeasured as missing:
+        return replace(split, unpriced=f"{missing.series} was not measured: {missing.remedy}")
+    if isinstance(found, str):
+        return replace(split, unpriced=found)
+    load, speed = found
+    rest = replace(arrivals, requests_per_s=(1 - share) * arrivals.requests_per_s)
+    counted = sizes(now, now.deployments[0], speed, rest, context, load)
+    if isinstance(counted, str):
+        return replace(split, unpriced=counted)
+    present = len(now.deployments)
+    slow, likely, fast = (min(each, present) for each in (counted.slow, counted.likely, counted.fast))
+    source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
+    held = before.holders_of
+    busy = sum(busy_cost(before, held, each, each.device_ids, context).nano_usd_per_hour for each in now.deployments)
+    freed = round(busy * share * HOURS_PER_MONTH)
+    return replace(
+        split,
+        kept=(
+            kept(before, now.deployments, slow, context),
+            kept(before, now.deployments, likely, context),
+            kept(before, now.deployments, fast, context),
+        ),
+        capacity=(freed, freed, freed) if likely == present else None,
+        slo=speed.slo,
+        replicas=(present, likely) if likely != present else None,
+        assumptions=(*split.assumptions, *said, *speed.assumptions, *counted.assumptions, source),
+        against=(*split.against, *speed.against),
+        break_even=None,
+        unpriced=None,
     )
 
 

@@ -119,7 +119,7 @@ def _priced(
         against.append(_late(now, empty > 0, context))
     asleep = (none.bankable + none.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
     return Outcome(
-        kept=same(before.deployments),
+        kept=same(now.deployments),
         bankable=_money(bankable),
         timed=_money([each + asleep for each in timed]),
         provenance=Provenance.FORECAST if held.needed else Provenance.REPORTED,

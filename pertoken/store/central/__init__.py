@@ -1,4 +1,4 @@
-"""A fleet's PostgreSQL server: logins and rights of hosts, day partitions, and Citus.
+"""A fleet's PostgreSQL server: logins and rights of hosts, and day partitions.
 
-Front door: `logins`, `roles`, `partitions`, `citus`.
+Front door: `logins`, `roles`, `partitions`.
 """

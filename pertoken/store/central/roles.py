@@ -39,6 +39,7 @@ def rights(connection: Connection) -> Iterator[str]:
         yield f"GRANT USAGE ON SCHEMA {schema} TO {READER}, {ADVISOR}"
         yield f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {READER}"
     yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA advice TO {ADVISOR}"
+    yield f"REVOKE UPDATE, DELETE ON advice.transition, advice.receipt FROM {ADVISOR}"  # rows are only added
     yield f"REVOKE INSERT, UPDATE, DELETE ON advice.alembic_version FROM {ADVISOR}"
     yield f"GRANT INSERT, DELETE ON fleet.raw_request TO {ADVISOR}"
     yield f"GRANT USAGE ON SCHEMA fleet TO {AGENT}"

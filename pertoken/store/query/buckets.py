@@ -5,17 +5,18 @@ as long as writing and reading that text (384 hours of 6 columns: 0.45 ms as row
 not known is `NULL`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, Text, bindparam, case, cast, func, literal_column, or_, select
 
-from pertoken.store.query.answers import answer
+from pertoken.store.query.answers import Rows, answer
 from pertoken.store.query.segments import Segment, Segments
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.busy_columns import busy_provenance, busy_sum
 from pertoken.store.schema.rollup_tables import HOUR
 
 NULL = -(2**62)
@@ -43,11 +44,56 @@ def several_epochs_hours(connection: Connection, start: int, end: int, names: Se
         yield from _known(answer(connection, query, {**bounds(each), "since": start}))
 
 
+def deployment_buckets(
+    connection: Connection, seconds: int, start: int, end: int, deployment_id: int, names: Sequence[str]
+) -> Chunks:
+    """Yield the columns `names` of the buckets in [start, end) of the epochs of one deployment.
+
+    `seconds`: an hour or a minute, which roll-ups hold, or a shorter length, for which ticks are added up.
+    """
+    segment = Segment(seconds, start, end)
+    if seconds in t.deployment_rollup:
+        query, values = _buckets_of_one(connection.dialect.name, seconds, tuple(names)), bounds((segment,))
+    else:
+        query, values = _ticks_of_one(connection.dialect.name, tuple(names)), {**bounds((segment,)), "length": seconds}
+    yield from _known(answer(connection, query, {**values, "deployment": deployment_id}))
+
+
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
     """Yield (epoch_id, ts, delta of each word) of every bucket in which an epoch counted one of them."""
     for each in _divided(segments):
         query = _counters(connection.dialect.name, shape_of(each), tuple(words))
         yield from _known(answer(connection, query, bounds(each)))
+
+
+def histogram_buckets(connection: Connection, segments: Segments, metrics: Sequence[str]) -> Rows:
+    """Return (epoch_id, metrics, sets of buckets, buckets, counts) of each epoch with histograms in segments.
+
+    All but the first are texts, with a number for each row of the roll-up: a metric is its position in `metrics`, and
+    one that is not among them is `len(metrics)`.
+    """
+    found: list[Any] = []
+    for each in segments:
+        query = _histogram_buckets(connection.dialect.name, shape_of([each]), tuple(metrics))
+        found += answer(connection, query, bounds([each]))
+    return found
+
+
+def histogram_sets(connection: Connection) -> Mapping[int, str]:
+    """Return the upper bounds of each set of buckets, as stored."""
+    return dict(answer(connection, _HISTOGRAM_SETS))
+
+
+def counted_words(connection: Connection, segments: Segments, words: Sequence[str]) -> list[str]:
+    """Return those of the words that some epoch counted: most engines count few of them."""
+    names = {
+        name for each in segments for (name,) in answer(connection, _names(*_of(connection, each)), bounds([each]))
+    }
+    return [each for each in words if each in names]
+
+
+def _of(connection: Connection, segment: Segment) -> tuple[str, Shape]:
+    return connection.dialect.name, shape_of([segment])
 
 
 def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
@@ -78,6 +124,38 @@ def _hours_of_several(dialect: str, names: tuple[str, ...]) -> Any:
     return _joined(dialect, rows.where(t.deployment_rollup[HOUR].c.epoch_id.in_(ids)))
 
 
+_EPOCHS_OF_ONE = select(t.epoch.c.epoch_id).where(t.epoch.c.deployment_id == bindparam("deployment", type_=BigInteger))
+
+
+@cache
+def _buckets_of_one(dialect: str, seconds: int, names: tuple[str, ...]) -> Any:
+    (rows,) = parts(dialect, "deployment", ((seconds, False),), names, unknown=_NULL, owners=_EPOCHS_OF_ONE)
+    return _joined(dialect, rows)
+
+
+@cache
+def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
+    """Ticks added up as roll-ups do. A tick is named by its end: a bucket holds those of (start, start + length]."""
+    of, length = t.deployment_sample.c, bindparam("length", type_=BigInteger)
+    start, end = (bindparam(name, type_=BigInteger) for name in ("start0", "end0"))
+    bucket: Any = (of.ts - _ONE) // length * length
+    made: dict[str, Any] = {
+        "epoch_id": of.epoch_id,
+        "ts": bucket,
+        "busy_ms": busy_sum(of),
+        "busy_provenance": func.max(busy_provenance(of)),
+    }
+    columns = (func.coalesce(cast(made.get(name, func.sum(of[name])), BigInteger), _NULL).label(name) for name in names)
+    rows: Any = select(*columns).where(of.epoch_id.in_(_EPOCHS_OF_ONE), of.ts > start, of.ts <= end)
+    return _joined(dialect, rows.group_by(of.epoch_id, bucket))
+
+
+@cache
+def _names(dialect: str, shape: Shape) -> Select[Any]:
+    (found,) = parts(dialect, "engine_counter", shape, ("metric",))
+    return found.distinct()
+
+
 @cache
 def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]:
     (found,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
@@ -88,10 +166,31 @@ def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]
     return _joined(dialect, select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts))
 
 
+_HISTOGRAM_SETS = select(t.histogram_set.c.bucket_set_id, t.histogram_set.c.upper_bounds)
+
+
+@cache
+def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...]) -> Select[Any]:
+    keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
+    (found,) = parts(dialect, "histogram", shape, (*keys, "count"))
+    rows = found.subquery().c
+    if dialect != "sqlite":  # SQLite takes twice as long to add the counts up as to hand out all of them
+        total = cast(func.sum(rows["count"]), BigInteger).label("count")
+        rows = select(*(rows[key] for key in keys), total).group_by(*(rows[key] for key in keys)).subquery().c
+    numbers: list[tuple[Any, Any]] = [
+        (rows.metric == name, literal_column(str(number))) for number, name in enumerate(metrics)
+    ]
+    metric = case(*numbers, else_=literal_column(str(len(metrics))))
+    values = (metric, rows.bucket_set_id, rows.bucket, rows["count"])
+    return select(rows.epoch_id, *(_as_text(dialect, each) for each in values)).group_by(rows.epoch_id)
+
+
 def _joined(dialect: str, rows: Select[Any]) -> Select[Any]:
     """Return each column as text. All columns are joined in the same order of rows."""
-    of = rows.subquery().c
-    separator: Any = literal_column(f"'{SEPARATOR}'")
+    return select(*(_as_text(dialect, each).label(each.name) for each in rows.subquery().c))
+
+
+def _as_text(dialect: str, values: Any) -> Any:
     if dialect == "sqlite":  # which joins numbers as they are, by commas
-        return select(*(func.group_concat(each).label(each.name) for each in of))
-    return select(*(func.string_agg(cast(each, Text), separator).label(each.name) for each in of))
+        return func.group_concat(values)
+    return func.string_agg(cast(values, Text), literal_column(f"'{SEPARATOR}'"))

@@ -27,6 +27,7 @@ from pertoken.store.query.held import shares
 from pertoken.store.query.segments import Segment, between, column, segments
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
+from pertoken.store.schema.rows import GATEWAY
 
 LAG_S = 2 * MINUTE
 """How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first
@@ -137,7 +138,7 @@ def _newest_of_devices(dialect: str, dated: bool) -> Select[Any]:
 def epochs(connection: Connection, start: int, as_of: int | None = None) -> Rows:
     """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last.
 
-    With `as_of` those that began before it; one that ended later is still open.
+    With `as_of` those that began before it; one that ended later is still open. Gateways serve no model: without them.
     """
     values = {"start": start, "noted": start - LAG_S, "as_of": as_of}
     return answer(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
@@ -165,6 +166,7 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
         .join(t.engine, t.engine.c.engine_id == t.deployment.c.engine_id)
         .join(t.host, t.host.c.host_id == t.deployment.c.host_id)
         .where(t.deployment.c.last_ts >= bindparam("noted", type_=BigInteger), _SERVED)
+        .where(t.engine.c.found_by != literal_column(f"'{GATEWAY}'"))
         .order_by(t.epoch.c.deployment_id, t.epoch.c.start_ts)
     )
     return query.where(of.start_ts < _AS_OF) if dated else query
@@ -311,6 +313,15 @@ def first_ts(connection: Connection) -> int | None:
 _FIRST = select(func.min(t.host.c.first_ts))
 
 
+def newest_epoch(connection: Connection) -> tuple[int | None, int]:
+    """Return when the newest epoch began, and how many there are; None and 0 without one."""
+    ((newest, count),) = answer(connection, _NEWEST_EPOCH)
+    return (None if newest is None else int(newest), int(count))
+
+
+_NEWEST_EPOCH = select(func.max(t.epoch.c.start_ts), func.count())
+
+
 def recent_s(connection: Connection) -> int:
     """Length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
     return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
@@ -375,6 +386,16 @@ def _events(dated: bool) -> Select[Any]:
         .limit(50)
     )
     return query.where(of.ts <= _AS_OF) if dated else query
+
+
+def restarted_ts(connection: Connection, engine_id: int, start: int) -> int | None:
+    """Return when an engine was last seen to have restarted, None if it was not since `start`."""
+    of = t.event.c
+    query = select(func.max(of.last_ts)).where(
+        of.kind == "engine_restarted", of.subject_id == engine_id, of.last_ts >= start
+    )
+    found: int | None = connection.execute(query).scalar()
+    return found
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Table, and_, func, select
+from sqlalchemy import Select, Table, and_, func, select
 
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_provenance
@@ -115,12 +115,14 @@ def column(table: Table, name: str) -> Any:
     return func.coalesce(of, table.c.samples).label(name) if counted else of
 
 
-def between(dialect: str, table: Table, start: Any, end: Any) -> Any:
-    """Rows with start <= ts < end."""
+def between(dialect: str, table: Table, start: Any, end: Any, owners: Select[Any] | None = None) -> Any:
+    """Rows with start <= ts < end, of some `owners` only where they are given."""
     inside = and_(table.c.ts >= start, table.c.ts < end)
+    owner = next(iter(table.primary_key))
+    if owners is not None:
+        return and_(owner.in_(owners), inside)
     if dialect != "sqlite":
         return inside
     # SQLite has no index but the key, which begins with the owner: by owner it reads the window and not all of history.
-    owner = next(iter(table.primary_key))
-    owners = {"device_id": t.device, "epoch_id": t.epoch, "host_id": t.host}[owner.name]
-    return and_(owner.in_(select(owners.c[owner.name])), inside)
+    everyone = {"device_id": t.device, "epoch_id": t.epoch, "host_id": t.host}[owner.name]
+    return and_(owner.in_(select(everyone.c[owner.name])), inside)

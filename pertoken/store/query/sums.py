@@ -38,7 +38,7 @@ ROLLUPS = {
 _NEVER_SHOWN = frozenset(
     (
         *("revision", "throttled_n", "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
-        *("computed_tokens", "requests_finished", "kv_use_1e4_sum", "kv_use_1e4_n"),
+        *("computed_tokens", "kv_use_1e4_sum", "kv_use_1e4_n"),
         *("whole_provenance", *THROTTLED),
     )
 )
@@ -60,13 +60,21 @@ def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Any:
 
 
 def parts(
-    dialect: str, rollup: str, shape: Shape, names: Sequence[str], unknown: Any | None = None
+    dialect: str,
+    rollup: str,
+    shape: Shape,
+    names: Sequence[str],
+    unknown: Any | None = None,
+    owners: Select[Any] | None = None,
 ) -> list[Select[Any]]:
-    """Return a statement for each segment: columns of its buckets, bound by `bounds`, with `unknown` for NULL."""
+    """Return a statement for each segment: columns of its buckets, bound by `bounds`, with `unknown` for NULL.
+
+    `owners` selects the ids of whose buckets they are; None: of all.
+    """
     found = []
     for n, (seconds, is_part) in enumerate(shape):
         table = ROLLUPS[rollup][seconds]
-        inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"))
+        inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"), owners)
         columns, keys = [column(table, name) for name in names], table.primary_key.columns.keys()
         if is_part:
             first, last = _bind(f"first{n}"), _bind(f"last{n}")
@@ -170,6 +178,18 @@ def device_time(connection: Connection, segments: Segments) -> Rows:
 def _durations(dialect: str, shape: Shape) -> Select[Any]:
     rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms")).c
     return select(rows.device_id, _sum(rows.duration_ms), _sum(rows.observed_ms)).group_by(rows.device_id)
+
+
+def tokens(connection: Connection, segments: Segments) -> Rows:
+    """(epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
+    return answer(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
+
+
+@cache
+def _tokens(dialect: str, shape: Shape) -> Select[Any]:
+    rows = _rows(dialect, "deployment", shape, ("epoch_id", "prompt_tokens", "generated_tokens")).c
+    both = _sum(rows.prompt_tokens) + _sum(rows.generated_tokens)
+    return select(rows.epoch_id, both.label("tokens")).group_by(rows.epoch_id)
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:

@@ -51,13 +51,36 @@ owned = Table(
     integer("seq", required=True),  # order of setting, without gaps
 )
 """What servers of one's own cost; the newest row of a host in force counts."""
+budget_alert = Table(
+    "budget_alert",
+    metadata,
+    text("month", key=True),  # YYYY-MM, UTC
+    text("kind", key=True),  # spent | expected
+    integer("threshold_1e4", key=True),  # share of the budget
+    integer("ts", required=True),  # when it was first seen to be reached
+    integer("spent_nano_usd", required=True),  # of the month until then
+    integer("expected_nano_usd"),  # likely spend of the whole month; NULL: not known
+    integer("budget_nano_usd", required=True),  # of the month
+)
+"""Thresholds of a budget that the spend of a month reached; each is noted once a month."""
+probe = Table(
+    "probe",
+    metadata,
+    integer("deployment_id", key=True),
+    integer("started_ts", key=True),
+    integer("ended_ts", required=True),
+    text("endpoint", required=True),
+    text("who", required=True),
+    text("body", required=True),  # JSON: operating points, tokens sent, and why it stopped
+)
+"""Measurements by `pertoken probe`; they count for the epoch in which they were made. Rows are only added."""
 recommendation = Table(
     "recommendation",
     metadata,
     integer("recommendation_id", key=True),
     text("rule_id", required=True),
     integer("deployment_id"),  # NULL for a lever wider than one deployment
-    text("state", required=True),  # OPEN | BLOCKED | REFUSED | FAILED | EXPIRED
+    text("state", required=True),  # one of `pertoken.proof.recommendation.State`
     text("title", required=True),
     text("reason"),  # why blocked, refused or failed
     text("body", required=True),  # JSON: changes, commands, undo, estimate, evidence, assumptions
@@ -69,7 +92,10 @@ recommendation = Table(
     # With rule_id its identity:
     text("target_kind"),  # service | deployment | host | fleet | load
     text("target_key"),  # name of a service, id of a deployment or host
-    integer("life"),  # how often it was proposed anew after it had come to an end, from 1
+    integer("life"),  # how often it was proposed again after it had come to an end, from 1
+    integer("until_ts"),  # end of a snooze or dismissal; NULL in other states
+    text("variant"),  # key of the variant that was accepted or applied
+    text("estimate"),  # JSON of that variant as it was then; never changed once it is set
 )
 refusal = Table(
     "refusal",
@@ -80,14 +106,65 @@ refusal = Table(
     integer("since_ts", required=True),
 )
 """Why a rule does not propose something for a target; it may stand beside an open recommendation."""
-recommendation_event = Table(
-    "recommendation_event",
+transition = Table(
+    "transition",
     metadata,
     integer("recommendation_id", key=True),
-    integer("version", key=True),
+    integer("version", key=True),  # of the recommendation after the move
     integer("ts", required=True),
     text("from_state"),
     text("to_state", required=True),
+    text("code", required=True),  # reason code: lower-case words joined by hyphens
     text("who", required=True),
     text("why", required=True),
 )
+"""Every change of state of a recommendation; rows are only added."""
+verdict = Table(
+    "verdict",
+    metadata,
+    integer("deployment_id", key=True),
+    integer("epoch_id", key=True),  # the epoch that began with the change
+    integer("previous_epoch_id", required=True),
+    integer("changed_ts", required=True),  # start of the epoch
+    integer("recommendation_id"),  # NULL: nobody recommended the change
+    text("result", required=True),  # PENDING | CHEAPER | DEARER | NO_EFFECT | INCONCLUSIVE
+    # Change of the cost per token at like load: after / before - 1, in millionths
+    integer("effect_low_1e6"),
+    integer("effect_likely_1e6"),
+    integer("effect_high_1e6"),
+    text("method"),
+    text("version_before"),  # of the engine
+    text("version_after"),
+    text("body", required=True),  # JSON: what changed, and why a result is what it is
+    integer("created_ts", required=True),
+    integer("judged_ts"),  # NULL while it is pending
+    integer("version", required=True),  # optimistic: an update names the version it read
+)
+"""What each change of a deployment's configuration did to its cost, recommended or not."""
+receipt = Table(
+    "receipt",
+    metadata,
+    integer("receipt_id", key=True),
+    # Of a recommendation, or of a verdict:
+    integer("recommendation_id"),
+    integer("deployment_id"),
+    integer("epoch_id"),
+    text("kind", required=True),
+    text("body", required=True),  # JSON: the figures, with the hourly inputs they were computed from
+    text("hash", required=True),  # of the body
+    integer("created_ts", required=True),
+)
+"""Proof of what a change saved; rows are only added."""
+trial = Table(
+    "trial",
+    metadata,
+    integer("trial_id", key=True),
+    integer("recommendation_id", required=True),
+    text("design", required=True),  # REPLICAS | SWITCHBACK
+    text("status", required=True),  # RUNNING | DONE | QUALITY_FAILED | STOPPED
+    integer("started_ts", required=True),
+    integer("ended_ts"),  # NULL while it runs
+    text("body", required=True),  # JSON: its arms, what changes on the canary, the quality check, the result
+    integer("version", required=True),  # optimistic: an update names the version it read
+)
+"""Trials of recommendations before they are applied everywhere."""

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 from pertoken.metrics import DEVICE_COLUMNS
 from pertoken.provenance import Provenance
 
+IMPORTED_MACHINE = "prometheus:"
+"""What the machine id of a host begins with whose telemetry was imported; its name follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
@@ -68,6 +71,10 @@ class EngineRow:
     found_by: str
     life: int | None = None
     """Id of the process (`agent.rows.counting.life_ids`), None where it cannot be seen."""
+
+
+GATEWAY = "gateway"
+"""`found_by` of an engine row that is a gateway: its counters are of tenants, and it serves no model."""
 
 
 @dataclass(frozen=True, slots=True)

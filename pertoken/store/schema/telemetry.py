@@ -92,7 +92,7 @@ engine = telemetry_table(
     integer("pid"),
     integer("process_start_ms"),  # since the boot of the host; Unix time in rows of before schema 0005
     text("version"),
-    text("found_by", required=True),  # process | setting
+    text("found_by", required=True),  # process | setting | prometheus (imported) | gateway
     integer("first_ts", required=True),
     integer("last_ts", required=True),
     integer("life"),  # id of the process: of the boot and its start after that (`agent.rows.counting.life_ids`)

@@ -1,41 +1,80 @@
-"""The fleet: what it costs now, the bill of the window, deployments, devices and hosts."""
+"""The fleet: what it costs now, the bill of the window, and its services, hosts or tenants."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from pertoken.costs.report.lines import DeploymentLine, DeviceLine, HostLine
+from pertoken.costs.hours.spend import SpendLine
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, HostUse
+from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
-from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns, staleness
-from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_sheet
+from pertoken.tui.text.fleet.chart import chart
+from pertoken.tui.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
+from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, staleness
+from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_page_sheet
 from pertoken.tui.text.notes import event_lines, fleet_notes, notices_sheet
 from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.text.spend import spend_columns, tenant_sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.bill_bar import BillBar
 from pertoken.tui.widgets.headline import Headline
 from pertoken.tui.widgets.notices import Notices
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
+from pertoken.window.course.course import Subject
 
 _EVENTS = 3
+_TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
+"""Tables of each group, in their order."""
 
 
 class FleetPage(ListPage):
     """The first screen."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = (
+        "fleet",
+        "savings",
+        "plan",
+        "rules",
+        "open",
+        "filter",
+        "narrow",
+        "widen",
+        "keys",
+        "quit",
+    )
+    OWN: ClassVar[frozenset[str]] = frozenset({"group"})
+
+    def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
+        super().__init__(view, heading, windowed)
+        self._chosen: str | None = None
+
+    @property
+    def group(self) -> str:
+        """What its rows are: `service`, `host` or `tenant`; until somebody chooses, by the number of hosts."""
+        report = self.view().reading.fleet.value
+        return self._chosen or ("service" if report is None else first_group(report))
 
     def lists(self) -> ComposeResult:
         """Figures, hints, tables, events."""
         yield Headline()
         yield BillBar()
         yield Notices("hints")
+        yield Static(id="group-note", markup=False)
         with Stack():
             yield Rows[DeploymentLine](lambda line: line.deployment_id, "deployments")
             yield Rows[DeviceLine](lambda line: line.device_id, "devices")
-            yield Rows[HostLine](lambda line: line.host_id, "hosts", spare=True)
+            yield Rows[HostUse](lambda use: use.host.host_id, "hosts", spare=True)
+            yield Rows[SpendLine](lambda line: line.name, "tenants")
+        yield Static(id="chart", markup=False)
+        yield Notices("ended")
         yield Static(id="notes", markup=False)
         yield Notices("events")
 
@@ -43,42 +82,129 @@ class FleetPage(ListPage):
         """Show a report."""
         report = view.reading.fleet.value
         assert report is not None
+        reading = view.reading
         self.set_class(not report.deployments, "-nothing-served")
-        self.query_one(Headline).show(report)
+        known = view.study.plan.value
+        self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value)
         self.query_one(BillBar).show(report)
         self.query_one("#hints", Notices).show([f"→ {literal(hint)}" for hint in report.hints])
         self.query_one("#events", Notices).show(event_lines(report)[:_EVENTS])
 
-        late = staleness(report)
-        self.query_one("#deployments", Rows).show(report.deployments, deployment_columns(report), late)
-        self.query_one("#devices", Rows).show(report.devices, device_columns(report), late)
-        self.query_one("#hosts", Rows).show(report.hosts, host_columns(report), late)
+        late, older_s = staleness(report, view.older_s), view.older_s
+        counts = advice_counts(reading.advice.value or (), report)
+        self._table("deployments").show(
+            self.lines_of("deployments", view), deployment_columns(report, older_s, counts.deployments), late
+        )
+        self._table("devices").show(self.lines_of("devices", view), device_columns(report, older_s), late)
+        self._table("hosts").show(self.lines_of("hosts", view), host_use_columns(report, counts, older_s), late)
+        bill = reading.tenants.value
+        tenants = () if bill is None else spend_columns(bill)
+        self._table("tenants").show(self.lines_of("tenants", view), tenants, lambda _: False)
+        self._table("hosts").spare = self.group == "service"
+        note = self.query_one("#group-note", Static)
+        note.update(group_note(self.group, reading.tenants))
+        note.display = self.group != "service"
+        ended = ended_line(report) if self.group == "service" else None
+        self.query_one("#ended", Notices).show([] if ended is None else [ended])
         notes = self.query_one("#notes", Static)
         notes.update("\n".join(fleet_notes(report)))
         notes.set_class(not fleet_notes(report), "-empty")
+        self.call_after_refresh(self._fill_height)
+
+    def _table(self, name: str) -> Rows[Any]:
+        return self.query_one(f"#{name}", Rows)
+
+    def _fill_height(self) -> None:
+        """Draw the tokens of the window where the tables leave lines free."""
+        report = self.view().reading.fleet.value
+        if report is None or not self.is_attached or not self.query("#chart"):
+            return
+        drawing = self.query_one("#chart", Static)
+        stack = self.query_one(Stack)
+        free = stack.size.height + (drawing.size.height if drawing.display else 0)
+        free -= sum(table.wanted_height for table in self.query(Rows))
+        together = [
+            sum(known) if (known := [value for value in values if value is not None]) else None
+            for values in zip(*(line.spark for line in report.deployments), strict=False)
+        ]
+        lines = chart("Generated tok/s of the fleet in the window", together, max(1, self.size.width - 2), free - 1)
+        drawing.display = bool(lines)
+        drawing.update("\n".join(lines))
 
     def cannot(self, action: str) -> str | None:
         """Hints and events can be opened, too."""
         return None if action == "open" and isinstance(self.focused, Notices) else super().cannot(action)
 
+    def group_next(self) -> None:
+        """Group the rows by the next of service, host and tenant."""
+        self._chosen = next_group(self.group)
+        self.renew()
+        self.give_back_keys()
+
     def open(self) -> None:
         """Open a row, or all hints and events."""
         if isinstance(self.focused, Notices):
-            self.app.push_screen(SheetPage(self.view, self.heading, _notices, self.part, windowed=True))
+            sheet = _ended if self.focused.id == "ended" else _notices
+            self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, windowed=True))
         else:
             super().open()
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The tables have the names of the report's fields."""
-        return tuple(getattr(view.reading.fleet.value, table)) if view.reading.fleet.value else ()
+        """Return the lines of a table that belongs to the group that is shown; engines that ended are not rows."""
+        report = view.reading.fleet.value
+        if report is None or table not in _TABLES[self.group]:
+            return ()
+        if table == "deployments":
+            return running(report)
+        if table == "tenants":
+            return view.reading.tenants.value.lines if view.reading.tenants.value else ()
+        return report.uses if table == "hosts" else report.devices
+
+    def page_of(self, line: Callable[[View], Any]) -> Page:
+        """Return the page of a line: with plots for a service or host."""
+        shown = line(self.view())
+        if not isinstance(shown, DeploymentLine | HostUse):
+            return super().page_of(line)
+        of_host = isinstance(shown, HostUse)
+        subject = (
+            Subject("host", shown.host.host_id)
+            if isinstance(shown, HostUse)
+            else Subject("deployment", shown.deployment_id)
+        )
+        current = partial(_host if of_host else _deployment, subject.id)
+
+        def sheet(view: View) -> Sheet | None:
+            found = current(view)
+            return None if found is None else self.details(found, view)
+
+        return CoursePage(self.view, "Host" if of_host else "Service", subject, sheet, current)
 
     def details(self, line: Any, view: View) -> Sheet:
-        """All of a deployment, a device or a host."""
+        """Return all facts of a deployment, a device, a host or a tenant."""
         report = view.reading.fleet.value
         assert report is not None
         if isinstance(line, DeploymentLine):
-            return deployment_sheet(report, line)
-        return device_sheet(report, line) if isinstance(line, DeviceLine) else host_sheet(report, line)
+            return deployment_sheet(report, line, view.older_s)
+        if isinstance(line, DeviceLine):
+            return device_sheet(report, line, view.older_s)
+        return host_page_sheet(report, line, view.older_s) if isinstance(line, HostUse) else tenant_sheet(line)
+
+
+def _deployment(deployment_id: int, view: View) -> DeploymentLine | None:
+    report = view.reading.fleet.value
+    lines = () if report is None else report.deployments
+    return next((line for line in lines if line.deployment_id == deployment_id), None)
+
+
+def _host(host_id: int, view: View) -> HostUse | None:
+    report = view.reading.fleet.value
+    if report is None:
+        return None
+    return next((report.uses[n] for n, host in enumerate(report.hosts) if host.host_id == host_id), None)
+
+
+def _ended(view: View) -> Sheet | None:
+    return ended_sheet(view.reading.fleet.value) if view.reading.fleet.value else None
 
 
 def _notices(view: View) -> Sheet | None:

@@ -1,6 +1,6 @@
 """A screen with tables: filter, sort, and opening rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
@@ -38,13 +38,21 @@ class ListPage(Page):
         there = part.value is not None
         waiting = self.query_one("#waiting", Static)
         waiting.display = not there
-        waiting.update(_waiting(part.error))
+        waiting.update(self.waiting(view))
         self.query_one("#lists", Vertical).display = there
         if there:
             self.fill(view)
             self._settle()
             if self.focused is None:
                 self._focus_rows()
+
+    def waiting(self, view: View) -> str:
+        """Return what stands here before the first reading, or why it failed."""
+        error = self.part(view).error
+        if error is None:
+            return "Reading the database…"
+        again = "It is tried again all the time" if self.late_s is not None else "r tries again"
+        return "\n".join((*literal_lines(error), "", f"{again}; this page fills once it works."))
 
     def fill(self, view: View) -> None:
         """Fill the tables from a view that has their part."""
@@ -71,7 +79,7 @@ class ListPage(Page):
         if action == "reverse" and (rows is None or not rows.is_sorted):
             return "Nothing is sorted yet: o sorts by the first column."
         if action == "back" and not self.query_one(FilterBox).display:
-            return "There is nothing to go back to: 1, 2 and h change screens, q quits."
+            return "There is nothing to go back to: 1 to 4 and h change screens, q quits."
         return super().cannot(action)
 
     def open(self) -> None:
@@ -81,11 +89,19 @@ class ListPage(Page):
             return
         table, key = rows, rows.key(rows.selected)
 
-        def sheet(view: View) -> Sheet | None:
-            lines = self.lines_of(table.id or "", view)
-            return next((self.details(line, view) for line in lines if table.key(line) == key), None)
+        def line(view: View) -> Any:
+            return next((line for line in self.lines_of(table.id or "", view) if table.key(line) == key), None)
 
-        self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, self.windowed))
+        self.app.push_screen(self.page_of(line))
+
+    def page_of(self, line: Callable[[View], Any]) -> Page:
+        """Return the page of a line, which is None once it is gone."""
+
+        def sheet(view: View) -> Sheet | None:
+            found = line(view)
+            return None if found is None else self.details(found, view)
+
+        return SheetPage(self.view, self.heading, sheet, self.part, self.windowed, self.late_s)
 
     def back(self) -> None:
         """Drop the filter."""
@@ -117,6 +133,8 @@ class ListPage(Page):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply the filter as it is typed."""
+        if not isinstance(event.input, FilterBox):
+            return
         for rows in self.query(Rows):
             rows.filter_by(event.value)
         self._settle()
@@ -135,12 +153,10 @@ class ListPage(Page):
         note.display = bool(words and tables and not any(table.matched for table in tables))
         note.update(f"No row here holds every word of “{literal(words)}”: esc drops the filter.")
 
+    def give_back_keys(self) -> None:
+        """Give the keys back to the rows."""
+        self._focus_rows()
+
     def _focus_rows(self) -> None:
         if rows := self.rows():
             rows.focus()
-
-
-def _waiting(error: str | None) -> str:
-    if error is None:
-        return "Reading the database…"
-    return "\n".join((*literal_lines(error), "", "It is tried again all the time; this page fills once it works."))

@@ -1,63 +1,128 @@
-"""Savings: what could be cheaper, and what could not be evaluated, with the reason."""
+"""Savings: what could be cheaper, what was decided, what it saved, and what could not be evaluated."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
 from textual.widgets import Static, TabbedContent, TabPane
 
-from pertoken.advisor.recommendation import Recommendation
+from pertoken.proof.recommendation import Recommendation
+from pertoken.tui.keys import DECISIONS
+from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part
 from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.page import MIN_HEIGHT, Page
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.advice_columns import NOT_EVALUATED_COLUMNS, OPEN_COLUMNS, not_evaluated, open_advice
-from pertoken.tui.text.advice_sheet import advice_sheet
+from pertoken.tui.study import ShownPlan
+from pertoken.tui.text.advice_columns import (
+    DECIDED_COLUMNS,
+    DONE_COLUMNS,
+    NOT_EVALUATED_COLUMNS,
+    OPEN_COLUMNS,
+    decided,
+    declined,
+    done,
+    not_evaluated,
+    open_advice,
+    open_columns,
+)
+from pertoken.tui.text.lifecycle import refused
 from pertoken.tui.text.notes import advice_note, totals
-from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.text.plan.head import capacity_line, headline, weakest
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
+
+_TABS = {
+    "open": ("Open", open_advice, OPEN_COLUMNS),
+    "decided": ("Decided", decided, DECIDED_COLUMNS),
+    "done": ("Done", done, DONE_COLUMNS),
+    "silent": ("Not evaluated", not_evaluated, NOT_EVALUATED_COLUMNS),
+}
+"""Tables by id: title, which advice is in it, columns."""
+_ALWAYS = ("open", "silent")
+"""Tabs that are there without a row."""
 
 
 class SavingsPage(ListPage):
     """The second screen."""
 
     def lists(self) -> ComposeResult:
-        """Totals, and a tab for what is proposed and for what is not."""
+        """Totals, and a tab for each group of advice."""
         yield Static(id="totals", markup=False)
         with TabbedContent(initial="open-tab"):
-            with TabPane("Open", id="open-tab"), Stack():
-                yield Rows[Recommendation](lambda each: each.recommendation_id, "open")
-            with TabPane("Not evaluated", id="silent-tab"), Stack():
-                yield Rows[Recommendation](lambda each: each.recommendation_id, "silent")
+            for table, (title, _, _) in _TABS.items():
+                with TabPane(title, id=f"{table}-tab"), Stack():
+                    yield Rows[Recommendation](lambda each: each.recommendation_id, table)
 
     def part(self, view: View) -> Read[Any]:
         """This page shows advice."""
-        return view.reading.advice
+        return advice_part(view)
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """Proposals, or rules without one."""
+        """The advice of one tab."""
         advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
-        return open_advice(advice) if table == "open" else not_evaluated(advice)
+        return _TABS[table][1](advice)
 
-    def details(self, line: Any, view: View) -> Sheet:
-        """All a rule said."""
-        return advice_sheet(line, view.now_ts)
+    def page_of(self, line: Callable[[View], Any]) -> Page:
+        """All of one recommendation, wherever a decision moves it."""
+        shown: Recommendation = line(self.view())
+
+        def current(view: View) -> Recommendation | None:
+            advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
+            return next((each for each in advice if each.recommendation_id == shown.recommendation_id), None)
+
+        return AdvicePage(self.view, self.heading, current)
 
     def fill(self, view: View) -> None:
         """Show the advice."""
-        proposed, silent = self.lines_of("open", view), self.lines_of("silent", view)
         advice = view.reading.advice.value or ()
-        self.query_one("#totals", Static).update(totals(proposed) if proposed else advice_note(advice))
+        proposed = self.lines_of("open", view)
+        self.query_one("#totals", Static).update("\n".join(filter(None, (*_head(proposed, view), declined(advice)))))
         tabs = self.query_one(TabbedContent)
-        tabs.get_tab("open-tab").label = f"Open ({len(proposed)})"
-        tabs.get_tab("silent-tab").label = f"Not evaluated ({len(silent)})"
-        self.query_one("#open", Rows).show(proposed, OPEN_COLUMNS, lambda _: False)
-        self.query_one("#silent", Rows).show(silent, NOT_EVALUATED_COLUMNS, lambda _: False)
+        for table, (title, _, columns) in _TABS.items():
+            lines = self.lines_of(table, view)
+            tabs.get_tab(f"{table}-tab").label = f"{title} ({len(lines)})" if self.size.height >= MIN_HEIGHT else title
+            if table == "open":
+                columns = open_columns(view.study.records.value, view.reading.fleet.value)
+            self.query_one(f"#{table}", Rows).show(lines, columns, lambda _: False)
+            if lines or table in _ALWAYS:
+                tabs.show_tab(f"{table}-tab")
+            elif tabs.active != f"{table}-tab":
+                tabs.hide_tab(f"{table}-tab")
+
+    def cannot(self, action: str) -> str | None:
+        """The state of the selected row decides which decisions are possible."""
+        if action in DECISIONS:
+            rows = self.rows()
+            if rows is None or rows.selected is None:
+                return f"There is no row to {action}."
+            return refused(rows.selected, action)
+        return super().cannot(action)
+
+    def decide(self, decision: str) -> None:
+        """Ask before a decision on the selected row is stored."""
+        rows = self.rows()
+        if rows is not None and rows.selected is not None:
+            self.app.push_screen(DecisionPage(self.view, rows.selected, decision))
 
     def next(self) -> None:
-        """Go to the other tab."""
+        """Go to the next tab that is there."""
         tabs = self.query_one(TabbedContent)
-        tabs.active = "silent-tab" if tabs.active == "open-tab" else "open-tab"
+        shown = [f"{table}-tab" for table in _TABS if tabs.get_tab(f"{table}-tab").display]
+        tabs.active = shown[(shown.index(tabs.active) + 1) % len(shown)]
 
     def on_tabbed_content_tab_activated(self) -> None:
         """Give the keys to the rows that came up."""
         self.call_after_refresh(self._focus_rows)
+
+
+def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
+    """Return what all proposals save together: the figures of the plan, with the assumption that moves them most."""
+    shown: ShownPlan | None = view.study.plan.value
+    if not proposed:
+        return [advice_note(view.reading.advice.value or ())]
+    if shown is None:
+        return [totals(proposed)]
+    together = [headline(shown.plan), weakest(shown.plan) or "", capacity_line(shown.plan)]
+    if shown.request is not None:
+        together.append("The plan (3) is as you changed it there: steps left out, moved, or other assumptions.")
+    return [*filter(None, together), "Each row: low–likely–high, alone. The plan (3) counts nothing twice."]

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from pertoken.tui.pages.page import Page
+from pertoken.tui.pages.page import LATE_S, Page
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.sheet import Section, Sheet
 
@@ -30,8 +30,10 @@ class SheetPage(Page):
         sheet: Callable[[View], Sheet | None],
         part: Callable[[View], Read[Any]],
         windowed: bool = False,
+        late_s: float | None = LATE_S,
     ) -> None:
         super().__init__(view, heading, windowed)
+        self.late_s = late_s
         self._sheet, self._part = sheet, part
         self._text = Static(markup=False)
 
@@ -56,7 +58,12 @@ class SheetPage(Page):
         if sheet is None:
             self._text.update("It is no longer there: esc goes back.")
         else:
-            self._text.update(Group(*(_section(section) for section in sheet)))
+            self._text.update(drawn_sheet(sheet))
+
+
+def drawn_sheet(sheet: Sheet) -> RenderableType:
+    """Return a sheet as it is shown."""
+    return Group(*(_section(section) for section in sheet))
 
 
 def _section(section: Section) -> RenderableType:

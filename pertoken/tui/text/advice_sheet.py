@@ -1,6 +1,7 @@
 """Everything a rule has for one target, in words."""
 
-from pertoken.advisor.recommendation import (
+from pertoken.proof.lifecycle import FOUND, described
+from pertoken.proof.recommendation import (
     ChangeLine,
     EvidenceLine,
     LatencyLine,
@@ -9,41 +10,49 @@ from pertoken.advisor.recommendation import (
     State,
     Variant,
 )
-from pertoken.tui.text.advice_columns import alternative
+from pertoken.tui.amounts import amount
+from pertoken.tui.text.advice_columns import alternative, confidence
+from pertoken.tui.text.lifecycle import possible, record_line
 from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.text.words import UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
-from pertoken.units import format_duration, format_usd
+from pertoken.tui.text.words import NONE_FOUND, UNKNOWN, ago, literal, literal_lines, ratio_range, slo_verdict
+from pertoken.units import format_duration
 
+HOW_TO_APPLY = "How to apply it (pertoken runs none of this)"
+HOW_TO_UNDO = "How to undo it"
 _WHY = {
-    State.OPEN: "Why",
     State.BLOCKED: "What it needs",
     State.REFUSED: "Why not",
     State.FAILED: "How the rule failed",
-    State.EXPIRED: "Why",
 }
 
 
-def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
-    """One piece of advice: why, how much, how to do and undo it, what speaks for and against it."""
-    best = each.best or Variant("", "")
+def advice_sheet(each: Recommendation, now_ts: float, computed: Sheet = ()) -> Sheet:
+    """One piece of advice: why, how much, how to do and undo it, what speaks for and against it.
+
+    `computed` sections follow the commands.
+    """
+    best = each.chosen or Variant("", "")
     return sheet(
         Section(
             literal(each.title),
             (
                 ("target", literal(each.target)),
                 ("rule", literal(each.rule_id)),
-                ("state", each.state.lower()),
-                *((("last evaluated", ago(now_ts - each.updated_ts)),) if each.updated_ts else ()),
+                ("state", described(each) + (f"  ({decisions})" if (decisions := possible(each)) else "")),
+                *((("decided on", literal(each.estimate.title)),) if each.estimate is not None else ()),
+                *(((_last(each), ago(now_ts - each.updated_ts)),) if each.updated_ts else ()),
             ),
         ),
-        Section(_WHY[each.state], literal_lines(each.reason) if each.reason else ()),
+        Section(_WHY.get(each.state, "Why"), literal_lines(each.reason) if each.reason else ()),
+        Section("Not confirmed by the last run", _unconfirmed(each)),
         Section("What to do about it", literal_lines(each.remedy) if each.remedy else ()),
-        Section("Worth, per month", _worth(best) if each.best else ()),
+        Section("Worth, per month", _worth(best) if each.chosen else ()),
+        Section(HOW_TO_APPLY, _commands(best.commands)),
+        Section(HOW_TO_UNDO, _commands(best.undo)),
+        *computed,
         Section("Latency at the p95 demand, before → after", _latencies(best)),
         Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
-        Section("How to apply it (pertoken runs none of this)", _commands(best.commands)),
-        Section("How to undo it", _commands(best.undo)),
-        Section("Alternatives", tuple(f"· {alternative(variant)}" for variant in each.variants[1:])),
+        Section("Alternatives", _alternatives(each, best)),
         Section(_evidence_of(each.window_s), tuple(_evidence(line) for line in each.evidence)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
         Section("Against it", tuple(f"· {literal(line)}" for line in best.against)),
@@ -52,19 +61,37 @@ def advice_sheet(each: Recommendation, now_ts: float) -> Sheet:
     )
 
 
+def _last(each: Recommendation) -> str:
+    return "last evaluated" if each.state in FOUND else "last change"
+
+
+def _alternatives(each: Recommendation, best: Variant) -> tuple[str, ...]:
+    """Return the other variants; their key accepts one of them."""
+    others = [variant for variant in each.variants if variant.key != best.key]
+    return tuple(f"· {alternative(variant)}  (--variant {variant.key[:4]})" for variant in others)
+
+
+def _unconfirmed(each: Recommendation) -> tuple[str, ...]:
+    if each.unconfirmed is None:
+        return ()
+    return (*literal_lines(each.unconfirmed), "If the next run does not confirm it either, it closes.")
+
+
 def _evidence_of(window_s: int | None) -> str:
     return "Evidence the rule read" + (f" of the last {format_duration(window_s)}" if window_s else "")
 
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:
     rows: list[Fact] = [
-        ("bankable", _money(best.bankable, "the bill falls by this while demand stays as it is")),
-        ("capacity", _money(best.capacity, "what the same bill could serve more; never added to bankable")),
+        ("bankable", _money(best, best.bankable, "the bill falls by this while demand stays as it is")),
+        ("capacity", _money(best, best.capacity, "what the same bill could serve more; never added to bankable")),
         ("throughput", ratio_range(best.throughput_ratio)),
         ("latency objective", "not known" if best.slo == "unknown" else slo_verdict(best.slo)),
         ("risk, effort", f"{best.risk}, {best.effort}"),
-        ("least certain input", best.provenance or UNKNOWN),
+        ("confidence", f"{confidence(best) or UNKNOWN}  (least certain input: {best.provenance or UNKNOWN})"),
     ]
+    if best.record is not None:
+        rows.append(("track record", record_line(best.record)))
     if best.replicas is not None:
         rows.append(("replicas", f"{best.replicas[0]} → {best.replicas[1]}"))
     if best.released:
@@ -103,10 +130,10 @@ def _ms(at: tuple[float, float, float] | None) -> str:
     return "overloaded" if at is None else f"{at[1]:.0f} ms ({at[0]:.0f} to {at[2]:.0f})"
 
 
-def _money(money: tuple[int, int, int] | None, meaning: str) -> str:
-    if money is None:
-        return UNKNOWN
-    low, likely, high = (format_usd(nano) for nano in money)
+def _money(best: Variant, money: tuple[int, int, int] | None, meaning: str) -> str:
+    if money is None or not any(money):
+        return "not priced" if best.unpriced else NONE_FOUND
+    low, likely, high = (amount(nano) for nano in money)
     return f"{likely if low == high else f'{likely} likely, {low} to {high}'}  ({meaning})"
 
 

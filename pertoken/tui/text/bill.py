@@ -9,10 +9,14 @@ PARTS = ("busy", "idle", "other", "unallocated")
 """In the order they are written; `Bill` says what each is."""
 
 
-def bill_sentence(report: FleetReport) -> str:
+GLYPHS = "█▓▒░"
+"""Of the parts of the bar, in the order of `PARTS`."""
+
+
+def bill_sentence(report: FleetReport, legend: str = "") -> str:
     """`Paid $8.00 in 1h, 62% observed: busy $3.00 + idle $2.00 + ...`, adding up as it is read.
 
-    Where busy time is an upper bound, it is `busy ≤ $3.00 + idle ≥ $2.00`.
+    Where busy time is an upper bound, it is `busy ≤ $3.00 + idle ≥ $2.00`. `legend`: a glyph for each part.
     """
     window = format_duration(report.window_s)
     if report.bill is None:
@@ -20,7 +24,10 @@ def bill_sentence(report: FleetReport) -> str:
         return f"Paid in {window}: not known, since {why}."
     paid, parts = usd_parts(report.bill.paid, _amounts(report.bill))
     sign = {"busy": "≤ ", "idle": "≥ "} if report.bill.busy_is_bound else {}
-    split = " + ".join(f"{name} {sign.get(name, '')}{text}" for name, text in zip(PARTS, parts, strict=True))
+    marks = [f"{glyph} " for glyph in legend] or [""] * len(PARTS)
+    split = " + ".join(
+        f"{mark}{name} {sign.get(name, '')}{text}" for mark, name, text in zip(marks, PARTS, parts, strict=True)
+    )
     about = "about " if report.estimated else ""
     return f"Paid {about}{paid} in {window}, {observed(report.bill_observed)} observed: {split}"
 

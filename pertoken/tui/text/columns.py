@@ -1,13 +1,15 @@
 """Columns of tables: how a line becomes cells, and which columns fit a width."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from pertoken.printable import natural_key
-from pertoken.tui.text.cut import cut_apart
+from pertoken.tui.amounts import caption
+from pertoken.tui.text.cut import MARK, cut_apart
 
 L = TypeVar("L")
 
@@ -27,6 +29,10 @@ class Column(Generic[L]):
     """Number to sort by, shown at the right; without it the column is text."""
     least: int | None = None
     """It may be cut to this many cells."""
+    keep_start: bool = False
+    """Cut its end alone: sentences are read from their start, also where several then look alike."""
+    wide: Callable[[L, int], str] | None = None
+    """Its text in cells that are left over, where it can use them."""
     keep_end: bool = False
     """Cut it at its start, where the end tells more: `…Llama-3.1-70B`; in its middle where that tells lines apart."""
 
@@ -38,7 +44,7 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     first by rank last, and dropped by rank. One column always stays.
     """
     natural = {
-        i: max(cell_len(column.name), *(cell_len(row[i]) for row in cells))
+        i: max(cell_len(caption(column.name)), *(cell_len(row[i]) for row in cells))
         for i, column in enumerate(columns)
         if any(row[i] for row in cells)
     }
@@ -64,9 +70,28 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
 def cut(texts: Sequence[str], width: int, column: Column[L]) -> list[str]:
     """Return the texts of a column in exactly `width` cells, numbers at the right; see `cut_apart` for what goes."""
     fits = all(cell_len(text) <= width for text in texts)
-    shown = texts if fits else cut_apart(tuple(texts), width, column.keep_end)
+    if fits:
+        shown: Sequence[str] = texts
+    elif column.keep_start:
+        shown = [text if cell_len(text) <= width else set_cell_size(text, width - 1) + MARK for text in texts]
+    else:
+        shown = cut_apart(tuple(texts), width, column.keep_end)
     pads = (" " * (width - cell_len(text)) for text in shown)
     return [pad + text if column.order else text + pad for text, pad in zip(shown, pads, strict=True)]
+
+
+def table(title: str, lines: Sequence[L], columns: Sequence[Column[L]], width: int | None) -> list[str]:
+    """Return the lines of a table with its title, `width` cells wide; None cuts nothing. No lines make no table."""
+    if not lines:
+        return []
+    cells = [[column.text(line) for column in columns] for line in lines]
+    widths = fit(cells, columns, sys.maxsize if width is None else width - 2)
+
+    shown = [
+        cut([caption(columns[i].name)], width, columns[i]) + cut([row[i] for row in cells], width, columns[i])
+        for i, width in widths.items()
+    ]
+    return [caption(title), *("  " + (" " * GAP).join(row).rstrip() for row in zip(*shown, strict=True))]
 
 
 def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> Sequence[L]:

@@ -1,26 +1,42 @@
 """Columns of the fleet: deployments, devices, hosts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
+from pertoken.tui.amounts import amount
 from pertoken.tui.text.columns import Column
-from pertoken.tui.text.words import UNKNOWN, ago, at_most, literal, number, observed, percent, seconds, sparkline, watts
-from pertoken.units import format_bytes, format_count, format_duration, format_usd
+from pertoken.tui.text.words import (
+    UNKNOWN,
+    at_most,
+    literal,
+    number,
+    observed,
+    peak,
+    percent,
+    seconds,
+    sparkline,
+    stretched,
+    watts,
+)
+from pertoken.units import format_bytes, format_count, format_duration
 from pertoken.window.inventory import STALE_TICKS
 
-Line = DeploymentLine | DeviceLine | HostLine
+Line = DeploymentLine | DeviceLine | HostLine | HostUse
 SPARK_CELLS = 15
 UNKNOWN_INTERVAL_S = 60
 """Of the ticks of a host that is not in the report."""
 
 
-def staleness(report: FleetReport) -> Callable[[Line], bool]:
-    """Tells of a line whether nothing was heard of it for longer than its host's ticks explain."""
+def staleness(report: FleetReport, older_s: float = 0.0) -> Callable[[Line], bool]:
+    """Return whether nothing was heard of a line for longer than its host's ticks explain.
+
+    `older_s`: how much older than now the report is.
+    """
     interval_s = {host.name: host.interval_s for host in report.hosts}
 
     def stale(line: Line) -> bool:
-        name = line.name if isinstance(line, HostLine) else line.host
-        return line.age_s is None or line.age_s > STALE_TICKS * interval_s.get(name, UNKNOWN_INTERVAL_S)
+        name = line.name if isinstance(line, HostLine | HostUse) else line.host
+        return line.age_s is None or line.age_s + older_s > STALE_TICKS * interval_s.get(name, UNKNOWN_INTERVAL_S)
 
     return stale
 
@@ -32,7 +48,7 @@ def label(line: DeviceLine) -> str:
 
 def usd_per_mtok(line: DeploymentLine) -> str:
     """Its price of a million tokens, with a star where unseen tokens make it an upper bound."""
-    return format_usd(line.nano_usd_per_mtok) + ("*" if line.incomplete and line.nano_usd_per_mtok else "")
+    return amount(line.nano_usd_per_mtok) + ("*" if line.incomplete and line.nano_usd_per_mtok else "")
 
 
 def busy_share(line: DeploymentLine) -> str:
@@ -40,19 +56,33 @@ def busy_share(line: DeploymentLine) -> str:
     return (at_most if line.busy_is_bound else percent)(line.busy)
 
 
-def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...]:
+def deployment_columns(
+    report: FleetReport, older_s: float = 0.0, advice: Mapping[int, int] | None = None
+) -> tuple[Column[DeploymentLine], ...]:
     """Deployments; state, and how much was seen, only show up where they are worth a word."""
-    window, stale = format_duration(report.window_s), staleness(report)
+    window, stale = format_duration(report.window_s), staleness(report, older_s)
     columns: tuple[Column[DeploymentLine], ...] = (
         Column("model", lambda line: literal(line.model), 0, least=11, keep_end=True),
-        Column("state", lambda line: _state(stale, line), 2),
+        Column("state", lambda line: _state(stale, line, older_s), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
         Column("seen", _seen, 2),
         Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
         Column("busy", busy_share, 4, lambda line: line.busy),
         Column("run/wait", _queue, 6, lambda line: line.running_now),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
-        Column(f"tok/s in {window}", lambda line: sparkline(line.spark, SPARK_CELLS), 8),
+        Column(
+            f"tok/s in {window}, peak",
+            lambda line: with_peak(line.spark, SPARK_CELLS),
+            8,
+            wide=lambda line, cells: stretched(line.spark, cells),
+        ),
+        Column("power", lambda line: watts(line.power_w), 9, lambda line: line.power_w),
+        Column(
+            "advice",
+            lambda line: str((advice or {}).get(line.deployment_id) or ""),
+            7,
+            lambda line: (advice or {}).get(line.deployment_id, 0),
+        ),
         Column("engine", lambda line: literal(line.engine), 9),
         Column("host", lambda line: literal(line.host), 5, least=6),
         Column("devices", _devices, 10, least=24, keep_end=True),
@@ -60,28 +90,40 @@ def deployment_columns(report: FleetReport) -> tuple[Column[DeploymentLine], ...
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
-def device_columns(report: FleetReport) -> tuple[Column[DeviceLine], ...]:
+def device_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[DeviceLine], ...]:
     """Devices."""
-    stale = staleness(report)
+    stale = staleness(report, older_s)
     columns: tuple[Column[DeviceLine], ...] = (
         Column("device", lambda line: literal(label(line)), 0, least=14, keep_end=True),
-        Column("state", lambda line: _age(stale, line), 2),
+        Column("state", lambda line: age(stale, line, older_s), 2),
         Column("util", lambda line: percent(line.util), 3, lambda line: line.util),
+        Column(
+            "SM",
+            lambda line: percent(_activity(line, "sm_active_1e4")),
+            7,
+            lambda line: _activity(line, "sm_active_1e4"),
+        ),
+        Column(
+            "mem BW",
+            lambda line: percent(_activity(line, "dram_active_1e4")),
+            7,
+            lambda line: _activity(line, "dram_active_1e4"),
+        ),
         Column("power", lambda line: watts(line.power_w), 4, lambda line: line.power_w),
         Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
-        Column("$/hour", lambda line: format_usd(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
+        Column("$/hour", lambda line: amount(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
         Column("held by", _held, 5, least=13, keep_end=True),
-        Column("host", lambda line: literal(line.host), 2, least=6),
+        Column("host", lambda line: literal(line.host), 1, least=6),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
-def host_columns(report: FleetReport) -> tuple[Column[HostLine], ...]:
+def host_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[HostLine], ...]:
     """Hosts."""
-    stale = staleness(report)
+    stale = staleness(report, older_s)
     return (
         Column("host", lambda line: literal(line.name), 0, least=10),
-        Column("state", lambda line: _age(stale, line), 1),
+        Column("state", lambda line: age(stale, line, older_s), 1),
         Column("CPU", lambda line: percent(line.cpu_util), 2, lambda line: line.cpu_util),
         Column("load", lambda line: number(line.load), 4, lambda line: line.load),
         Column("memory", _memory, 3, lambda line: line.memory_used_bytes),
@@ -90,12 +132,24 @@ def host_columns(report: FleetReport) -> tuple[Column[HostLine], ...]:
     )
 
 
-def _age(stale: Callable[[Line], bool], line: Line) -> str:
-    return ago(line.age_s) if stale(line) else ""
+def _activity(line: DeviceLine, stored: str) -> float | None:
+    return line.values.get(stored)
 
 
-def _state(stale: Callable[[Line], bool], line: DeploymentLine) -> str:
-    return ", ".join(filter(None, ("fault" if line.fault else "", _age(stale, line))))
+def with_peak(values: tuple[float | None, ...], cells: int) -> str:
+    """Return a sparkline with its highest value, the scale of its bars."""
+    return f"{sparkline(values, cells)} {peak(values)}" if peak(values) else ""
+
+
+def age(stale: Callable[[Line], bool], line: Line, older_s: float) -> str:
+    """Return `stale 21s` of a line that is; empty of any other."""
+    if not stale(line):
+        return ""
+    return "stale, never read" if line.age_s is None else f"stale {format_duration(line.age_s + older_s)}"
+
+
+def _state(stale: Callable[[Line], bool], line: DeploymentLine, older_s: float) -> str:
+    return ", ".join(filter(None, ("fault" if line.fault else "", age(stale, line, older_s))))
 
 
 def _seen(line: DeploymentLine) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
 from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, rolled
-from pertoken.tui.text.columns import Column, L
+from pertoken.tui.amounts import amount, caption
+from pertoken.tui.text.columns import Column, L, table
 from pertoken.tui.text.fleet_columns import (
     busy_share,
     device_columns,
@@ -30,18 +31,18 @@ from pertoken.tui.text.words import (
     sparkline,
     watts,
 )
-from pertoken.units import format_count, format_duration, format_usd
+from pertoken.units import format_count, format_duration
 from pertoken.window.engine_counts import EngineCounts
 
 WIDE_SPARK_CELLS = 60
 _NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken prices set --help` says how to set one."
 
 
-def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
+def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float = 0.0) -> Sheet:
     """One deployment: money, tokens, latency, and how far the figures can be trusted."""
     window = format_duration(report.window_s)
     # Of a host that stopped reporting nothing is known of now.
-    stale = staleness(report)(line)
+    stale = staleness(report, older_s)(line)
     return sheet(
         Section("Fault", (literal(line.fault),) if line.fault else ()),
         Section(
@@ -56,10 +57,10 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
         Section(
             f"What it costs (last {window})",
             (
-                ("$ per Mtok", f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
-                ("$ per generated Mtok", format_usd(line.nano_usd_per_generated_mtok)),
-                (f"$ in {window}", format_usd(line.nano_usd)),
-                ("$ per hour, last read" if stale else "$ per hour now", format_usd(line.nano_usd_per_hour)),
+                (caption("$ per Mtok"), f"{usd_per_mtok(line)}  (prompt, cached included, and generated tokens)"),
+                (caption("$ per generated Mtok"), amount(line.nano_usd_per_generated_mtok)),
+                (caption(f"$ in {window}"), amount(line.nano_usd)),
+                (caption("$ per hour, last read" if stale else "$ per hour now"), amount(line.nano_usd_per_hour)),
                 ("observed", f"{observed(line.coverage)} of its time in the window"),
                 *(() if line.nano_usd is not None else (_no_dollars(report, line),)),
             ),
@@ -87,7 +88,7 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine) -> Sheet:
                 ("power, its share", watts(line.power_w)),
             ),
         ),
-        Section("How far to trust it", _trust(report, line)),
+        Section("How far to trust it", _trust(report, line, older_s)),
     )
 
 
@@ -119,7 +120,7 @@ def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
     return f"{text}  (by the engine's own estimate, of the catalog's peak)"
 
 
-def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
+def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) -> Sheet:
     """One device: every value, what is not measured and why, and its host."""
     kind = {
         "gpu": "GPU",
@@ -142,11 +143,11 @@ def device_sheet(report: FleetReport, line: DeviceLine) -> Sheet:
         Section("Price", _price(line)),
         Section("Not measured", _missing(report, line.device_id)),
         Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
-        Section("How far to trust it", (_heard(report, line),)),
+        Section("How far to trust it", (_heard(report, line, older_s),)),
     )
 
 
-def host_sheet(report: FleetReport, line: HostLine) -> Sheet:
+def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> Sheet:
     """One host and the agent on it."""
     return sheet(
         Section(
@@ -158,7 +159,29 @@ def host_sheet(report: FleetReport, line: HostLine) -> Sheet:
         ),
         Section("Agent", (("reads every", format_duration(line.interval_s)),)),
         Section("Not measured", _missing(report, line.host_id)),
-        Section("How far to trust it", (_heard(report, line),)),
+        Section("How far to trust it", (_heard(report, line, older_s),)),
+    )
+
+
+def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> Sheet:
+    """Return one host with its devices, what runs on them, and the agent."""
+    devices = [line for line in report.devices if line.host == use.name]
+    served = [line for line in report.deployments if line.host == use.name]
+    columns = [each for each in device_columns(report, older_s) if each.name != "host"]
+    return sheet(
+        Section("Devices, partitions and who holds them", tuple(table("", devices, columns, None)[1:])),
+        Section(
+            "What runs on it",
+            tuple(
+                (
+                    literal(line.model),
+                    f"{literal(line.engine)}{', ended' if line.ended else ''}, on {literal(', '.join(line.devices))}: "
+                    f"{usd_per_mtok(line)} per Mtok, busy {busy_share(line)}",
+                )
+                for line in served
+            ),
+        ),
+        *host_sheet(report, use.host, older_s),
     )
 
 
@@ -204,11 +227,11 @@ def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
     return "No dollars are shown yet: none of its time on a priced device was observed."
 
 
-def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
+def _trust(report: FleetReport, line: DeploymentLine, older_s: float) -> tuple[str, ...]:
     share = f"{observed(line.coverage)} of the window since it first appeared was observed."
     unseen = (
         "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
-        "and $ per Mtok, marked *, is an upper bound."
+        f"and {caption('$ per Mtok')}, marked *, is an upper bound."
     )
     words = " and ".join(word.replace("_", " ") for word in line.late)
     late = (
@@ -220,7 +243,7 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
         "exposes no time. Busy dollars are an upper bound with it."
     )
     return (
-        _heard(report, line),
+        _heard(report, line, older_s),
         share,
         *((unseen,) if line.incomplete else ()),
         *((late,) if words else ()),
@@ -228,10 +251,10 @@ def _trust(report: FleetReport, line: DeploymentLine) -> tuple[str, ...]:
     )
 
 
-def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine) -> str:
+def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine, older_s: float) -> str:
     if line.age_s is None:
         return "Nothing was ever read of it."
-    late = ": the figures are stale" if staleness(report)(line) else ""
+    late = ": the figures are stale" if staleness(report, older_s)(line) else ""
     return f"Last read {ago(line.age_s)}{late}."
 
 

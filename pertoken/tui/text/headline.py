@@ -1,10 +1,19 @@
 """The figures a person looks for first."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
-from pertoken.tui.text.words import UNKNOWN, observed
-from pertoken.units import format_count, format_duration, format_usd
+from pertoken.proof.judging.banked import Banked
+from pertoken.tui.amounts import amount, caption, no_rate
+from pertoken.tui.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
+from pertoken.units import format_count, format_duration
+
+if TYPE_CHECKING:  # the first frame waits for nothing that composes plans
+    from pertoken.advisor.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +31,68 @@ class Figure:
 
 
 def figures(report: FleetReport) -> tuple[Figure, ...]:
-    """Dollars per Mtok over the window, with how much of it was observed; tokens per second, watts and dollars per hour
-    now, of hosts that report."""
+    """Return dollars per Mtok over the window, with how much of it was observed; of hosts that report, dollars per hour
+    and tokens per second now; the idle share of the bill; and watts."""
     window = f"{observed(report.coverage)} of {format_duration(report.window_s)}"
     silent = sum(host.stale for host in report.hosts)
     reporting = len(report.hosts) - silent
     part = f", {reporting} of {len(report.hosts)} hosts" if silent else " now"
     nobody = "no reports" if report.hosts and not reporting else None
-    per_hour = format_usd(report.nano_usd_per_hour)
+    per_hour = amount(report.nano_usd_per_hour)
     without = report.unpriced_n
     power = UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}"
-    no_mtok = "$/Mtok: no price" if report.bill is None else "$/Mtok: no tokens"
+    no_mtok = no_rate() or ("no price" if report.bill is None else "no tokens")
     return (
-        _figure(format_usd(report.nano_usd_per_mtok), f"/Mtok ({window})", f"$/Mtok, {window}", no_mtok),
         _figure(
-            format_count(report.generated_tok_s_now),
-            " tok/s",
-            f"tok/s{part}" if silent else "generated tok/s now",
-            f"tok/s: {nobody or 'no engine'}",
+            amount(report.nano_usd_per_mtok),
+            f"/Mtok ({window})",
+            caption(f"$/Mtok, {window}"),
+            caption(f"$/Mtok: {no_mtok}"),
         ),
-        _figure(power, " W", f"watts{part}", f"watts: {nobody or 'not read'}"),
         _figure(
             per_hour,
             "/hour",
-            f"$/hour, {without} unpriced" if without else f"$/hour{part}",
-            f"$/hour: {nobody or 'no price'}",
+            caption(f"$/hour, {without} unpriced" if without else f"$/hour{part}"),
+            caption(f"$/hour: {nobody or no_rate() or 'no price'}"),
         ),
+        _figure(
+            format_count(report.generated_tok_s_now),
+            " tok/s",
+            f"tokens/s{part}" if silent else "tokens/s now",
+            f"tok/s: {nobody or 'no engine'}",
+        ),
+        _figure(_idle(report.bill), " idle", "of dollars idle", "idle: no price"),
+        _figure(power, " W", f"watts{part}", f"watts: {nobody or 'not read'}"),
     )
+
+
+def _idle(bill: Bill | None) -> str:
+    """Return the share of the bill that nothing ran for: idle while reserved, and unallocated."""
+    if bill is None or not bill.paid:
+        return UNKNOWN
+    share = (bill.idle + bill.unallocated) / bill.paid
+    return (at_least if bill.busy_is_bound else percent)(share)
+
+
+def savings_line(plan: Plan | None, banked: Banked | None) -> str:
+    """Return what the plan takes off the bill, with its least certain assumption, and what was saved so far.
+
+    `plan`: None while it is being composed.
+    """
+    saved = "not known yet" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
+    if plan is None:
+        return f"Bankable: not known yet · banked so far: {saved}"
+    if not any(plan.bankable):
+        return f"Bankable: {NONE_FOUND} (2 says why) · banked so far: {saved}"
+    weakest = f" · least certain: {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
+    low, likely, high = map(amount, plan.bankable)
+    dollars = likely if low == high else f"{likely} ({low}–{high})"  # short: its assumption fits beside it
+    return f"Bankable {dollars}/month{weakest} · banked so far: {saved}"
+
+
+def _saved(banked: Banked) -> str:
+    assert banked.nano_usd is not None
+    return amount(banked.nano_usd[1])
 
 
 def _figure(value: str, unit: str, caption: str, unknown: str) -> Figure:

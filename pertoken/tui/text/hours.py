@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.tui.amounts import amount, caption
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, observed, sparkline
-from pertoken.units import NANO_USD, format_count, format_usd
+from pertoken.units import NANO_USD, format_count
 
 HOURS = 24
 BAR_CELLS = 24
@@ -18,17 +19,17 @@ NOTE = (
 ABOUT = "~ The minutes of an hour were deleted: its dollars are divided by time at a change of price."
 
 
-def hour_columns() -> tuple[Column[ModelHours], ...]:
-    """All models: the whole, its extremes, and its course."""
+def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
+    """Return the columns of all models or services: the whole, its extremes, and its course."""
     return (
-        Column("model", lambda line: literal(line.model), 0, least=14, keep_end=True),
-        Column("$/Mtok", lambda line: f"{_about(line.together)}{format_usd(_whole(line))}", 1, _whole),
+        Column(by, lambda line: literal(line.model), 0, least=14, keep_end=True),
+        Column("$/Mtok", lambda line: f"{_about(line.together)}{amount(_whole(line))}", 1, _whole),
         Column("seen", lambda line: observed(line.together.observed), 1, lambda line: line.together.observed),
-        Column("now", lambda line: format_usd(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
-        Column("lowest", lambda line: format_usd(_end(line, -1)), 4, lambda line: _end(line, -1)),
-        Column("highest", lambda line: format_usd(_end(line, 1)), 5, lambda line: _end(line, 1)),
+        Column("now", lambda line: amount(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
+        Column("lowest", lambda line: amount(_end(line, -1)), 4, lambda line: _end(line, -1)),
+        Column("highest", lambda line: amount(_end(line, 1)), 5, lambda line: _end(line, 1)),
         Column("tokens", lambda line: format_count(line.tokens), 6, lambda line: line.tokens),
-        Column("dollars", lambda line: format_usd(line.together.nano_usd), 7, lambda line: line.together.nano_usd),
+        Column("dollars", lambda line: amount(line.together.nano_usd), 7, lambda line: line.together.nano_usd),
         Column("$/Mtok by hour", lambda line: sparkline(_course(line), HOURS), 2),
     )
 
@@ -42,9 +43,10 @@ def hours_sheet(line: ModelHours) -> Sheet:
         hour, price = line.hours[i], course[i]
         bar = "█" * max(1, round(price / top * BAR_CELLS)) if price is not None and top else ""
         said = f"{_tokens(hour)}, {_dollars(hour)}{_partly(hour)}" if hour and hour.recorded else "nothing recorded"
-        facts.append((_clock(line.start_ts + 3600 * i), f"{format_usd(_price(hour)):>8}  {bar:{BAR_CELLS}}  {said}"))
+        facts.append((_clock(line.start_ts + 3600 * i), f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {said}"))
     return sheet(
-        Section(f"{literal(line.model)}: $ per Mtok by hour", tuple(facts)), Section("What it is", notes((line,)))
+        Section(f"{literal(line.model)}: {caption('$ per Mtok')} by hour", tuple(facts)),
+        Section("What it is", notes((line,))),
     )
 
 
@@ -68,7 +70,7 @@ def _tokens(hour: ModelHour) -> str:
 
 
 def _dollars(hour: ModelHour) -> str:
-    return "no price" if hour.nano_usd is None else f"{_about(hour)}{format_usd(hour.nano_usd)}"
+    return "no price" if hour.nano_usd is None else f"{_about(hour)}{amount(hour.nano_usd)}"
 
 
 def _price(hour: ModelHour | None) -> int | None:

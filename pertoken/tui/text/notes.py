@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pertoken.advisor.recommendation import Recommendation
 from pertoken.costs.report.lines import FleetReport, MissingMetric
+from pertoken.proof.recommendation import Recommendation
+from pertoken.tui.amounts import caption
 from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
 from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
-from pertoken.tui.text.words import ago, literal, usd_range
+from pertoken.tui.text.words import NONE_FOUND, ago, literal, usd_range
 
 
 def fleet_notes(report: FleetReport) -> tuple[str, ...]:
     """What the marks in the table of deployments mean, and which dollars are estimates; none without either."""
-    star = "* Some tokens went unseen (an engine restarted): $/Mtok is an upper bound."
+    star = caption("* Some tokens went unseen (an engine restarted): $/Mtok is an upper bound.")
     about = "An hour whose minutes were deleted is divided by time: dollars are an estimate."
     return (*((star,) if report.incomplete else ()), *((about,) if report.estimated else ()))
 
@@ -64,12 +65,16 @@ def totals(proposed: Sequence[Recommendation]) -> str:
     most = [line for line, _ in assumed.most_common(1)]
     more = f" (and {len(assumed) - 1} more, in the details)" if len(assumed) > 1 else ""
     return (
-        f"Bankable {usd_range(total(bankable(each) for each in best))} a month: the bill falls by this.\n"
-        f"Capacity {usd_range(total(capacity(each) for each in best))} a month: the same bill serves more. "
+        f"Bankable {_found(total(bankable(each) for each in best))}: the bill falls by this.\n"
+        f"Capacity {_found(total(capacity(each) for each in best))}: the same bill serves more. "
         "Not to be added.\n"
         "Of changes that touch the same service or host only the best counts."
         + "".join(f"\nAssumed: {literal(line.partition('; ')[0])}{more}" for line in most)
     )
+
+
+def _found(money: tuple[int, int, int] | None) -> str:
+    return NONE_FOUND if money is None else f"{usd_range(money)} a month"
 
 
 def advice_note(advice: Sequence[Recommendation]) -> str:

@@ -1,24 +1,43 @@
 """The facts of the screens as plain text, for where there is no terminal."""
 
-import sys
 from collections.abc import Sequence
 
-from pertoken.advisor.recommendation import Recommendation, short_id
+from pertoken.costs.hosts import HostCost
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.report.lines import FleetReport
-from pertoken.tui.text.advice_columns import OPEN_COLUMNS, alternative, not_evaluated, open_advice
+from pertoken.proof.recommendation import Recommendation, short_id
+from pertoken.proof.verdicts import Verdict
+from pertoken.tui.amounts import amount
+from pertoken.tui.text.advice_columns import (
+    DECIDED_COLUMNS,
+    DONE_COLUMNS,
+    OPEN_COLUMNS,
+    alternative,
+    decided,
+    declined,
+    done,
+    not_evaluated,
+    open_advice,
+)
 from pertoken.tui.text.advice_sheet import advice_sheet
 from pertoken.tui.text.bill import bill_sentence
-from pertoken.tui.text.columns import GAP, Column, L, cut, fit
+from pertoken.tui.text.columns import GAP, Column, table
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.text.headline import figures
 from pertoken.tui.text.hours import hour_columns, notes
+from pertoken.tui.text.lifecycle import record_line, verdict_line
 from pertoken.tui.text.notes import advice_note, event_lines, fleet_notes, totals
 from pertoken.tui.text.sheet import label_width
 from pertoken.tui.text.words import literal, literal_lines
-from pertoken.units import format_duration
+from pertoken.units import format_count, format_duration
 
 WIDTH = 118
+MAX_CHANGES = 10
+"""Newest changes of configuration that a summary lists; JSON has all."""
+_NEXT = (
+    "All of one: `pertoken advise show ID`, by the first digits of its id. "
+    "To decide: `pertoken accept`, `snooze` or `dismiss ID`."
+)
 ID_COLUMN: Column[Recommendation] = Column("id", lambda each: short_id(each), 0)
 
 
@@ -27,26 +46,33 @@ def summary(
     recommendations: Sequence[Recommendation],
     width: int | None = WIDTH,
     no_advice: str | None = None,
+    verdicts: Sequence[Verdict] = (),
 ) -> str:
     """Return what a window cost and what could be cheaper.
 
     Tables take `width` cells; None is for files and pipes, where nothing is cut. Hints and reasons are never cut.
-    `no_advice` is the sentence in place of proposals where there are none; None: the usual one.
+    `verdicts` are newest first. `no_advice` is the sentence in place of proposals where there are none; None: the usual
+    one.
     """
     proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
+    changes = [f"  {verdict_line(each)}" for each in verdicts[:MAX_CHANGES]]
     blocks = (
         [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
         [*(f"{each.value:>10}  {each.caption}" for each in figures(report)), bill_sentence(report)],
         [f"→ {literal(hint)}" for hint in report.hints],
-        _table("Deployments", report.deployments, deployment_columns(report), width),
+        table("Deployments", report.deployments, deployment_columns(report), width),
         [f"  {note}" for note in fleet_notes(report)],
-        _table("Devices", report.devices, device_columns(report), width),
-        _table("Hosts", report.hosts, host_columns(report), width),
-        _table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
+        table("Devices", report.devices, device_columns(report), width),
+        table("Hosts", report.hosts, host_columns(report), width),
+        table("Savings", proposed, (ID_COLUMN, *OPEN_COLUMNS), width),
         [totals(proposed)] if proposed else [no_advice or advice_note(recommendations)],
         _beside(proposed),
+        table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
+        [line for line in (declined(recommendations),) if line is not None],
+        table("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
         ["Not evaluated", *(_silence(each) for each in silent)] if silent else [],
-        ["All of one: `pertoken advise show ID`, by the first digits of its id."] if recommendations else [],
+        ["Changes of configuration", *changes] if changes else [],
+        [_NEXT] if recommendations else [],
         list(event_lines(report)[:3]),
     )
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -62,11 +88,30 @@ def sheet_text(each: Recommendation, now_ts: float) -> str:
     return "\n".join(lines)
 
 
-def hours_summary(models: Sequence[ModelHours], width: int | None = WIDTH) -> str:
-    """Return what a million tokens cost by model and hour; `width` as in `summary`."""
+HOST_COLUMNS: tuple[Column[HostCost], ...] = (
+    Column("host", lambda line: literal(line.name), 0, least=14),
+    Column("$/Mtok", lambda line: amount(line.nano_usd_per_mtok), 2, lambda line: line.nano_usd_per_mtok),
+    Column("dollars", lambda line: amount(line.nano_usd), 1, lambda line: line.nano_usd),
+    Column("tokens", lambda line: format_count(line.tokens), 3, lambda line: line.tokens),
+    Column("GPUs", lambda line: str(line.devices), 4, lambda line: line.devices),
+    Column("unpriced", lambda line: str(line.unpriced_devices or ""), 5, lambda line: line.unpriced_devices),
+)
+
+
+def hosts_summary(hosts: Sequence[HostCost], hours: int, width: int | None = WIDTH) -> str:
+    """Return what each host cost and what a million of its tokens cost; `width` as in `summary`."""
+    if not hosts:
+        return "Nothing was recorded in this time.\n"
+    title = f"Hosts, last {hours} hours of the clock (UTC)" if hours > 1 else "Hosts, this hour of the clock"
+    note = "Dollars are of all its devices with a price, whoever held them; tokens of the engines on it."
+    return "\n".join((*table(title, hosts, HOST_COLUMNS, width), note)) + "\n"
+
+
+def hours_summary(models: Sequence[ModelHours], width: int | None = WIDTH, by: str = "model") -> str:
+    """Return what a million tokens cost by model or service and hour; `width` as in `summary`."""
     if not models:
         return "No model was served in this time.\n"
-    return "\n".join((*_table("$ per Mtok", models, hour_columns(), width), *notes(models))) + "\n"
+    return "\n".join((*table("$ per Mtok", models, hour_columns(by), width), *notes(models))) + "\n"
 
 
 def _silence(each: Recommendation) -> str:
@@ -76,23 +121,11 @@ def _silence(each: Recommendation) -> str:
 
 
 def _beside(proposed: Sequence[Recommendation]) -> list[str]:
-    """Return variants and refusals beside the best variant of each proposal; equal reasons as one line."""
+    """Return track records, variants and refusals beside the best variant of each proposal."""
     lines = []
     for each in proposed:
         what = f"  {literal(each.rule_id)}, {literal(each.target)}"
+        lines += [f"{what}: {record_line(best.record)}" for best in (each.best,) if best and best.record]
         lines += [f"{what}: or {alternative(variant)}" for variant in each.variants[1:]]
         lines += [f"{what}: not {reason}" for reason in (" ".join(literal_lines(r.reason)) for r in each.refusals)]
     return ["Beside these", *lines] if lines else []
-
-
-def _table(title: str, lines: Sequence[L], columns: Sequence[Column[L]], width: int | None) -> list[str]:
-    if not lines:
-        return []
-    cells = [[column.text(line) for column in columns] for line in lines]
-    widths = fit(cells, columns, sys.maxsize if width is None else width - 2)
-
-    shown = [
-        cut([columns[i].name], width, columns[i]) + cut([row[i] for row in cells], width, columns[i])
-        for i, width in widths.items()
-    ]
-    return [title, *("  " + (" " * GAP).join(row).rstrip() for row in zip(*shown, strict=True))]

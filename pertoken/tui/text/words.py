@@ -1,11 +1,16 @@
 """How values are written on screens: a dash for unknown, and nothing a name holds can act on the terminal."""
 
+from collections.abc import Iterable
+
 from pertoken.printable import literal as literal
 from pertoken.printable import literal_lines as literal_lines
-from pertoken.units import NANO_USD, format_bytes, format_duration, format_usd
+from pertoken.tui.amounts import NO_AMOUNT, amount, rate, symbol
+from pertoken.units import NANO_USD, format_bytes, format_count, format_duration
 
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
+NONE_FOUND = "none found"
+_MARKED = {"pass": "✓ kept", "near_miss": "≈ near miss", "fail": "✗ broken"}
 _SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken"}
 
 
@@ -74,8 +79,18 @@ def usd_range(money: tuple[int, int, int] | None) -> str:
     """Low to high of (low, likely, high) nano-USD: `$1,200 to $2,400`."""
     if money is None:
         return UNKNOWN
-    low, high = format_usd(money[0]), format_usd(money[2])
+    low, high = amount(money[0]), amount(money[2])
     return low if low == high else f"{low} to {high}"
+
+
+def usd_triple(money: tuple[int, int, int] | None) -> str:
+    """Low, likely and high of nano-USD in few cells: `$1,200–1,640–1,818`; `none found` for none."""
+    if money is None or not any(money):
+        return NONE_FOUND
+    low, likely, high = map(amount, money)
+    if low == high:
+        return likely
+    return f"{low}–{likely.replace('$', '', 1)}–{high.replace('$', '', 1)}"
 
 
 def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
@@ -83,6 +98,11 @@ def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]
 
     The parts must sum to `total`; what rounding leaves over goes to the parts with the largest remainders.
     """
+    per_usd = rate()
+    if per_usd is None:
+        return NO_AMOUNT, (NO_AMOUNT,) * len(parts)
+    if per_usd != 1:
+        total, parts = round(total * per_usd), tuple(int(part * per_usd) for part in parts)
     decimals = 0 if total >= 100 * NANO_USD else 2 if total >= NANO_USD else 4 if total >= NANO_USD // 1000 else 9
     unit = NANO_USD // 10**decimals
     whole = (total + unit // 2) // unit
@@ -92,7 +112,7 @@ def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]
         units[i] += 1
 
     def written(count: int) -> str:
-        return f"${count * unit / NANO_USD:,.{decimals}f}" if count else "$0"
+        return f"{symbol()}{count * unit / NANO_USD:,.{decimals}f}" if count else f"{symbol()}0"
 
     return written(whole), tuple(written(count) for count in units)
 
@@ -108,6 +128,28 @@ def ratio_range(ratio: tuple[float, float, float] | None) -> str:
 def slo_verdict(slo: str) -> str:
     """Whether a change keeps the latency objective."""
     return _SLO.get(slo, UNKNOWN)
+
+
+def marked_verdict(slo: str) -> str:
+    """Whether a change keeps the latency objective, with a mark that reads without colour."""
+    return _MARKED.get(slo, "? not judged")
+
+
+def peak(values: Iterable[float | None]) -> str:
+    """Return the highest value, the upper end of a sparkline's scale; empty where nothing was observed."""
+    known = [value for value in values if value is not None]
+    return format_count(max(known)) if known else ""
+
+
+def stretched(values: tuple[float | None, ...], width: int) -> str:
+    """Return a sparkline of exactly `width` cells, with its highest value after it."""
+    top = peak(values)
+    cells = max(1, width - len(top) - 1)
+    n = len(values)
+    if not n:
+        return ""
+    each_cell = values if n >= cells else tuple(values[i * n // cells] for i in range(cells))
+    return f"{sparkline(each_cell, cells)} {top}"
 
 
 def sparkline(values: tuple[float | None, ...], width: int) -> str:

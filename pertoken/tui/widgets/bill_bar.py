@@ -10,9 +10,7 @@ from textual.widgets import Static
 
 from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
-from pertoken.tui.text.bill import PARTS, bar_cells, bill_sentence
-
-_GLYPHS = "█▓▒░"
+from pertoken.tui.text.bill import GLYPHS, PARTS, bar_cells, bill_sentence
 
 
 class Bar(Widget):
@@ -27,7 +25,7 @@ class Bar(Widget):
     def render(self) -> Text:
         """One line."""
         cells = bar_cells(self.bill, self.size.width)
-        parts = zip(PARTS, _GLYPHS, cells, strict=True)
+        parts = zip(PARTS, GLYPHS, cells, strict=True)
         return Text.assemble(*((glyph * n, self.get_component_rich_style(name)) for name, glyph, n in parts))
 
 
@@ -41,7 +39,7 @@ class BillBar(Vertical):
 
     def show(self, report: FleetReport) -> None:
         """Show the bill of a report."""
-        self.query_one(Static).update(bill_sentence(report))
+        self.query_one(Static).update(bill_sentence(report, GLYPHS if report.bill and report.bill.paid else ""))
         bar = self.query_one(Bar)
         bar.bill = report.bill or Bill(0, 0, 0, 0, 0)
         bar.set_class(not bar.bill.paid, "-empty")

@@ -11,6 +11,7 @@ from textual.binding import Binding
 from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
+from pertoken.tui.amounts import caption
 from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit, matching
 
 _SCROLLBAR = 1
@@ -107,6 +108,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
             return  # its first resize lays it out
         shown = self.matched[: self._most]
         widths, cells, keys = self._widths(), self._cells(), [str(self.key(line)) for line in shown]
+        self._widen(widths, cells, shown)
         layout = (tuple(widths.items()), tuple(keys), self._by, self._turned)
         if layout != self._layout:
             self._rebuild(widths, keys)
@@ -120,6 +122,17 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
                 if cell != self.get_cell(key, str(i)) or cell.style != self.get_cell(key, str(i)).style:
                     self.update_cell(key, str(i), cell)
 
+    def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L]) -> None:
+        """Give the cells that are left over to the first column that can use them."""
+        at = next((i for i in widths if self._kinds[i].wide is not None), None)
+        left = self.size.width - _SCROLLBAR - sum(widths.values()) - GAP * len(widths)
+        wide = None if at is None else self._kinds[at].wide
+        if at is None or wide is None or left <= 0 or not any(row[at] for row in cells):
+            return
+        widths[at] += left
+        for row, line in zip(cells, shown, strict=True):
+            row[at] = wide(line, widths[at]) if row[at] else ""
+
     def _rebuild(self, widths: dict[int, int], keys: list[str]) -> None:
         """New columns and empty rows; the cursor stays on its line where that is still there."""
         at = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
@@ -127,7 +140,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.clear(columns=True)
         columns = self._marked()
         for i, width in widths.items():
-            self.add_column(Text(*cut([columns[i].name], width, columns[i])), width=width, key=str(i))
+            self.add_column(Text(*cut([caption(columns[i].name)], width, columns[i])), width=width, key=str(i))
         for key in keys:
             self.add_row(*(Text("") for _ in widths), key=key)
         if at is not None:

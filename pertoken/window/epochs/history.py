@@ -18,24 +18,24 @@ from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DRIVER
-from pertoken.units import HOUR_MS
 from pertoken.window import ranks
-from pertoken.window.columns import Columns, Mask, by_owner, columns
+from pertoken.window.columns import Columns, Ints, Mask, by_owner, columns
 from pertoken.window.epochs.like_for_like import HourlyOutcomes, compare
 
 HISTORY_S = 56 * 24 * HOUR
 """How far back earlier epochs are compared: eight weeks, so that a change of last month is not forgotten."""
 MAX_EPOCHS = 16
 """Earlier epochs of a deployment that are compared, the newest ones."""
-_HOURS = (
+OUTCOME_COLUMNS = (
     *("epoch_id", "ts", "duration_ms", "observed_ms", "busy_ms", "busy_provenance"),
     *("prompt_tokens", "cached_tokens", "generated_tokens"),
 )
+"""Columns of roll-ups that `outcomes_of` reads."""
 _OBSERVED = 0.9
 """Part of an hour that must have been observed for it to count."""
 _MOSTLY_BUSY = 0.98
 """Busy part of an hour from which an upper bound of the busy time does not depend on the tokens any more."""
-_MIN_TOKENS = 1000
+MIN_TOKENS = 1000
 """Tokens of an hour from which its cost per token is not that of a handful of requests."""
 
 
@@ -60,10 +60,17 @@ class History:
             self._made[deployment_id] = tuple(self._epoch(row, present) for row in earlier[-MAX_EPOCHS:])
         return self._made[deployment_id]
 
+    def compared(self, earlier_id: int, later_id: int) -> Comparison:
+        """Return one epoch against an earlier one of its deployment, or why they cannot be compared."""
+        rows = {row.epoch_id: row for each in self.epochs.values() for row in each}
+        if earlier_id not in rows or later_id not in rows:
+            return Comparison(code="not-measured", reason="an epoch is no longer stored, or ended over 8 weeks ago")
+        return self._compared(rows[earlier_id], rows[later_id])
+
     def _epoch(self, row: Any, present: Any) -> Epoch:
         seen, seen_now = json.loads(row.knobs), json.loads(present.knobs)
         hours = self.hours.get(row.epoch_id)
-        tokens = None if hours is None else int(_tokens(hours).sum())
+        tokens = None if hours is None else int(tokens_of(hours).sum())
         return Epoch(
             start=row.start_ts,
             end=row.end_ts or present.start_ts,
@@ -128,16 +135,19 @@ def _epochs_before(number: int, deployment_ids: tuple[int, ...]) -> EpochsBefore
     return EpochsBefore(_HISTORIES[number], deployment_ids)
 
 
-def outcomes_of(rows: Columns, devices: int, start: int, end: int | None) -> HourlyOutcomes | Comparison:
-    """Return the whole hours of an epoch on so many devices in which it served, or why none of them can be used.
+def outcomes_of(
+    rows: Columns, devices: int, start: int, end: int | None, bucket_s: int = HOUR
+) -> HourlyOutcomes | Comparison:
+    """Return the whole hours of an epoch on `devices` devices in which it served, or why none of them can be used.
 
     The hours in which it began and ended are left out: caches are cold then, and the hour is not all its own.
+    `bucket_s`: length of the buckets in `rows`.
     """
     ts = rows.ints("ts")
-    whole = (ts >= start) & (rows.floats("observed_ms") >= _OBSERVED * HOUR_MS)
+    whole = (ts >= start) & (rows.floats("observed_ms") >= _OBSERVED * bucket_s * 1000)
     if end is not None:
-        whole &= ts + HOUR <= end
-    served = whole & (_tokens(rows) >= _MIN_TOKENS) & (rows.ints("generated_tokens") > 0)
+        whole &= ts + bucket_s <= end
+    served = whole & (tokens_of(rows) >= MIN_TOKENS) & (rows.ints("generated_tokens") > 0)
     timed = served & (rows.ints("busy_ms") > 0)
     bound = rows.ints("busy_provenance") >= Provenance.BOUND
     used = timed & ~(bound & (rows.floats("busy_ms") >= _MOSTLY_BUSY * rows.floats("observed_ms")))
@@ -149,9 +159,21 @@ def outcomes_of(rows: Columns, devices: int, start: int, end: int | None) -> Hou
     return _outcomes(rows, used, devices)
 
 
+def in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:
+    """Return the hours of epochs that ran one after another as one; the cached share is known if it is in all."""
+    cached = [each.cached_share for each in epochs if each.cached_share is not None]
+    return HourlyOutcomes(
+        ts=np.concatenate([each.ts for each in epochs]),
+        device_s_per_token=np.concatenate([each.device_s_per_token for each in epochs]),
+        tokens_per_s=np.concatenate([each.tokens_per_s for each in epochs]),
+        generated_share=np.concatenate([each.generated_share for each in epochs]),
+        cached_share=np.concatenate(cached) if len(cached) == len(epochs) else None,
+    )
+
+
 def _outcomes(rows: Columns, used: Mask, devices: int) -> HourlyOutcomes:
     rows = rows.where(used)
-    tokens = _tokens(rows).astype(np.float64)
+    tokens = tokens_of(rows).astype(np.float64)
     cached = rows.floats("cached_tokens")
     known = len(cached) and not np.isnan(cached).any()
     return HourlyOutcomes(
@@ -163,10 +185,11 @@ def _outcomes(rows: Columns, used: Mask, devices: int) -> HourlyOutcomes:
     )
 
 
-def _tokens(rows: Columns) -> Any:
+def tokens_of(rows: Columns) -> Ints:
     """Return prompt and generated tokens of each hour; 0 where one of them is not known."""
     prompt, generated = rows.ints("prompt_tokens"), rows.ints("generated_tokens")
-    return np.where((prompt == NULL) | (generated == NULL), 0, prompt + generated)
+    tokens: Ints = np.where((prompt == NULL) | (generated == NULL), 0, prompt + generated)
+    return tokens
 
 
 def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, as_of: int | None = None) -> History:
@@ -182,7 +205,7 @@ def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, 
     if not several:
         return History()
     held = ranks.devices(read.by_epoch(read.epoch_devices(connection, start)), rows, led)
-    hours = columns(_HOURS, several_epochs_hours(connection, start, now_ts // HOUR * HOUR, _HOURS))
+    hours = columns(OUTCOME_COLUMNS, several_epochs_hours(connection, start, now_ts // HOUR * HOUR, OUTCOME_COLUMNS))
     wanted = {row.epoch_id for row in chain.from_iterable(several.values())}
     return History(
         epochs=several,

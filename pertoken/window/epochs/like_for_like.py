@@ -14,7 +14,7 @@ import numpy as np
 
 from pertoken.evidence import Comparison
 from pertoken.window.columns import Floats, Ints, Mask
-from pertoken.window.series import hour_of_week
+from pertoken.window.series.points import hour_of_week
 
 MIN_HOURS = 48
 """Hours of each set, and matched hours of the week, from which an interval is computed: two days. A judgement."""
@@ -49,6 +49,17 @@ class HourlyOutcomes:
 
     def __len__(self) -> int:
         return len(self.ts)
+
+    def where(self, mask: Mask) -> "HourlyOutcomes":
+        """Return some of the hours."""
+        cached = None if self.cached_share is None else self.cached_share[mask]
+        return HourlyOutcomes(
+            self.ts[mask],
+            self.device_s_per_token[mask],
+            self.tokens_per_s[mask],
+            self.generated_share[mask],
+            cached,
+        )
 
 
 def compare(earlier: HourlyOutcomes, later: HourlyOutcomes) -> Comparison:
@@ -173,12 +184,14 @@ def _half_width(effects: Floats) -> float:
     length = min(BLOCK_H, n // 2)
     sums = np.convolve(np.concatenate([effects, effects[: length - 1]]), np.ones(length), "valid")
     of_block = float(((sums / length - effects.mean()) ** 2).mean()) / (1 - length / n)
-    return _t95(max(1.0, n / length - 1)) * math.sqrt(of_block * length / n)
+    return student_quantile(Z95, max(1.0, n / length - 1)) * math.sqrt(of_block * length / n)
 
 
-def _t95(degrees: float) -> float:
-    """Return the 95 % quantile of Student's t by its expansion in 1 / degrees (Abramowitz and Stegun 26.7.5)."""
-    z = Z95
+def student_quantile(z: float, degrees: float) -> float:
+    """Return the quantile of Student's t at which the normal distribution has the quantile `z`.
+
+    It is the expansion in 1 / degrees of Abramowitz and Stegun, 26.7.5.
+    """
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from pertoken.advisor.changes.commands import Addresses, Step, commands
 from pertoken.advisor.changes.kubernetes import LAST_COUNTS, restarted
@@ -21,8 +22,10 @@ from tests.plugins.proposals import chat
 SCHEMAS = json.loads(Path(__file__).with_name("kubernetes_schemas.json").read_text())
 CONTAINER = {"name": "main", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model", "llama"], "env": []}
 OBJECTS: dict[str, Any] = {
-    "Deployment": {"spec": {"replicas": 2, "template": {"spec": {"containers": [CONTAINER]}}}},
-    "LLMInferenceService": {"spec": {"replicas": 2, "template": {"containers": [CONTAINER]}}},
+    "Deployment": {"spec": {"replicas": 2, "selector": {}, "template": {"spec": {"containers": [CONTAINER]}}}},
+    "LLMInferenceService": {
+        "spec": {"model": {"uri": "hf://x"}, "replicas": 2, "template": {"containers": [CONTAINER]}}
+    },
     "DynamoGraphDeployment": {"spec": {"services": {"SERVICE": {"extraPodSpec": {"mainContainer": CONTAINER}}}}},
 }
 FLEET = chat(2)
@@ -35,23 +38,10 @@ def steps(workload: Workload | None, fleet: Fleet = FLEET, **knobs: Any) -> Step
     return commands(diff(fleet, fleet.edit(fleet.services[0].but(**knobs))), fleet, where, Chosen())
 
 
-def valid(value: object, schema: dict[str, Any]) -> bool:
-    """Whether a value is of a schema; an object has no other fields than it names."""
-    if "ref" in schema:
-        return valid(value, SCHEMAS[schema["ref"]]["schema"])
-    kinds = {"object": dict, "array": list, "string": str, "integer": int}
-    if not isinstance(value, kinds[schema["type"]]):
-        return False
-    if isinstance(value, dict):
-        fields = schema.get("properties", {})
-        return all(
-            valid(each, fields[name] if name in fields else schema.get("values", NOTHING))
-            for name, each in value.items()
-        )
-    return not isinstance(value, list) or all(valid(each, schema["items"]) for each in value)
-
-
-NOTHING = {"type": "object", "properties": {}}
+def faults(kind: str, made: object) -> list[str]:
+    """What an object has that its kind does not allow; a field that its schema does not name is a fault."""
+    schema = {"$ref": f"#/$defs/{kind}", **SCHEMAS}
+    return [error.message for error in Draft202012Validator(schema).iter_errors(made)]
 
 
 def patched(kind: str, command: str) -> Any:
@@ -82,9 +72,9 @@ def container_of(kind: str, made: Any) -> Any:
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_a_patch_leads_to_a_valid_object_with_the_arguments_and_the_image(kind: str) -> None:
     (apply,) = steps(Workload(kind, "prod", "llama"), max_num_seqs=64, kv_dtype="fp8", engine_version="0.31.0").apply
-    assert valid(OBJECTS[kind], SCHEMAS[kind]["schema"]) and SCHEMAS[kind]["source"] and SCHEMAS[kind]["as_of"]
+    assert SCHEMAS["$defs"][kind]["source"] and SCHEMAS["$defs"][kind]["as_of"]
     made = patched(kind, apply)
-    assert valid(made, SCHEMAS[kind]["schema"])
+    assert faults(kind, OBJECTS[kind]) == faults(kind, made) == []
     container = container_of(kind, made)
     assert container["image"] == "IMAGE" and "IMAGE: yours of vllm 0.31.0" in apply
     words = ["--kv-cache-dtype", "fp8", "--max-num-seqs", "64"]
@@ -94,10 +84,14 @@ def test_a_patch_leads_to_a_valid_object_with_the_arguments_and_the_image(kind: 
         assert container["args"] == ["--model", "llama", *words]
 
 
-def test_a_wrong_patch_is_no_valid_object() -> None:
-    schema = SCHEMAS["Deployment"]["schema"]
-    wrong: list[Any] = [{"spec": {"replicas": "2"}}, {"spec": {"arguments": []}}, {"spec": []}]
-    assert not any(valid(each, schema) for each in wrong)
+@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize(
+    "wrong", [{"args": "--max-num-seqs"}, {"env": [{"value": "1"}]}, {"arguments": []}, {"image": 5}, {"name": None}]
+)
+def test_a_wrong_patch_is_no_valid_object(kind: str, wrong: dict[str, Any]) -> None:
+    made = deepcopy(OBJECTS[kind])
+    container_of(kind, made).update(wrong)
+    assert faults(kind, made)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pertoken.advisor.checks.objectives import full_batch_factor, held_again
-from pertoken.advisor.recommendation import LatencyLine, State
 from pertoken.plugins.engine.batch_limit import batch_limit
+from pertoken.proof.recommendation import LatencyLine, State
 from pertoken.savings.estimate import Estimate
 from pertoken.state.diff import diff
 from pertoken.state.service import Slo

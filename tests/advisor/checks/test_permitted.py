@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.checks.permitted import refusal
-from pertoken.advisor.recommendation import State
+from pertoken.proof.recommendation import State
 from pertoken.rule import Commitment, Fleet, Placement, Service, times, to
 from pertoken.state.diff import diff
 from tests.advisor.gathered import advised, gathered, own

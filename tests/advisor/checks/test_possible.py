@@ -128,7 +128,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a faster model beside a schedule": (
         lambda: SERVICE.but(weight_dtype="fp8").scheduled(off([0])),
-        "propose one, apply it, then the other",
+        "it is not idle then",
     ),
     "two replicas on one free host": (
         lambda: _stacked(),

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.advise import advice_of
-from pertoken.advisor.recommendation import Recommendation, State
 from pertoken.advisor.rules.found import find_rules
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.rules.load import source_of as source_of_place
@@ -25,7 +24,9 @@ from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import run_plugins
 from pertoken.advisor.worker.source import Source
 from pertoken.config import Settings
-from tests.advisor.gathered import source_of
+from pertoken.proof.recommendation import Recommendation, State
+from pertoken.rule import skip
+from tests.advisor.gathered import own, source_of
 from tests.advisor.hostile import ALONE, HOSTILE, NEIGHBOURS, THERE, others, rows
 from tests.advisor.sources import source
 
@@ -240,7 +241,8 @@ yield fleet.release(9)"""
     found = advice(hostile(plugin(patches)))
     (row,) = rows(found)
     (alone,) = [each for each in found if each.rule_id == "release-idle" and each.state is State.OPEN]
-    assert row.variants == alone.variants
+    (mine,), (built_in,) = row.variants, alone.variants
+    assert replace(mine, proposal="") == replace(built_in, proposal="")
     assert others(found) == ALONE
 
 
@@ -293,6 +295,33 @@ def test_plugins_of_one_distribution_do_not_see_what_another_does(tmp_path: Path
     broken, whole = run_plugins([replace(each, group="theirs") for each in files], None, LIMITS)
     assert [name for name, _ in broken.errors] == ["a"]
     assert [each.rule.rule_id for each in whole.rules] == ["b"] and not whole.errors
+
+
+def test_two_workers_share_the_plugins_of_a_large_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    def where(seen: Any, fleet: Any) -> Any:
+        yield skip("folder", tempfile.gettempdir())
+
+    def ends(seen: Any, fleet: Any) -> Any:
+        os._exit(7)
+        yield
+
+    sources = [replace(source_of(own(where, f"rule-{n}")), group="theirs") for n in range(8)]
+    sources.insert(3, replace(source_of(own(ends, "ends")), group="theirs"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+    def folders() -> list[str]:
+        found, run = advice_of(sources, THERE, LIMITS)
+        assert [each.name for each in run.rules] == [f"rule-{n}" for n in (0, 1, 2)] + ["ends"] + [
+            f"rule-{n}" for n in (3, 4, 5, 6, 7)
+        ]
+        failed = {each.rule_id: each.reason for each in found if each.state is State.FAILED}
+        assert failed == {"ends": "the rule ended its process with status 7"}
+        return [str(each.reason) for each in sorted(found, key=lambda each: each.rule_id) if each.rule_id != "ends"]
+
+    divided = folders()
+    assert len(set(divided)) == 2 and max(map(divided.count, divided)) < 6
+    monkeypatch.setattr("pertoken.advisor.worker.run.MIN_DIVIDED", 10)
+    assert len(set(folders())) == 1
 
 
 def test_a_rule_that_ends_its_process_keeps_what_it_returned_before(hostile: Callable[[str], Path]) -> None:
@@ -380,15 +409,6 @@ def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable
         f"running {HOSTILE}: 2 s",
         "pricing",
     ]
-
-
-def test_what_the_kernel_does_not_allow_is_exposed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = confine.Confinement("no filter of system calls", None, None)
-    monkeypatch.setattr(confine, "confine", lambda folder: refused)
-    (run,) = run_plugins((source_of(NEIGHBOURS[0]),), None, LIMITS)
-    assert not run.confinement.confined
-    assert run.confinement.label == "not confined (network: no filter of system calls)"
-    assert confine.Confinement(None, None, "no namespace").label == "confined"
 
 
 def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str], Path]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_files
 from tests.agent.checkpoints.folders import LLAMA, header, write
 from tests.llama import write_model
 
@@ -23,6 +23,12 @@ def test_a_folder_and_a_file_are_read_through_the_process_that_serves_them(tmp_p
     found = read_checkpoint(str(folder), ME)
     assert (found.facts["params_total"], found.dtype, found.reason) == (6, "bf16", None)
     assert read_checkpoint(str(write_model(tmp_path / "tiny.gguf")), ME).dtype == "fp32"
+
+
+def test_files_of_this_process_are_read_by_their_path_alone(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", LLAMA, model={"a": ("BF16", [2, 3])})
+    assert read_files(folder) == read_checkpoint(str(folder), ME)
+    assert read_files(tmp_path / "none").reason == f"{tmp_path}/none: no such file or folder"
 
 
 def test_a_relative_path_is_relative_to_the_servers_folder(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pertoken.agent.discovery.watch import Watch
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.engines.reader import EngineReader
-from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.host.listening import Address
+from pertoken.agent.host.processes import HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState

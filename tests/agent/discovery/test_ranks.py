@@ -1,7 +1,8 @@
 """Ranks of several hosts: which server they are part of."""
 
 from pertoken.agent.discovery.servers import Found, discover
-from pertoken.agent.host.processes import Address, Process
+from pertoken.agent.host.listening import Address
+from pertoken.agent.host.processes import Process
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never
 
 HEAD = (*SERVE, "--data-parallel-address", "10.0.0.1", "--data-parallel-size", "4")

@@ -8,8 +8,9 @@ import pytest
 
 from pertoken.agent.discovery.servers import Found, discover
 from pertoken.agent.engines.locate import locate
+from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
-from pertoken.agent.host.processes import Address, Process, host_processes
+from pertoken.agent.host.processes import Process, host_processes
 from pertoken.agent.readings import Endpoint
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never, vllm_tree
 
@@ -26,7 +27,7 @@ def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybod
             pid=11,
             process_start_ms=1000,
             pids=(11, 12, 13, 14, 15, 16),
-            knobs={"tp": 2, "pp": 1, "dp": 1},
+            knobs={"tp": 2, "pp": 1, "dp": 1, "ep": 1},
             model_path="org/model",
         ),
     )
@@ -122,7 +123,7 @@ def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_name
     worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
     found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
     assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [
-        ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "tp": 2})
+        ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "ep": 1, "tp": 2})
     ]
     silent = discover(worker, lambda url: None)
     assert silent.endpoints == ()
@@ -227,6 +228,34 @@ def test_where_a_process_of_this_host_listens_is_seen_and_its_connections_are_no
             seen = host_processes().processes[os.getpid()].listening
             assert Address(ip, port) in seen
             assert client.getsockname()[1] not in {address.port for address in seen}
+
+
+def test_who_holds_a_socket_is_looked_at_again_and_not_only_remembered() -> None:
+    holds = "import socket,sys; s = socket.socket(fileno=int(sys.argv[1])); print(flush=True); input()"
+    with socket.create_server((LOOPBACK, 0)) as server:
+        address = Address(LOOPBACK, server.getsockname()[1])
+        assert address in host_processes().processes[os.getpid()].listening
+        given = [sys.executable, "-c", holds, str(server.fileno())]
+        with subprocess.Popen(
+            given, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(server.fileno(),)
+        ) as child:
+            assert child.stdout is not None and child.stdout.readline()
+            assert address in host_processes().processes[os.getpid()].listening
+            server.close()  # the child alone has it now
+            seen = host_processes().processes
+            assert address in seen[child.pid].listening and address not in seen[os.getpid()].listening
+            child.communicate(b"\n")
+        assert address not in {each for process in host_processes().processes.values() for each in process.listening}
+
+
+def test_a_socket_of_a_process_that_starts_later_is_found() -> None:
+    serves = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    host_processes()
+    with subprocess.Popen([sys.executable, "-c", serves], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        address = Address(LOOPBACK, int(child.stdout.readline()))
+        assert host_processes().processes[child.pid].listening == (address,)
+        child.communicate(b"\n")
 
 
 def test_a_command_line_is_its_words_even_where_a_title_replaced_it() -> None:

@@ -6,7 +6,8 @@ from threading import Barrier, Event
 import pytest
 
 from pertoken.agent.discovery.watch import ASK_AGAIN_S, Watch
-from pertoken.agent.host.processes import Address, HostProcesses, Process
+from pertoken.agent.host.listening import Address
+from pertoken.agent.host.processes import HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.scrape.http import Limits
 

@@ -7,7 +7,8 @@ import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
-from pertoken.agent.host.processes import Address, HostProcesses, Process, start_ms
+from pertoken.agent.host.listening import Address
+from pertoken.agent.host.processes import HostProcesses, Process, start_ms
 from pertoken.agent.readings import Endpoint
 from pertoken.agent.scrape.http import Limits, ScrapeError
 from tests.agent.engine_pages import read_one

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.host.processes import Address, _ips, host_processes
+from pertoken.agent.host.listening import Address
+from pertoken.agent.host.processes import _ips, host_processes
 from pertoken.agent.host.published_ports import Forward, docker_ports, forwarded, rootless_ports
 
 OWN = "net:[1]"

@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 from pertoken.agent.sampler.child import VENDORS
 from pertoken.agent.sampler.drivers import LET_GO_S, Drivers
 from pertoken.agent.systemd.service import samplers
-from pertoken.config import PROBES
 from pertoken.errors import StoreError
+from pertoken.settings.values import PROBES
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t

@@ -7,7 +7,6 @@ import select
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +24,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, PricesChanged
+from tests.forked import run_at_once
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import laid, set_price
@@ -221,24 +221,8 @@ def test_two_people_who_set_a_price_at_once_both_set_one_and_the_second_counts(s
 
 def test_many_who_set_prices_at_once_lose_none(shared: StoreLocation) -> None:
     url = shared.url.render_as_string(hide_password=False) if shared.url else str(shared)
-    failed: list[str] = []
-
-    def person(n: int) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "pertoken", "prices", "set", f"{n}", "--for", "H100", "--from", "now", "--db", url],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            failed.append(done.stderr)
-
-    people = [threading.Thread(target=person, args=(n,)) for n in range(1, 5)]
-    for each in people:
-        each.start()
-    for each in people:
-        each.join()
-    assert not failed
+    done = run_at_once([["prices", "set", f"{n}", "--for", "H100", "--from", "now", "--db", url] for n in range(1, 5)])
+    assert [code for code, _ in done] == [0, 0, 0, 0], done
     found = prices_set(open_store(shared))
     assert sorted(price.nano_usd_per_device_hour or 0 for price in found) == [n * 10**9 for n in range(1, 5)]
     assert sorted(price.seq for price in found) == [1, 2, 3, 4]

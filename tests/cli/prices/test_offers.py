@@ -6,11 +6,13 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
+from pertoken.cli.prices import offers
 from pertoken.costs.prices.detected import detected_prices
 from pertoken.costs.prices.stored import market_of, offers_imported
 from pertoken.state.placement import Placement
@@ -89,3 +91,15 @@ def test_update_without_a_network_is_one_line(where: StoreLocation, monkeypatch:
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
         done = run(where, "update", "--yes")
     assert done.exit_code == 2 and done.stderr.count("\n") == 1 and "cannot be fetched" in done.stderr
+
+
+def test_update_refuses_a_database_of_no_use_before_it_fetches_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(*_: object) -> NoReturn:
+        raise AssertionError("a list was fetched")
+
+    monkeypatch.setattr(offers, "fetched", fetched)
+    (tmp_path / "advice.db").write_bytes(b"no database" * 1000)
+    done = run(StoreLocation(tmp_path), "update", "--yes")
+    assert done.exit_code == 1 and "not a database" in done.stderr

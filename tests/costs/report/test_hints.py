@@ -28,3 +28,9 @@ def test_what_devices_lack_for_one_reason_is_one_sentence() -> None:
     ]
     (hint,) = hints([host(1, "gpu-1")], (), [("llama", None)], missing)
     assert hint.startswith("H100 #0, H100 #1 and 6 more: ") and hint.endswith("To switch it on: add the group video.")
+
+
+def test_a_host_whose_telemetry_was_imported_has_no_agent_to_start_again() -> None:
+    line = replace(host(1, "gpu-1", age_s=600), imported=True)
+    (hint,) = hints([line], (), [("llama", None)], ())
+    assert hint.startswith("Telemetry of gpu-1 was imported and ends 10m ago: `pertoken import prometheus` goes on")

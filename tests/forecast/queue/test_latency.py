@@ -1,5 +1,6 @@
 """What requests see at a whole deployment, and how many copies of it hold an objective."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.queue.latency import Asked, Latency, latencies, latency, overruns
+from pertoken.forecast.queue.latency import Asked, Latency, latencies, latency, overruns, utilizations
 from pertoken.forecast.queue.load import Arrivals, typical
+from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
 from tests import deployments
@@ -63,6 +65,18 @@ def test_leaving_a_cache_that_is_read_by_slow_kernels_is_as_uncertain_as_going_t
         known = calibrate(deployment(**a100, kv_dtype=here), CHAT, MARKET, busy_tok_s=400)
         low, _, high = ranges(under(0.2, known, **a100, kv_dtype=there))[2]
         assert high / low > 16
+
+
+def test_a_utilization_alone_is_that_of_the_latency_to_the_last_digit() -> None:
+    asked = [
+        Asked(deployment(tp=tp), CHAT, Arrivals(rate, PROMPT, ANSWER), Calibration())
+        for tp, rate in ((1, 2.0), (2, 3.0), (1, 1e3))
+    ]
+    nowhere = replace(asked[0], deployment=deployment(weight_dtype="no such format"))
+    *known, unknown = utilizations([*asked, nowhere], MARKET)
+    assert known == [latency(each.deployment, each.load, each.arrivals, MARKET).utilization for each in asked]
+    assert isinstance(unknown, Abstained)
+    assert isinstance(utilizations([nowhere], MARKET)[0], Abstained)
 
 
 def test_a_load_near_the_capacity_is_less_certain_and_maybe_overloaded() -> None:

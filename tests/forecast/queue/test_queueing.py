@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pertoken.forecast.queue.chain import Service
@@ -160,6 +160,7 @@ def test_any_load_gives_numbers_that_rise_with_it(
         assert late[0] <= late[1] * (1 + 1e-6)
 
 
+@example(limit=4, more=2.0, utilization=0.75, grows=2.0, per_prompt_s=0.0001, kind="conversation")
 @settings(max_examples=60, deadline=None)
 @given(
     limit=st.integers(1, 512),
@@ -169,7 +170,7 @@ def test_any_load_gives_numbers_that_rise_with_it(
     per_prompt_s=st.floats(1e-4, 0.2),
     kind=st.sampled_from(["conversation", "code"]),
 )
-def test_more_slots_never_make_the_first_token_later(
+def test_more_slots_make_the_first_token_later_by_no_more_than_a_longer_step(
     limit: int, more: float, utilization: float, grows: float, per_prompt_s: float, kind: str
 ) -> None:
     prompt, generated = typical(kind)
@@ -185,5 +186,7 @@ def test_more_slots_never_make_the_first_token_later(
     rate = utilization * under_load(its, np.full(2, 1e-9), generated).capacity_per_s[0]
     found = under_load(its, np.full(2, rate), generated)
     assert not found.saturated.any()
-    assert (found.ttft_s[1] <= found.ttft_s[0] * 1.02).all()
+    # A prompt waits for the step under way, which takes longer where more run: at most by that much, and 2 %.
+    few, many = (np.interp(n, running, its.decode_s[0]) for n in found.running)
+    assert (found.ttft_s[1] <= found.ttft_s[0] * 1.02 + (many - few)).all()
     assert found.waiting[1] <= found.waiting[0] + 1e-9

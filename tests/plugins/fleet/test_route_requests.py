@@ -8,7 +8,7 @@ from tests.deployments import model
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 
-EASY = Options().easy_share
+EASY = Options().planned_share
 
 
 def test_a_70b_may_leave_part_of_its_load_to_the_8b_of_its_family() -> None:

@@ -20,7 +20,7 @@ def test_the_largest_small_model_of_the_family_answers_from_one_cheap_device() -
     assert (edge.accelerator, edge.placement.purchase, edge.device_ids) == ("L4", "on_demand", ())
     assert isinstance(proposed.state, Fleet)
     first, second, _ = proposed.state.service("chat").deployments
-    share = Options().edge_share
+    share = Options().planned_share
     assert dict(edge.serves) == {"chat": share}
     assert dict(first.serves) == {"chat": (1 - share) / 2} and dict(second.serves) == {"chat": None}
     assert proposed.risk == "quality" and "route-requests" in proposed.excludes

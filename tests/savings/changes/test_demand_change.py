@@ -2,9 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from pertoken.savings.changes import demand_change
+from pertoken.savings.sizing import likely_sizes, objectives, sizes, total_arrivals
+from pertoken.savings.speed import speed
 from pertoken.state.demand import times, to
 from pertoken.units import HOURS_PER_MONTH
-from tests.savings.fleets import AWS_H100, ONE, chat, priced
+from tests.savings.fleets import AWS_H100, FOUR, ONE, chat, context, low_batch, priced
 
 
 def test_a_changed_demand_yields_a_break_even_and_no_dollars() -> None:
@@ -33,3 +36,32 @@ def test_what_a_response_cache_frees_needs_no_forecast() -> None:
     assert found.break_even == "at response cache share 0.3 it frees 30% of its busy time"
     shorter = priced(cpus, chat(cpus).serving(output_len=to(200)))
     assert shorter.unpriced is not None and "the catalog does not know" in shorter.unpriced
+
+
+def test_where_no_replica_can_go_none_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def counting(*arguments: object) -> list[int | None]:
+        counted.append(1)
+        return likely_sizes(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(demand_change, "likely_sizes", counting)
+    one = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3)))
+    assert one.break_even is not None and "no replica is released" in one.break_even and not counted
+    four = priced(FOUR, chat(FOUR).serving(response_cache_share=to(0.3)))
+    assert four.break_even is not None and "fewer replicas already" in four.break_even and counted
+
+
+@pytest.mark.parametrize("rate", [150, 1200])
+def test_replicas_counted_together_are_those_counted_one_by_one(rate: float) -> None:
+    seen = low_batch(generated_tok_s=rate, busy_generated_tok_s=1300, running=60, prompt_tok_s=4 * rate, requests_s=3.0)
+    given, service = context(FOUR, seen), chat(FOUR)
+    one = service.deployments[0]
+    found = speed(one, one, given.evidence(one.deployment_id), objectives(service, given), given)
+    arrivals, _ = total_arrivals(service, given)
+    assert found.load is not None
+    loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), found.load) for x in (0.3, 1.0, 60.0)]
+    alone = [sizes(service, one, found, some, given, load) for some, load in loads]
+    assert likely_sizes(service, one, found, loads, given) == [
+        None if isinstance(each, str) else each.likely for each in alone
+    ]

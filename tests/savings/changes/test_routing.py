@@ -1,4 +1,4 @@
-"""A service split over its deployment and a smaller one: a break-even, never money."""
+"""A service split over its deployments and a smaller one: a break-even, and money for a supplied share alone."""
 
 from pertoken.catalog.market import load_market
 from pertoken.savings.estimate import Estimate
@@ -58,3 +58,35 @@ def test_a_small_model_must_hold_its_share_of_the_load_and_the_token_time() -> N
     busy = low_batch(generated_tok_s=3000, busy_generated_tok_s=3300, running=100, prompt_tok_s=12000, requests_s=8)
     full = priced(FOUR, split, seen=busy, slo=Slo(tpot_p95_ms=500.0), market=load_market("aws"))
     assert full.break_even is not None and "it holds up to " in full.break_even
+
+
+def shared(fleet: Fleet, share: float, source: str | None) -> Estimate:
+    """A small model on an L4 beside the replicas of a fleet, which takes this share."""
+    now = chat(fleet).deployments[0]
+    small = now.but(model=model("Llama-3.1-8B"), weight_dtype="fp8", tp=1, max_model_len=4096)
+    small = small.on(Placement(accelerator="L4", purchase="on_demand")).serving_share(share, source=source)
+    split = fleet.replace(now, now.serving_share((1 - share) / len(chat(fleet).deployments)), small)
+    return priced(fleet, split, slo=Slo(tpot_p95_ms=100.0), market=load_market("aws"))
+
+
+def test_a_share_that_a_person_supplied_gives_back_the_replicas_the_rest_does_not_need() -> None:
+    found = shared(FOUR, 0.2, "by a labelled sample of 500")
+    assert found.unpriced is None and found.break_even is None
+    assert found.bankable is not None and found.released and found.replicas is not None
+    assert found.replicas[1] == 4 - len(found.released)
+    whole = priced(FOUR, FOUR.edit(chat(FOUR).scaled_to(found.replicas[1])))
+    assert whole.bankable is not None
+    assert 0 < found.bankable[1] < whole.bankable[1], "the new device is paid for"
+    assert any("20% of the requests as well, by a labelled sample of 500" in line for line in found.assumptions)
+
+
+def test_a_supplied_share_that_releases_no_replica_frees_busy_time_and_costs_a_device() -> None:
+    found = shared(ONE, 0.2, "by a labelled sample of 500")
+    assert found.unpriced is None and found.bankable == (0, 0, 0)
+    assert found.capacity is not None and found.capacity[1] > 0
+    assert any("the bill would rise by" in line for line in found.against)
+
+
+def test_the_same_share_as_a_guess_has_no_money_in_it() -> None:
+    found = shared(FOUR, 0.2, None)
+    assert found.bankable is None and found.capacity is None and found.break_even is not None

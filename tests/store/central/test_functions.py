@@ -62,6 +62,12 @@ def hosts(url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store
     return found
 
 
+@pytest.fixture(scope="module")
+def rows_of(hosts: dict[str, StoreLocation]) -> dict[str, dict[Any, list[tuple[Any, ...]]]]:
+    """Rows of every table, by host."""
+    return {name: everything(where) for name, where in hosts.items()}
+
+
 @pytest.fixture
 def attack(url: str, hosts: dict[str, StoreLocation]) -> Iterator[Session]:
     """The attacker's own session, as its agent has one."""
@@ -120,11 +126,14 @@ def everything(where: StoreLocation) -> dict[Table, list[Row]]:
 
 @pytest.mark.parametrize("table", [each.name for each in t.metadata.sorted_tables if set(IDS) & set(each.c.keys())])
 def test_no_row_that_names_another_host_by_any_of_its_ids_is_stored(
-    url: str, hosts: dict[str, StoreLocation], attack: Session, table: str
+    url: str,
+    hosts: dict[str, StoreLocation],
+    rows_of: dict[str, dict[Any, list[tuple[Any, ...]]]],
+    attack: Session,
+    table: str,
 ) -> None:
     target = t.metadata.tables[f"telemetry.{table}"]
-    theirs = everything(hosts["victim"])[target][0]
-    ours = everything(hosts["attacker"])[target][0]
+    theirs, ours = rows_of["victim"][target][0], rows_of["attacker"][target][0]
     victim = [*owners(hosts["victim"]), *engines(hosts["victim"])]
     before = of_host(locate(url), victim)
     names = [column.name for column in target.columns]

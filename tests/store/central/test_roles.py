@@ -154,8 +154,10 @@ def test_a_reader_reads_everything_and_changes_nothing(
         connection.autocommit = True
         (n,) = connection.execute("SELECT count(*) FROM telemetry.device_1m").fetchall()[0]
         assert n == ask(server, "SELECT count(*) FROM telemetry.device_1m") > 0
-        connection.execute("SELECT count(*) FROM advice.recommendation")
-        for table in ("telemetry.host", "telemetry.device_1m", "telemetry.event", "advice.price", "fleet.raw_request"):
+        kept = [f"advice.{name}" for name in ("recommendation", "transition", "refusal", "verdict", "receipt", "price")]
+        for table in kept:
+            connection.execute(f"SELECT count(*) FROM {table}")
+        for table in ("telemetry.host", "telemetry.device_1m", "telemetry.event", "fleet.raw_request", *kept):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"DELETE FROM {table}")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -182,8 +184,12 @@ def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(
         connection.execute("INSERT INTO fleet.raw_request VALUES (7, 7, 0, 1, 'x', 0)")
         connection.execute("DELETE FROM fleet.raw_request WHERE request_id = 7")
         connection.execute("SELECT count(*) FROM telemetry.device_1h")
+        connection.execute("INSERT INTO advice.transition VALUES (7, 1, 0, NULL, 'OPEN', 'proposed', 'x', 'y')")
+        connection.execute("INSERT INTO advice.receipt VALUES (7, 7, NULL, NULL, 'saving', '{}', 'ab', 0)")
         for statement in (
             "UPDATE telemetry.host SET name = 'x'",
+            "UPDATE advice.transition SET who = 'z'",
+            "DELETE FROM advice.receipt",
             "UPDATE advice.alembic_version SET version_num = '9'",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):

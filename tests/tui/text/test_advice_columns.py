@@ -2,9 +2,19 @@
 
 from dataclasses import replace
 
-from pertoken.advisor.recommendation import State
-from pertoken.tui.text.advice_columns import bankable, best_of_each_target, not_evaluated, open_advice, total
-from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, UNPRICED, USD
+from pertoken.proof.recommendation import State
+from pertoken.proof.track_record import NO_RECORD, Record
+from pertoken.tui.text.advice_columns import (
+    bankable,
+    best_of_each_target,
+    confidence,
+    mtok_words,
+    not_evaluated,
+    open_advice,
+    record_words,
+    total,
+)
+from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, RICH, UNPRICED, USD
 
 
 def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
@@ -26,3 +36,34 @@ def test_a_change_of_one_replica_is_not_added_to_one_of_its_service_nor_a_host_c
     of_service = replace(QUANTIZE, recommendation_id=8, target_kind="service", target_key="chat")
     release = replace(RELEASE, recommendation_id=7, rule_id="another")
     assert best_of_each_target((MOVE, of_service, RELEASE, release)) == [RELEASE, of_service]
+
+
+def test_confidence_is_by_the_least_certain_input() -> None:
+    words = {name: confidence(replace(FP8, provenance=name)) for name in ("reported", "forecast", "listed", "assumed")}
+    assert words == {
+        "reported": "●●● high",
+        "forecast": "●●○ fair",
+        "listed": "●●○ fair",
+        "assumed": "●○○ low",
+    }
+    assert confidence(None) == ""
+
+
+def test_a_million_tokens_cost_less_by_what_leaves_the_bill_and_by_what_more_is_served() -> None:
+    (line,) = (each for each in RICH.deployments if each.deployment_id == QUANTIZE.deployment_id)
+    priced = replace(line, nano_usd=10 * USD, nano_usd_per_mtok=8 * USD, nano_usd_per_hour=10 * USD)
+    report = replace(RICH, deployments=(priced,))
+    half = 3650 * USD
+    bankable = replace(QUANTIZE, variants=(replace(FP8, bankable=(half, half, half), capacity=None),))
+    assert mtok_words(report, bankable) == "$8.00 → ≈$4.00"
+    capacity = replace(QUANTIZE, variants=(replace(FP8, bankable=None, capacity=(2 * half,) * 3),))
+    assert mtok_words(report, capacity) == "$8.00 → ≈$4.00"
+    unpriced = replace(report, deployments=(replace(priced, nano_usd_per_mtok=None),))
+    assert mtok_words(unpriced, bankable) == ""
+    more_than_all = replace(QUANTIZE, variants=(replace(FP8, bankable=(3 * half,) * 3),))
+    assert mtok_words(report, more_than_all) == ""
+
+
+def test_the_record_of_a_rule_is_a_ratio_with_how_many_receipts() -> None:
+    assert record_words(Record(4, 0.92, 0.1, 0.3)) == "0.92× of 4"
+    assert record_words(None) == record_words(NO_RECORD) == "no receipts"

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from pertoken.advisor.plan.compose import compose
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.tui.text.summary import sheet_text
 from tests.advisor.gathered import advised, gathered
@@ -29,7 +30,7 @@ from tests.tui.screens import running, text_of, until_shown
     ],
 )
 async def test_the_detail_of_advice_shows(text: str) -> None:
-    async with running(FixedSource(), (120, 50)) as pilot:
+    async with running(FixedSource(), (120, 80)) as pilot:
         await pilot.press("2", "down", "enter")
         await until_shown(pilot, text)
 
@@ -41,15 +42,17 @@ async def test_a_failed_rule_shows_its_traceback_as_text() -> None:
         await until_shown(pilot, "Ask the author of the rule.")
 
 
-async def test_a_range_of_listed_prices_stands_beside_its_assumption_on_a_small_terminal() -> None:
-    found = advised(gathered(replicas(5)), use_spot)
-    async with running(FixedSource(recommendations=found), (80, 24)) as pilot:
+async def test_the_range_of_the_plan_stands_beside_its_weakest_assumption_on_a_small_terminal() -> None:
+    there = gathered(replicas(5))
+    found = advised(there, use_spot)
+    plan = compose(there, found, sensitivity=True)
+    async with running(FixedSource(recommendations=found, planned=plan), (80, 24)) as pilot:
         await pilot.press("2")
-        await until_shown(pilot, "on_demand → spot on 4")
+        await until_shown(pilot, "on_demand → spot")
+        await until_shown(pilot, "Least certain")
         head = " ".join(text_of(pilot).partition("Open (1)")[0].split())
-    assert re.search(r"Bankable \$[\d,]+ to \$[\d,]+ a month: the bill falls by this", head)
-    assert "Assumed: H100 SXM5 spot costs 0.23 of H100 SXM5 on-demand, the median of 18 listed pairs" in head
-    assert "(and 1 more, in the details)" in head
+    assert re.search(r"Bankable \$[\d,]+ \(\$[\d,]+ to \$[\d,]+\) a month of a bill of \$[\d,]+ \(1 step\)", head)
+    assert "Least certain: the forecast and prices elsewhere, within their interval (low end: $" in head
 
 
 def test_what_a_rule_printed_is_shown_without_acting_on_the_terminal() -> None:

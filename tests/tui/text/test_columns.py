@@ -71,3 +71,8 @@ def test_names_sort_with_their_numbers_by_value() -> None:
 def test_a_filter_wants_every_word_in_any_case() -> None:
     assert [row[0] for row in matching(ROWS, COLUMNS, "BETA alp")] == ["Alpha beta"]
     assert matching(ROWS, COLUMNS, " ") == ROWS
+
+
+def test_sentences_are_cut_at_their_end_even_where_they_look_alike_then() -> None:
+    column: Column[str] = Column("why", str, 0, keep_start=True)
+    assert cut(["it is not known a", "it is not known b"], 10, column) == ["it is not…", "it is not…"]

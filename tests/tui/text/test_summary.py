@@ -1,6 +1,5 @@
 from dataclasses import replace
 
-from pertoken.tui.text.fleet_sheets import deployment_sheet
 from pertoken.tui.text.summary import summary
 from tests.tui.reports import ADVICE, BARE, NOW, RICH, SILENT_ADVICE, host
 from tests.tui.screens import GOLDEN
@@ -43,20 +42,3 @@ def test_no_golden_screen_is_wider_than_its_terminal() -> None:
     for file in GOLDEN.glob("*x*.txt"):
         width = int(file.stem.rsplit("-", 1)[1].split("x")[0])
         assert max(len(line) for line in file.read_text().splitlines()) <= width
-
-
-def test_busy_time_that_is_an_upper_bound_is_shown_as_one() -> None:
-    assert RICH.bill is not None
-    line = replace(RICH.deployments[0], busy=0.12, busy_provenance="bound")
-    bounded = replace(RICH, deployments=(line,), bill=replace(RICH.bill, busy_is_bound=True))
-    text = summary(bounded, ())
-    assert "in 1h, 97% observed: busy ≤ $4.63 + idle ≥ $2.84 + other $0.25 + unallocated $2.24" in " ".join(
-        text.split()
-    )
-    assert " ≤12% " in text
-    facts = "\n".join(f"{fact}" for section in deployment_sheet(bounded, line) for fact in section.lines)
-    assert "≤12%" in facts
-    assert "≥9%" in facts and "≥61%" in facts  # MFU and MBU, over an upper bound of the time
-    assert "Busy is an upper bound" in facts
-    exact = replace(line, busy_provenance="counter")
-    assert " 12% " in summary(replace(RICH, deployments=(exact,)), ())

@@ -9,6 +9,7 @@ from pertoken.tui.text.words import (
     at_most,
     literal,
     literal_lines,
+    marked_verdict,
     number,
     observed,
     percent,
@@ -17,8 +18,10 @@ from pertoken.tui.text.words import (
     slo_verdict,
     sparkline,
     usd_range,
+    usd_triple,
     watts,
 )
+from pertoken.units import NANO_USD
 
 
 def test_only_what_lacks_nothing_is_all_observed() -> None:
@@ -74,3 +77,19 @@ def test_a_range_of_one_value_is_that_value() -> None:
     assert usd_range((5 * 10**9, 5 * 10**9, 5 * 10**9)) == "$5.00"
     assert usd_range((-(10**9), 0, 2 * 10**9)) == "-$1.00 to $2.00"
     assert ratio_range((1.31, 1.5, 1.92)) == "1.3–1.9×"
+
+
+def test_dollars_are_low_likely_high_in_few_cells_and_none_is_said() -> None:
+    assert usd_triple((1200 * NANO_USD, 1640 * NANO_USD, 1818 * NANO_USD)) == "$1,200–1,640–1,818"
+    assert usd_triple((-120 * NANO_USD, 900 * NANO_USD, 1500 * NANO_USD)) == "-$120–900–1,500"
+    assert usd_triple((5 * NANO_USD,) * 3) == "$5.00"
+    assert usd_triple((0, 0, 0)) == usd_triple(None) == "none found"
+
+
+def test_a_verdict_reads_without_colour() -> None:
+    assert [marked_verdict(each) for each in ("pass", "near_miss", "fail", "unknown")] == [
+        "✓ kept",
+        "≈ near miss",
+        "✗ broken",
+        "? not judged",
+    ]

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 from rich.color_triplet import ColorTriplet
+from rich.style import Style
+from rich.text import Text
 from textual.theme import BUILTIN_THEMES
 
-from pertoken.tui.widgets.rows import Rows
-from tests.tui.reports import RICH, FixedSource
-from tests.tui.screens import running, until_shown
+from pertoken.costs.report.lines import DeviceLine, Lines
+from pertoken.tui.widgets.rows import PAGE, Rows
+from tests.tui.reports import CHAT, RICH, FixedSource, device
+from tests.tui.screens import running, until, until_shown
 
 MIN_CONTRAST = 4.5
 """WCAG 2.2, 1.4.3: text of usual size."""
@@ -66,3 +69,63 @@ async def test_the_selected_row_and_stale_rows_can_be_read_in_every_theme(theme:
                     selected += [segment.text] if style.bgcolor in cursors else []
             assert selected
             await pilot.press("down" if state == "selected" else "tab")
+
+
+async def test_stale_rows_are_dimmed_and_carry_their_age() -> None:
+    async with running(FixedSource()) as pilot:
+        table = pilot.app.screen.query_one("#deployments", Rows)
+
+        def cells(key: str) -> list[Text]:
+            return [cell for cell in table.get_row(key) if isinstance(cell, Text)]
+
+        (muted,) = {cell.style for cell in cells("13")}
+        usual = table.rich_style.color
+        assert isinstance(muted, Style) and muted.color is not None and muted.color != usual
+        assert any("stale 3m" in cell.plain for cell in cells("13"))
+        assert {cell.style for cell in cells("11")} == {""}
+
+
+async def test_the_cursor_stays_on_its_row_when_rows_come_and_go() -> None:
+    source = FixedSource()
+    async with running(source, refresh_s=0.05) as pilot:
+        table: Rows[object] = pilot.app.screen.query_one("#deployments", Rows)
+        await pilot.press("down")
+        source.report = replace(RICH, deployments=(replace(CHAT, deployment_id=9, model="newcomer"), *RICH.deployments))
+        await until_shown(pilot, "newcomer")
+        assert table.cursor_row == 2
+
+
+async def test_a_table_of_a_thousand_lines_makes_the_rows_that_the_cursor_comes_to() -> None:
+    made: list[int] = []
+
+    def line(n: int) -> DeviceLine:
+        made.append(n)
+        return device(n, "gpu-a", n, ())
+
+    report = replace(RICH, deployments=(), devices=Lines(range(1000), line))
+    async with running(FixedSource(report), (80, 24)) as pilot:
+        table: Rows[DeviceLine] = pilot.app.screen.query_one("#devices", Rows)
+        await until_shown(pilot, "HBM3 #0")
+        assert (table.row_count, max(made)) == (PAGE, PAGE - 1)
+        await pilot.press("ctrl+end")
+        await until(pilot, lambda: table.row_count == 2 * PAGE, "a second page")
+        assert max(made) == 2 * PAGE - 1
+        await pilot.press("slash", *"#999")
+        await until_shown(pilot, "HBM3 #999")
+        assert table.row_count == 1
+
+
+async def test_sorting_steps_through_the_columns_turns_around_and_keeps_unknown_last() -> None:
+    async with running(FixedSource()) as pilot:
+        table = pilot.app.screen.query_one("#deployments", Rows)
+
+        def order() -> list[int]:
+            return [line.deployment_id for line in table.matched]
+
+        assert order() == [11, 12, 13]
+        await pilot.press("o", "o", "o")
+        await until_shown(pilot, "$/Mtok▼")
+        assert order() == [12, 11, 13]
+        await pilot.press("O")
+        await until_shown(pilot, "$/Mtok▲")
+        assert order() == [11, 12, 13]

@@ -17,7 +17,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.columns import columns
-from pertoken.window.epochs.history import outcomes_of
+from pertoken.window.epochs.history import History, outcomes_of
 from tests.values import laid, tick
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -117,3 +117,7 @@ def test_hours_that_are_busy_by_an_upper_bound_alone_cannot_be_compared() -> Non
 def test_an_engine_without_time_counters_cannot_be_compared() -> None:
     unknown = outcomes(busy_ms=-(2**62))
     assert isinstance(unknown, Comparison) and unknown.code == "not-measured"
+
+
+def test_epochs_that_are_not_stored_any_more_cannot_be_compared() -> None:
+    assert History().compared(1, 2).reason == "an epoch is no longer stored, or ended over 8 weeks ago"

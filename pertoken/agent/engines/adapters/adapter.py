@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -269,17 +270,22 @@ def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
     `python -u -m a.b x` is (`a.b`, (`x`,)); `/bin/python /bin/vllm serve` is (`vllm`, (`serve`,)).
     """
+    return _invocation(tuple(argv))
+
+
+@lru_cache(maxsize=1024)  # every adapter asks it of every process: two thirds of what a look for engines cost
+def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if not argv:
         return "", ()
     program = PurePath(argv[0]).name
     if not re.fullmatch(r"python[0-9.]*", program):
-        return program, tuple(argv[1:])
+        return program, argv[1:]
     at = 1
     while at < len(argv) and argv[at].startswith("-"):
         if argv[at] == "-m":
-            return (argv[at + 1] if at + 1 < len(argv) else ""), tuple(argv[at + 2 :])
+            return (argv[at + 1] if at + 1 < len(argv) else ""), argv[at + 2 :]
         at += 2 if argv[at] in ("-X", "-W") else 1
-    return (PurePath(argv[at]).name if at < len(argv) else ""), tuple(argv[at + 1 :])
+    return (PurePath(argv[at]).name if at < len(argv) else ""), argv[at + 1 :]
 
 
 def pick(document: object, *path: str | int) -> object:

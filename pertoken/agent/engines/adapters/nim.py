@@ -1,6 +1,6 @@
 """NVIDIA NIM for LLMs: vLLM's series at `/v1/metrics`, without their prefix in 1.x, as they are in 2.x.
 
-It is told by its environment what vLLM is told by flags, and may start vLLM's own server inside: that is no other one.
+Environment variables configure it as flags do vLLM. It may start vLLM's own server inside: both are one engine.
 """
 
 import re

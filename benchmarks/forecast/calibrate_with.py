@@ -1,0 +1,144 @@
+"""Errors of pairs whose deployment is known from several operating points: `--calibrate-with N`.
+
+For each pair, N other rows of the same source, model, GPU, engine and format as its "before" row stand for minutes of
+that deployment, as `calibrate` takes them. Rows that the forecast cannot tell from the "after" row are left out.
+Errors stand beside those with the "before" row alone, on the same pairs: those with N such rows.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.forecast.figures import macro_of, tables
+from benchmarks.forecast.fit import running
+from benchmarks.forecast.folds import Predicted, Score
+from benchmarks.forecast.pairs import as_changes, reasons
+from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile, Measurements, Pairs, read
+from benchmarks.report import Row, report
+from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
+from pertoken.forecast.candidates import COLUMNS
+from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
+from pertoken.forecast.host import LOAD_KINDS
+
+SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
+"""Columns in which the rows of one deployment are alike."""
+SEED = 0
+CHUNK = 500
+"""Pairs that are computed side by side."""
+
+
+def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.intp]]:
+    """Return `n` other rows of the deployment of each pair's "before" row, drawn once; empty where there are fewer."""
+    columns = [getattr(measurements.candidates, name) for name in COLUMNS]
+    ran = running(measurements)
+    seen = np.column_stack([*columns, ran, measurements.candidates.tags])
+    keys = list(zip(*(measurements.column(name) for name in SAME), strict=True))
+    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        if np.isfinite(measurements.tok_s[place]) and measurements.rows[place]["trust"] != "low":
+            alike[key].append(place)
+    random = np.random.default_rng(SEED)
+    found = []
+    for before, after in zip(pairs.before, pairs.after, strict=True):
+        rows = np.array([each for each in alike[keys[before]] if each not in (before, after)], dtype=np.intp)
+        if len(rows):
+            rows = rows[~(seen[rows] == seen[after]).all(axis=1)]
+        rows = random.permutation(rows)
+        found.append(rows[:n] if len(rows) >= n else rows[:0])
+    return found
+
+
+def predict_with(measurements: Measurements, pairs: Pairs, points: Sequence[NDArray[np.intp]]) -> Predicted:
+    """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row."""
+    found = Predicted.none(len(pairs.before))
+    for start in range(0, len(pairs.before), CHUNK):
+        places = np.arange(start, min(start + CHUNK, len(pairs.before)))
+        part = _predicted(measurements, pairs.take(places), [points[int(place)] for place in places])
+        found.put(places, part)
+    return found
+
+
+def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArray[np.intp]]) -> Predicted:
+    table, prior, ran = efficiency(), deviation(), running(measurements)
+    owner = np.repeat(np.arange(len(points)), [1 + len(each) for each in points])
+    rows = np.concatenate([[before, *more] for before, more in zip(pairs.before, points, strict=True)]).astype(np.intp)
+    seen = per_token(prior, (ran / measurements.tok_s)[rows], ran[rows])
+    alone = np.array([not len(more) for more in points])[owner]
+    seen = replace(seen, seconds=np.where(alone, np.nan, seen.seconds), log_sd=POINT_SD)
+    single = per_token(prior, np.where(alone, (ran / measurements.tok_s)[rows], np.nan), ran[rows])
+    known = posterior(measurements.candidates.take(rows), table, prior, [seen, single], owner)
+    kinds = pairs.column("kind")
+    kept = np.array([transfer([kind]) for kind in kinds])
+    before, after = (measurements.candidates.take(each) for each in (pairs.before, pairs.after))
+    at = ran[pairs.before], ran[pairs.after]
+    result = ratio(before, after, table, prior, at, known, (np.ones_like(kept), kept))
+    damped = np.array([attenuation([kind]) for kind in kinds])
+    return Predicted(result.log_ratio * damped, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
+
+
+def scores_by_n(measurements: Measurements, pairs: Pairs, counts: Sequence[int]) -> dict[str, dict[str, Score]]:
+    """Return the scores by kind for each number of further rows, beside those without any on the same pairs."""
+    asked = as_changes(measurements, pairs)
+    abstained = np.array([bool(each) for each in reasons(measurements, pairs)])
+    trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
+    nothing = [np.empty(0, np.intp)] * len(pairs.before)
+    without = predict_with(measurements, asked, nothing)
+    found = {}
+    for n in counts:
+        points = others(measurements, pairs, n)
+        rows = trusted & np.array([len(each) == n for each in points]) & np.isfinite(without.log_ratio)
+        with_points = predict_with(measurements, asked, points)
+        # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
+        load = np.isin(asked.column("kind"), list(LOAD_KINDS))
+        chosen = Predicted(
+            *(
+                np.where(load, getattr(with_points, name), getattr(without, name))
+                for name in ("log_ratio", "log_sd", "disagreement")
+            )
+        )
+        for name, predicted in (
+            (f"{n} points", chosen),
+            (f"{n} points, for every kind", with_points),
+            (f"0 of {n}", without),
+        ):
+            found[name] = tables(pairs, predicted.log_ratio, _half(asked, predicted), abstained, rows)
+    return found
+
+
+def _half(pairs: Pairs, predicted: Predicted) -> NDArray[np.float64]:
+    kinds = pairs.column("kind")
+    measured = zip(kinds, predicted.log_sd, predicted.disagreement, strict=True)
+    widths = [float(half_width([kind], sd, apart)) for kind, sd, apart in measured]
+    return np.array(widths)
+
+
+def main() -> None:
+    """Print errors by number of points and kind as one JSON object, and a table on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
+    parser.add_argument("--calibrate-with", type=int, action="append", required=True, metavar="N", help="repeatable")
+    parser.add_argument("--measurements", type=Path, default=CARRIED / FILES[0])
+    parser.add_argument("--pairs", type=Path, default=CARRIED / FILES[1])
+    options = parser.parse_args()
+    try:
+        measurements, pairs = read(options.measurements, options.pairs)
+    except BadFile as error:
+        parser.exit(2, f"{error}\n")
+    rows = []
+    for name, scores in scores_by_n(measurements, pairs, options.calibrate_with).items():
+        for kind, each in [*scores.items(), ("macro", macro_of(scores))]:
+            print(f"{name:28} {kind:20} n={each.n:<5} {each.median:6.1%} / {each.p90:6.1%}", file=sys.stderr)
+            for figure in ("median", "p90", "coverage"):
+                value = getattr(each, figure)
+                given = None if np.isnan(value) else round(float(value), 4)
+                rows.append(Row(name, f"{kind}.{figure}", given, "ratio", f"clusters equal; n={each.n}"))
+    print(report("calibrate_with", rows, []))
+
+
+if __name__ == "__main__":
+    main()

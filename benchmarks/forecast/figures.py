@@ -1,0 +1,212 @@
+"""Figures of the forecast's accuracy: errors by kind, limits, and what tells large errors from small ones."""
+
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.forecast.baselines import noise_floor
+from benchmarks.forecast.folds import FIGURES, MACRO, Score, clusters, macro, score
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
+from benchmarks.forecast.power import Watts, by_kind, log_ratios
+from benchmarks.forecast.residuals import corrected, features
+from benchmarks.report import Row, Target
+from pertoken.forecast.candidates import Array
+
+NESTED = "without its source, model and gpu"
+"""Subject of the nested folds: the only ones on which nothing was chosen."""
+LIMITS = {
+    "must": {"median": (0.11, "<="), "p90": (0.42, "<="), "coverage": (0.80, ">="), "half_width": (1.7, "<=")},
+    "reach": {
+        "median": (0.10, "<="),
+        "p90": (0.35, "<="),
+        "coverage": (0.80, ">="),
+        "half_width": (1.7, "<="),
+        "sign": (0.93, ">="),
+        "abstained": (0.10, "<="),
+    },
+}
+
+
+def tables(
+    pairs: Pairs, predicted: Array, half: Array | None, abstained: NDArray[np.bool_], rows: NDArray[np.bool_]
+) -> dict[str, Score]:
+    """Return scores by kind of the pairs marked in `rows`."""
+    kinds, labels = pairs.column("kind"), clusters(pairs)
+    found = {}
+    for kind in dict.fromkeys([*MACRO, *sorted(set(kinds))]):
+        chosen = np.flatnonzero((kinds == kind) & rows)
+        if len(chosen):
+            found[kind] = score(
+                pairs.log_ratio[chosen],
+                predicted[chosen],
+                half[chosen] if half is not None else None,
+                labels[chosen],
+                abstained[chosen],
+            )
+    return found
+
+
+def macro_of(scores: dict[str, Score]) -> Score:
+    """Return the macro average over the kinds it is defined on."""
+    return macro(found for kind, found in scores.items() if kind in MACRO)
+
+
+def evidence_cuts(measurements: Measurements, pairs: Pairs) -> dict[str, NDArray[np.bool_]]:
+    """Return pairs by what is known of them: where errors differ between two cuts, that evidence is what is missing."""
+    before, after = pairs.before, pairs.after
+    mixture = measurements.candidates.n_experts > 0
+    batch = np.isfinite(measurements.candidates.concurrency)
+    same = pairs.column("same_engine_version") != "0"
+    kinds, engines, places = pairs.column("kind"), measurements.column("engine"), pairs.column("gpu_after")
+    sources = pairs.column("source")
+    elsewhere = np.array(
+        [
+            bool(((kinds == kind) & (places == place) & (sources != source)).any())
+            for kind, place, source in zip(kinds, places, sources, strict=True)
+        ]
+    )
+    named = np.array([any(letter.isdigit() for letter in engine) for engine in engines])
+    return {
+        "engine version the same on both sides": same,
+        "engine version changes too": ~same,
+        "engine version named": named[after],
+        "engine version not named": ~named[after],
+        "dense model": ~mixture[after],
+        "mixture of experts": mixture[after],
+        "batch given": batch[before] & batch[after],
+        "batch limited by memory or unknown": ~(batch[before] & batch[after]),
+        "another source measured this kind of change on this device": elsewhere,
+        "no other source did": ~elsewhere,
+    }
+
+
+def cut_rows(
+    measurements: Measurements, pairs: Pairs, fold: Array, abstained: NDArray[np.bool_], rows: NDArray[np.bool_]
+) -> list[Row]:
+    """Return the mean over kinds of the errors in each cut of the evidence."""
+    found = []
+    for name, cut in evidence_cuts(measurements, pairs).items():
+        mean = macro_of(tables(pairs, fold, None, abstained, rows & cut))
+        for figure in ("median", "p90"):
+            value = _rounded(getattr(mean, figure))
+            found.append(Row("what is missing", f"{name}.{figure}", value, "ratio", "mean of kinds, nested folds"))
+    return found
+
+
+def learned_rows(measurements: Measurements, pairs: Pairs, fold: Array, rows: NDArray[np.bool_]) -> list[Row]:
+    """Return macro errors of a fold if the errors of other sources' left-out pairs corrected them: `corrected`."""
+    better = corrected(pairs, features(measurements, pairs), fold, pairs.column("source"))
+    mean = macro_of(tables(pairs, better, None, np.zeros(len(rows), dtype=bool), rows))
+    method = "kernel regression on the errors of the other sources' left-out pairs"
+    return [
+        Row("corrected by learned errors", f"macro.{figure}", _rounded(getattr(mean, figure)), "ratio", method)
+        for figure in ("median", "p90")
+    ]
+
+
+def energy_tables(
+    watts: Watts, pairs: Pairs, log_tok_s: Array, abstained: NDArray[np.bool_]
+) -> dict[str, dict[str, Score]]:
+    """Return scores by kind of ratios of joules per generated token, where they were measured and forecast."""
+    with np.errstate(all="ignore"):
+        forecast = log_ratios(watts, pairs, log_tok_s)[1]
+        constant = np.log(watts.devices_n[pairs.after] / watts.devices_n[pairs.before]) - log_tok_s
+    known = abstained | (np.isfinite(forecast) & np.isfinite(constant))
+    ratios = {
+        "energy per token": forecast,
+        "energy per token, constant power": constant,
+        "energy per token, no change": np.zeros(len(log_tok_s)),
+    }
+    return {
+        name: by_kind(pairs, np.where(abstained, 0.0, np.where(known, each, np.nan))) for name, each in ratios.items()
+    }
+
+
+def energy_rows(found: dict[str, dict[str, Score]]) -> list[Row]:
+    """Return them as rows of the report."""
+    method = "|predicted/measured - 1| of J/token ratios, forecast tok/s, clusters equal, low-trust pairs out"
+    return [
+        Row(name, f"{kind}.{figure}", _rounded(getattr(each, figure)), "ratio", f"{method}; n={each.n}")
+        for name, scores in found.items()
+        for kind, each in [*scores.items(), ("mean of kinds", macro(scores.values()))]
+        for figure in ("median", "p90")
+        if np.isfinite(getattr(each, figure))
+    ]
+
+
+def print_energy(found: dict[str, dict[str, Score]]) -> None:
+    """Print median / p90 errors in percent, for people."""
+    for name, scores in found.items():
+        mean = macro(scores.values())
+        print(f"\n{name}: mean of kinds {100 * mean.median:.1f} / {100 * mean.p90:.1f} %", file=sys.stderr)
+        for kind, each in scores.items():
+            print(f"  {kind:20} n={each.n:<5} {100 * each.median:5.1f} / {100 * each.p90:5.1f} %", file=sys.stderr)
+
+
+def print_tables(found: dict[str, dict[str, Score]]) -> None:
+    """Print median / p90 errors in percent, for people."""
+    for name, scores in found.items():
+        print(f"\n{name}: macro {_line(macro_of(scores))}", file=sys.stderr)
+        for kind, each in scores.items():
+            print(f"  {kind:20} n={each.n:<5} clusters={each.clusters:<3} {_line(each)}", file=sys.stderr)
+
+
+def _line(each: Score) -> str:
+    return (
+        f"{100 * each.median:5.1f} / {100 * each.p90:5.1f} %  covers {100 * each.coverage:3.0f} %  "
+        f"high/likely {each.half_width:4.2f}  sign {100 * each.sign:3.0f} %  abstained {100 * each.abstained:.1f} %"
+    )
+
+
+def as_rows(found: dict[str, dict[str, Score]], measurements: Measurements) -> list[Row]:
+    """Return every figure as a row of the report."""
+    rows = []
+    method = "|predicted/measured - 1| of output tok/s ratios, clusters (source, model, GPU) equal, low-trust pairs out"
+    for name, scores in found.items():
+        for kind, each in [*scores.items(), ("macro", macro_of(scores))]:
+            for figure in FIGURES:
+                rows.append(Row(name, f"{kind}.{figure}", _rounded(getattr(each, figure)), "ratio", _n(method, each)))
+    for name, (n, median, p90) in noise_floor(measurements).items():
+        rows.append(Row("noise floor", f"{name}.median", round(median, 4), "max/min", f"{n} repeated configurations"))
+        rows.append(Row("noise floor", f"{name}.p90", round(p90, 4), "max/min", f"{n} repeated configurations"))
+    rows += [
+        Row("not better", f"{kind}.{figure}", None, "", "beside no change and additive")
+        for figure in ("median", "p90")
+        for kind in not_better(found, figure)
+    ]
+    return rows
+
+
+def _n(method: str, each: Score) -> str:
+    return f"{method}; n={each.n}"
+
+
+def _rounded(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 4)
+
+
+def not_better(found: dict[str, dict[str, Score]], figure: str) -> list[str]:
+    """Return kinds of change in which the forecast is not below both *no change* and *additive*."""
+    ours = found[judged(found)]
+    return [
+        kind
+        for kind, each in ours.items()
+        if kind in found["no change"]
+        and getattr(each, figure) >= min(getattr(found[other][kind], figure) for other in ("no change", "additive"))
+    ]
+
+
+def judged(found: dict[str, dict[str, Score]]) -> str:
+    """Return the subject that limits hold for: the nested folds, where they were computed."""
+    return NESTED if NESTED in found else "shipped table"
+
+
+def targets(found: dict[str, dict[str, Score]]) -> list[Target]:
+    """Return the limits on the nested folds; on the shipped table's figures where folds were not asked for."""
+    mean = macro_of(found[judged(found)])
+    return [
+        Target(f"forecast.{level}.{figure}", None if np.isnan(value := getattr(mean, figure)) else value, limit, op)
+        for level, limits in LIMITS.items()
+        for figure, (limit, op) in limits.items()
+    ]

@@ -1,0 +1,1 @@
+"""The forecast beside a live server, and how long it takes to compute."""

@@ -1,0 +1,169 @@
+"""Nested folds: pairs judged by tables and tuned values that saw neither their source, nor their model, nor their GPU.
+
+The table of a pair is refitted without every row that shares its source, its model or a GPU. What is tuned is chosen
+for each group of sources on the pairs of the other groups, as predicted by tables that saw no row of the group either.
+"""
+
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.forecast.fit import Evidence
+from benchmarks.forecast.folds import Fold, Predicted, clusters, predict, refit, together, unfounded
+from benchmarks.forecast.performance.measurements import Measurements, Pairs
+from benchmarks.forecast.tune import Tuned, tune
+from benchmarks.report import Row
+from pertoken.forecast.candidates import Array
+from pertoken.forecast.efficiency import Deviation, Efficiency
+
+GROUPS = 4
+"""Of sources: what is tuned for one is chosen on the others."""
+MAX_FOLDS_OF_SOURCE = 8
+"""Inner folds that values are tuned on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """Pairs predicted in nested folds."""
+
+    predicted: Predicted
+    half: Array
+    """Half widths of the 80 % intervals."""
+    unfounded: NDArray[np.bool_]
+    """Whether a row of a pair runs kernels that no other source ran."""
+    group: NDArray[np.intp]
+    """The group of each pair's source."""
+    tuned: tuple[Tuned, ...]
+    """What was chosen for each group of sources."""
+
+    def tune(self, pairs: Pairs, raw: Predicted) -> tuple[Predicted, Array]:
+        """Return raw predictions and half widths as tuned on the other groups of sources."""
+        return _tuned(pairs, raw, self.group, self.tuned)
+
+    def rows(self) -> list[Row]:
+        """Return what was tuned as rows of the report: its range over the groups."""
+        values: defaultdict[str, list[float]] = defaultdict(list)
+        for each in self.tuned:
+            scale = asdict(each.intervals)
+            quantiles = scale.pop("quantiles")
+            named = {"attenuation": each.attenuation, "interval": scale, "quantile": quantiles}
+            for title, row in named.items():
+                for name, value in row.items():
+                    values[f"{title} {name}"].append(float(value))
+        return [
+            Row("tuned in nested folds", f"{name}.{end.__name__}", end(found), "", f"{len(found)} groups of sources")
+            for name, found in values.items()
+            for end in (min, max)
+        ]
+
+
+def grouped(pairs: Pairs, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the group of each pair's source; groups hold about as many clusters of these `rows`."""
+    sources, labels = pairs.column("source"), clusters(pairs)
+    sizes = {source: len(set(labels[rows[sources[rows] == source]])) for source in sorted(set(sources))}
+    held, group = [0] * GROUPS, {}
+    for source in sorted(sizes, key=lambda each: (-sizes[each], each)):
+        group[source] = int(np.argmin(held))
+        held[group[source]] += sizes[source]
+    return np.array([group[source] for source in sources])
+
+
+def few_of_each_source(pairs: Pairs, folds: Sequence[Fold], counted: NDArray[np.bool_]) -> list[Fold]:
+    """Return at most `MAX_FOLDS_OF_SOURCE` folds with counted pairs of each source, spread evenly.
+
+    Sources weigh the same in what is tuned, so that more folds of a large one add time and little else.
+    """
+    of_source: defaultdict[str, list[Fold]] = defaultdict(list)
+    sources = pairs.column("source")
+    for each in folds:
+        if counted[each.pairs].any():
+            of_source[str(sources[each.pairs[0]])].append(each)
+    found = []
+    for members in of_source.values():
+        places = np.linspace(0, len(members) - 1, min(len(members), MAX_FOLDS_OF_SOURCE)).round().astype(int)
+        found += [members[place] for place in places]
+    return found
+
+
+def left_out(
+    measurements: Measurements,
+    pairs: Pairs,
+    evidence: Evidence,
+    prior: Deviation,
+    folds: Sequence[Fold],
+    progress: Callable[[str], None],
+    also: NDArray[np.bool_] | None = None,
+) -> Predicted:
+    """Return raw predictions of the pairs of these folds."""
+    found = Predicted.none(len(pairs.rows))
+    for place, (fold, table) in enumerate(zip(folds, _refitted(evidence, folds, also), strict=True), 1):
+        progress(f"without {fold.name[:60]} ({place}/{len(folds)})")
+        found.put(fold.pairs, predict(measurements, pairs, table, prior, fold.pairs))
+    return found
+
+
+def _refitted(evidence: Evidence, folds: Sequence[Fold], also: NDArray[np.bool_] | None) -> Iterator[Efficiency]:
+    """Yield the table refitted without each fold, from a process on each core."""
+    with multiprocessing.get_context("fork").Pool(initializer=_share, initargs=(evidence, also)) as pool:
+        yield from pool.imap(_refit, folds)
+
+
+_shared: tuple[Evidence, NDArray[np.bool_] | None]
+
+
+def _share(evidence: Evidence, also: NDArray[np.bool_] | None) -> None:
+    global _shared
+    _shared = evidence, also
+
+
+def _refit(fold: Fold) -> Efficiency:
+    evidence, also = _shared
+    return refit(evidence, fold, also)
+
+
+def nested(
+    measurements: Measurements,
+    pairs: Pairs,
+    evidence: Evidence,
+    prior: Deviation,
+    counted: NDArray[np.bool_],
+    slow_down: Callable[[Predicted], None],
+    progress: Callable[[str], None],
+) -> Nested:
+    """Return what nested folds predict of every pair.
+
+    `counted`: pairs that tuned values may be chosen on. `slow_down` puts in what the power model predicts.
+    """
+    folds = together(measurements, pairs)
+    raw = left_out(measurements, pairs, evidence, prior, folds, progress)
+    silent = unfounded(measurements, pairs)
+    group = grouped(pairs, np.flatnonzero(counted))
+    sources = measurements.column("source")
+    chosen = []
+    for one in range(GROUPS):
+        unseen = np.isin(sources, np.unique(pairs.column("source")[group == one]))
+        others = few_of_each_source(pairs, [each for each in folds if (group[each.pairs] != one).all()], counted)
+
+        def step(name: str, one: int = one) -> None:
+            progress(f"group {one + 1} of {GROUPS}: {name}")
+
+        inner = left_out(measurements, pairs, evidence, prior, others, step, unseen)
+        rows = np.flatnonzero((group != one) & counted & ~silent & np.isfinite(inner.log_ratio))
+        chosen.append(tune(pairs, inner, rows, slow_down))
+    predicted, half = _tuned(pairs, raw, group, chosen)
+    slow_down(predicted)
+    return Nested(predicted, half, silent, group, tuple(chosen))
+
+
+def _tuned(pairs: Pairs, raw: Predicted, group: NDArray[np.intp], chosen: Sequence[Tuned]) -> tuple[Predicted, Array]:
+    predicted, half = Predicted.none(len(group)), np.full(len(group), np.nan)
+    for one, tuned in enumerate(chosen):
+        rows = np.flatnonzero(group == one)
+        part, widths = tuned.apply(pairs, raw, rows)
+        predicted.put(rows, part)
+        half[rows] = widths[rows]
+    return predicted, half

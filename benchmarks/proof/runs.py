@@ -1,0 +1,126 @@
+"""Verifications of many histories of one condition, on several processes; the result does not depend on how many."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+import numpy as np
+
+from benchmarks.proof.histories import SHAPE, Hours, histories
+from benchmarks.proof.naive import naive_claims_saving
+from pertoken.proof.verification.question import Promise, Question
+from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.verify import verify
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
+
+BATCH = 20
+"""Histories made at a time: 100 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a history is like."""
+
+    sd: float
+    """Of the residual of an hour."""
+    siblings: int
+    effect: float
+    drift_sd: float | None = None
+    """Per week; None for that of the shape."""
+    jump_sd: float = 0.0
+    """Of jumps of the level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What was found in the runs of a condition."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    """Of the inconclusive ones."""
+    covered: int = 0
+    """80 % intervals with the true effect in them. A run without an interval covers nothing."""
+    widths: tuple[float, ...] = ()
+    """Of the 90 % interval of the saving."""
+    widened: int = 0
+    """Runs whose interval the placebo dates widened."""
+    naive: int = 0
+    """Savings that the naive comparison claims."""
+
+    @property
+    def runs(self) -> int:
+        return self.verdicts.total()
+
+    def share(self, *verdicts: Verdict) -> float:
+        """Part of the runs with one of these verdicts."""
+        return sum(self.verdicts[each] for each in verdicts) / self.runs
+
+
+def added(several: Iterable[Outcomes]) -> Outcomes:
+    verdicts: Counter[str] = Counter()
+    codes: Counter[str] = Counter()
+    covered, widened, naive = 0, 0, 0
+    widths: tuple[float, ...] = ()
+    for each in several:
+        verdicts += each.verdicts
+        codes += each.codes
+        covered, widened, naive = covered + each.covered, widened + each.widened, naive + each.naive
+        widths = (*widths, *each.widths)
+    return Outcomes(verdicts, codes, covered, widths, widened, naive)
+
+
+def run(seed: int, runs: int, conditions: Sequence[Condition], processes: int) -> dict[Condition, Outcomes]:
+    """Return the outcomes of `runs` runs of each condition."""
+    batches = [
+        (seed, number, min(BATCH, runs - first), condition)
+        for condition in conditions
+        for number, first in enumerate(range(0, runs, BATCH))
+    ]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        found = list(pool.map(_batch, batches))
+    return {
+        condition: added(one for one, batch in zip(found, batches, strict=True) if batch[3] == condition)
+        for condition in conditions
+    }
+
+
+def _batch(batch: tuple[int, int, int, Condition]) -> Outcomes:
+    seed, number, runs, of = batch
+    key = [
+        seed,
+        number,
+        round(of.sd * 1000),
+        of.siblings,
+        round(-of.effect * 1000),
+        round((of.drift_sd or 0) * 10_000),
+        round(of.jump_sd * 1000),
+    ]
+    verdicts: Counter[str] = Counter()
+    codes: Counter[str] = Counter()
+    covered, widened, naive, widths = 0, 0, 0, []
+    for history in histories(np.random.default_rng(key), runs, of.effect, of.sd, of.siblings, of.drift_sd, of.jump_sd):
+        question = Question(
+            _outcomes(history.deployment),
+            history.changed_at,
+            history.until,
+            siblings=tuple(map(_outcomes, history.siblings)),
+            promise=Promise(*SHAPE["effects"]["promised"]),
+        )
+        finding = verify(question)
+        verdicts[finding.verdict] += 1
+        naive += naive_claims_saving(history)
+        if finding.code is not None:
+            codes[finding.code] += 1
+        if finding.saving_80 is not None and finding.saving_90 is not None and finding.placebo is not None:
+            covered += finding.saving_80.low <= -of.effect <= finding.saving_80.high
+            widths.append(2 * finding.saving_90.half_width)
+            widened += finding.placebo.factor > 1
+    return Outcomes(verdicts, codes, covered, tuple(widths), widened, naive)
+
+
+def _outcomes(hours: Hours) -> HourlyOutcomes:
+    return HourlyOutcomes(
+        hours.ts, hours.device_s_per_token, hours.tokens_per_s, hours.generated_share, hours.cached_share
+    )

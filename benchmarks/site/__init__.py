@@ -1,0 +1,1 @@
+"""How well one probe of one configuration predicts others on this machine: `python -m benchmarks.site --seed N`."""

@@ -1,0 +1,124 @@
+"""Configurations of a site, drawn from a seed: two models, half with other loads and half with other formats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.site.models import FORMATS, Shape
+from pertoken.forecast.served import Load
+from pertoken.state.deployment import Deployment
+from pertoken.state.placement import Placement
+
+SLOTS = (1, 2, 4, 8)
+CONTEXTS = (256, 512, 1024)
+KV_DTYPES = ("fp16", "int8")
+FORMAT_CHANGES = (
+    ("weights",),
+    ("other weights",),
+    ("threads",),
+    ("kv",),
+    ("weights", "threads"),
+    ("other weights", "kv"),
+    ("kv",),
+    ("threads",),
+)
+"""What the configurations of each eight that change a format change of it; each level so comes at least twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How a model is served, and what its clients ask for in a closed loop."""
+
+    shape: Shape
+    weight_dtype: str
+    kv_dtype: str
+    slots: int
+    threads: int
+    context: int
+    """Tokens of each slot."""
+    clients: int
+    prompt: int
+    """Mean tokens of a prompt."""
+    generated: int
+
+    def same_format(self, other: "Configuration") -> bool:
+        """Whether weights, cache and threads are alike: only slots, context and load may differ."""
+        mine, its = ((each.weight_dtype, each.kv_dtype, each.threads) for each in (self, other))
+        return self.shape == other.shape and mine == its
+
+    @property
+    def label(self) -> str:
+        """It in one line."""
+        return (
+            f"{self.shape.name} {self.weight_dtype} kv {self.kv_dtype}, {self.threads} threads, {self.slots} slots of "
+            f"{self.context}, {self.clients} clients, {self.prompt}+{self.generated} tokens"
+        )
+
+    def deployment(self) -> Deployment:
+        """Return it as the forecast takes it."""
+        return Deployment(
+            self.shape.model(),
+            "llama.cpp",
+            placement=Placement(accelerator=cpu_name(self.threads)),
+            weight_dtype=self.weight_dtype,
+            kv_dtype=self.kv_dtype,
+            max_num_seqs=self.slots,
+            max_model_len=self.context,
+            tp=1,
+            gpu_memory_utilization=0.9,
+        )
+
+    def load(self) -> Load:
+        """Return what its clients ask for."""
+        return Load(0.0, float(self.prompt), float(self.generated), float(self.clients))
+
+
+def cpu_name(threads: int) -> str:
+    """Return the catalog name of this machine's CPUs under so many threads."""
+    return f"CPU with {threads} threads"
+
+
+def base(shape: Shape, weight_dtype: str, threads: int) -> Configuration:
+    """Return the configuration that is probed."""
+    return Configuration(shape, weight_dtype, "fp16", 4, threads, shape.context, 4, shape.context // 4, 32)
+
+
+def draw(
+    shapes: Sequence[Shape], seed: int, n: int = 16, threads: int = 2
+) -> tuple[list[Configuration], list[Configuration]]:
+    """Return the configurations that are probed, one for each of two models, and `n` others to predict."""
+    random = np.random.default_rng(seed)
+    first = shapes[int(random.integers(0, max(1, len(shapes) // 2)))]
+    second = shapes[int(random.integers(len(shapes) // 2, len(shapes)))]
+    # Both models have one format, so that the changes below give each other one at least twice.
+    dtype = list(FORMATS)[int(random.integers(0, len(FORMATS)))]
+    bases = [base(shape, dtype, threads) for shape in (first, second)]
+    slots = random.permutation(np.resize(SLOTS, n))
+    contexts = random.permutation(np.resize(CONTEXTS, n))
+    changes = random.permutation(len(FORMAT_CHANGES))
+    found = []
+    for place in range(n):
+        of = bases[place % 2]
+        context = min(int(contexts[place]), of.shape.context)
+        generated = int(random.integers(24, 49))
+        prompt = int(random.integers(context // 8, context // 2))
+        one = replace(of, slots=int(slots[place]), context=context, prompt=prompt, generated=generated)
+        one = replace(one, clients=int(random.integers(max(1, one.slots // 2), one.slots + 1)))
+        if place >= n // 2:
+            one = _changed(one, FORMAT_CHANGES[changes[place % len(changes)]], threads)
+        found.append(one)
+    return bases, found
+
+
+def _changed(of: Configuration, what: Sequence[str], threads: int) -> Configuration:
+    others = [each for each in FORMATS if each != of.weight_dtype]
+    changes: dict[str, dict[str, object]] = {
+        "weights": {"weight_dtype": others[0]},
+        "other weights": {"weight_dtype": others[1]},
+        "kv": {"kv_dtype": KV_DTYPES[1]},
+        # Where there is one thread alone, as in a run on a shared machine, the cache changes instead.
+        "threads": {"threads": threads - 1} if threads > 1 else {"kv_dtype": KV_DTYPES[1]},
+    }
+    merged = {name: value for each in what for name, value in changes[each].items()}
+    return replace(of, **merged)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""Errors of predictions against what was measured, and the targets they are held to."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.report import Row, Target
+from benchmarks.site.closed_loop import FIGURES, Measured, Prediction
+
+LIMITS = {
+    "load": {"median": 0.08, "p90": 0.25},
+    "format": {"median": 0.20, "p90": 0.50},
+    "format_probed": {"median": 0.10, "p90": 0.30},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One configuration: what was predicted, and what each round measured."""
+
+    kind: str
+    """`load`, `format`, or `format_probed`: predicted after a probe of its own format."""
+    prediction: Prediction
+    rounds: tuple[Measured, ...]
+
+    def errors(self) -> list[float]:
+        """Return |predicted / measured - 1| of each figure; measured is the median over the rounds."""
+        return [abs(getattr(self.prediction, name)[1] / self.median(name) - 1) for name in FIGURES]
+
+    def median(self, figure: str) -> float:
+        """Return what was measured of a figure."""
+        return float(statistics.median(getattr(each, figure) for each in self.rounds))
+
+    def noise(self) -> list[float]:
+        """Return by how much each round differs from the median, of each figure."""
+        return [abs(getattr(each, name) / self.median(name) - 1) for name in FIGURES for each in self.rounds]
+
+    def covered(self) -> list[bool]:
+        """Return whether the interval holds what was measured, of each figure."""
+        ranges = [getattr(self.prediction, name) for name in FIGURES]
+        return [low <= self.median(name) <= high for name, (low, _, high) in zip(FIGURES, ranges, strict=True)]
+
+    def widths(self) -> list[float]:
+        """Return high over likely, of each figure."""
+        return [high / likely for _, likely, high in (getattr(self.prediction, name) for name in FIGURES)]
+
+
+def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[list[Row], list[Target]]:
+    """Return the rows and targets of a run; `repeats` are figures of the run itself, in `count`."""
+    rows = [Row("pertoken", name, value, "count", "of this run") for name, value in repeats.items()]
+    noise = [each for outcome in outcomes if outcome.kind != "format_probed" for each in outcome.noise()]
+    middle = statistics.median(noise) if noise else None
+    rows.append(Row("machine", "repeat noise", middle, "share", "median |round / median of rounds - 1|"))
+    targets = []
+    for kind, limits in LIMITS.items():
+        errors = [each for outcome in outcomes if outcome.kind == kind for each in outcome.errors()]
+        for name, limit in limits.items():
+            value = float(np.quantile(errors, 0.5 if name == "median" else 0.9)) if errors else None
+            targets.append(Target(f"site.{kind}_{name}", value, limit, "<="))
+            times = value / middle if value is not None and middle else None
+            rows.append(Row("pertoken", f"{kind} {name} over repeat noise", times, "ratio", "error / repeat noise"))
+        for figure, of_figure in zip(FIGURES, zip(*_of(outcomes, kind), strict=True), strict=False):
+            value = statistics.median(of_figure)
+            rows.append(
+                Row("pertoken", f"{kind} {figure} median error", value, "share", f"{len(of_figure)} configurations")
+            )
+    # A configuration counts once, as it would be predicted by then: after a probe of its format where there was one.
+    last = [each for each in outcomes if each.kind != "format"] or list(outcomes)
+    covered = [each for outcome in last for each in outcome.covered()]
+    widths = [each for outcome in last for each in outcome.widths()]
+    targets.append(Target("site.coverage", statistics.fmean(covered) if covered else None, 0.8, ">="))
+    targets.append(Target("site.width", statistics.median(widths) if widths else None, 1.4, "<="))
+    return rows, targets
+
+
+def _of(outcomes: Sequence[Outcome], kind: str) -> list[list[float]]:
+    return [outcome.errors() for outcome in outcomes if outcome.kind == kind]

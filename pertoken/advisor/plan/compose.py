@@ -1,0 +1,208 @@
+"""Compose recommendations into one plan: the best subset and order, each step priced on the state before it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from pertoken.advisor.plan.choose import Choice, Chooser
+from pertoken.advisor.plan.conflicts import Conflicts, conflicts
+from pertoken.advisor.plan.levers import levers
+from pertoken.advisor.plan.order import in_order
+from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
+from pertoken.advisor.plan.power import PowerBudget
+from pertoken.advisor.plan.search import Chosen
+from pertoken.advisor.plan.states import States, Worth, joined
+from pertoken.advisor.plan.steps import described
+from pertoken.advisor.present import Present
+from pertoken.proof.recommendation import Recommendation
+from pertoken.savings.assumptions.sensitivity import Sensitivity, sensitivities
+from pertoken.savings.estimate import spend as spend_of
+from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.units import HOURS_PER_MONTH, MTOK
+
+LOW, LIKELY, HIGH = range(3)
+
+
+def compose(
+    gathered: Present,
+    recommendations: Iterable[Recommendation],
+    limits: Limits | None = None,
+    *,
+    sensitivity: bool = False,
+) -> Plan:
+    """Return the plan that saves most: bankable dollars first, then capacity.
+
+    The result does not depend on the order of the recommendations. With `sensitivity` the whole plan is priced again
+    with each of its assumptions at either end. Raises BadInput for limits that are not possible.
+    """
+    limits = limits or Limits()
+    kept, left = levers(gathered, recommendations, limits)
+    clashes = conflicts(kept)
+    states = States(kept, gathered.fleet, gathered.context)
+    watts = limits.max_power_w
+    power = None if watts is None else PowerBudget(watts, gathered.fleet, gathered.context.market)
+    chooser = Chooser(states, clashes, power)
+    choice = chooser.choice()
+    wanted = [at for key in limits.order for at, lever in enumerate(kept) if lever.row.recommendation_id == key]
+    order = in_order(choice.groups, wanted, chooser.problem)
+    spend, unpriced = spend_of(gathered.fleet, gathered.context)
+    steps = _steps(order, choice, states, clashes, gathered, spend)
+    whole = states.worth([Chosen(group) for group in choice.groups])
+    bankable, capacity = bounded(joined(each for each in whole if each is not None), spend)
+    return Plan(
+        spend=spend,
+        bankable=bankable,
+        capacity=capacity,
+        steps=tuple(steps),
+        left_out=_left_out(left, order, choice, chooser, states, clashes),
+        unpriced_hosts=unpriced,
+        sensitivity=_sensitivity(choice, states, gathered) if sensitivity else (),
+        exact=choice.exact,
+        mtok_per_month=_mtok_per_month(gathered) if not unpriced else None,
+    )
+
+
+def bounded(worth: Worth, spend: int) -> tuple[Money, Money]:
+    """Return bankable and capacity dollars that are together never above the spend, at each end."""
+    low, likely, high = (max(0, min(each, spend)) for each in worth.bankable)
+    free = [max(0, min(each, spend - gone)) for each, gone in zip(worth.capacity, (low, likely, high), strict=True)]
+    middle = min(free[LIKELY], free[HIGH])
+    return (low, likely, high), (min(free[LOW], middle), middle, free[HIGH])
+
+
+def _mtok_per_month(gathered: Present) -> float | None:
+    """Return the Mtok that all services serve in a month at the load that was measured."""
+    tok_s = 0.0
+    for service in gathered.fleet.services:
+        seen = gathered.context.services.get(service.name)
+        prompt, generated = (None, None) if seen is None else map(seen.peek, ("prompt_tok_s", "generated_tok_s"))
+        if prompt is None or generated is None or not generated.mean:
+            return None
+        tok_s += prompt.mean + generated.mean
+    return tok_s * HOURS_PER_MONTH * 3600 / MTOK if tok_s else None
+
+
+def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
+    whole = Chosen(at for group in choice.groups for at in group)
+    return sensitivities(gathered.fleet, states.composed(whole), gathered.context) if whole else ()
+
+
+def _steps(
+    order: Sequence[int], choice: Choice, states: States, clashes: Conflicts, gathered: Present, spend: int
+) -> list[Step]:
+    """Return the steps in their order. Each is priced on the steps of its group before it; groups only add up."""
+    made = {at: group for group in choice.groups for at in group}
+    before = dict.fromkeys(choice.groups, (Chosen(), Worth()))
+    steps = []
+    for at in order:
+        there, known = before[made[at]]
+        chosen = there | {at}
+        (after,) = states.worth([chosen])
+        assert after is not None
+        what, price = described(states, gathered, there, at), states.price(chosen)
+        bankable = _less(after.bankable, known.bankable)
+        steps.append(
+            Step(
+                rule_id=what.lever.row.rule_id,
+                recommendation_id=what.lever.row.recommendation_id,
+                variant_key=what.lever.variant.key,
+                title=what.title,
+                where=what.lever.row.target,
+                risk=what.lever.variant.risk,
+                effort=what.lever.effort,
+                spend_before=spend,
+                spend_after=spend - bankable[LIKELY],
+                bankable=bankable,
+                capacity=_less(after.capacity, known.capacity),
+                slo=price.slo,
+                headroom=_headroom(price.latency),
+                replicas=what.replicas,
+                released=what.released,
+                commands=what.commands,
+                undo=what.undo,
+                conflicts=_excluded(at, states, clashes),
+                assumptions=what.assumptions,
+                against=what.against,
+            )
+        )
+        spend -= bankable[LIKELY]
+        before[made[at]] = chosen, after
+    return steps
+
+
+def _headroom(known: Latencies | None) -> Headroom | None:
+    """Return the objective that the forecast comes nearest to; None where there is no objective or no forecast."""
+    after = None if known is None else known.after
+    if known is None or after is None:
+        return None
+    found = [
+        Headroom(figure, getattr(after, field)[LIKELY], getattr(after, field)[HIGH], limit)
+        for figure, field in FIGURES.items()
+        if (limit := getattr(known.slo, field)) is not None
+    ]
+    return min(found, key=lambda each: each.share, default=None)
+
+
+def _excluded(at: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
+    """Return what cannot be made beside a lever, the first variant of each recommendation."""
+    found: dict[int, str] = {}
+    for other in sorted(other for one, other in clashes if one == at):
+        lever = states.levers[other]
+        if lever.key[:3] != states.levers[at].key[:3]:
+            text = f"{lever.row.rule_id}, {lever.variant.title}: {clashes[at, other]}"
+            found.setdefault(lever.row.recommendation_id, text)
+    return tuple(found.values())
+
+
+def _less(after: Money, before: Money) -> Money:
+    low, likely, high = (now - then for now, then in zip(after, before, strict=True))
+    return low, likely, high
+
+
+def _left_out(
+    left: Sequence[LeftOut],
+    order: Sequence[int],
+    choice: Choice,
+    chooser: Chooser,
+    states: States,
+    clashes: Conflicts,
+) -> tuple[LeftOut, ...]:
+    """Return one line for each recommendation without a step, with the reason that is nearest to the plan."""
+    numbers = {at: number for number, at in enumerate(order, 1)}
+    done = {states.levers[at].row.recommendation_id for at in numbers}
+    found: dict[int, LeftOut] = {}
+    by_row: dict[int, list[int]] = defaultdict(list)
+    for at, lever in enumerate(states.levers):
+        by_row[lever.row.recommendation_id].append(at)
+    for row, some in by_row.items():
+        at = min(some, key=lambda each: states.levers[each].row.variants.index(states.levers[each].variant))
+        if row not in done:
+            found[row] = states.levers[at].left_out(_reason(at, numbers, choice, chooser, states, clashes))
+    for each in left:
+        if each.recommendation_id not in done:
+            found.setdefault(each.recommendation_id, each)
+    return tuple(sorted(found.values(), key=lambda each: (each.rule_id, each.where, each.title)))
+
+
+def _reason(
+    at: int, numbers: dict[int, int], choice: Choice, chooser: Chooser, states: States, clashes: Conflicts
+) -> str:
+    """Return why a lever is no step."""
+    for other, number in numbers.items():
+        if (at, other) in clashes:
+            return f"conflicts with step {number} ({states.levers[other].row.rule_id}): {clashes[at, other]}"
+    beside = next(
+        (Chosen(group) for group in choice.groups if any(_meet(states, at, other) for other in group)), Chosen()
+    )
+    for chosen in (Chosen(), beside):
+        if (rule_id := chooser.missing(chosen, at)) is not None and chosen is beside:
+            return f"{rule_id} has to come before it, and is no step"
+        if states.extend(chosen, at):
+            states.worth([chosen | {at}])
+        reason = states.refusal(chosen | {at}) or chooser.over_power(chosen | {at}, choice.groups)
+        if reason is not None:
+            return reason if not chosen else f"beside the steps above: {reason}"
+    return "it saves nothing more beside the steps above" if beside else "it saves nothing"
+
+
+def _meet(states: States, one: int, other: int) -> bool:
+    return bool(states.levers[one].touches & states.levers[other].touches)

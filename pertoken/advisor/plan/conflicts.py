@@ -1,0 +1,50 @@
+"""Which levers exclude each other, whatever they save."""
+
+from collections.abc import Sequence
+
+from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.reapply import reapplied
+from pertoken.state.errors import InvalidEdit
+
+Conflicts = dict[tuple[int, int], str]
+"""Pairs of positions of levers that cannot be in one plan, both ways, with the reason."""
+
+
+def conflicts(levers: Sequence[Lever]) -> Conflicts:
+    """Return the pairs of levers that cannot be in one plan."""
+    found: Conflicts = {}
+    for at, one in enumerate(levers):
+        for beside in range(at + 1, len(levers)):
+            reason = conflict(one, levers[beside])
+            if reason is not None:
+                found[at, beside] = found[beside, at] = reason
+    return found
+
+
+def conflict(one: Lever, other: Lever) -> str | None:
+    """Return why two levers cannot be in one plan; None if they can."""
+    if one.key[:3] == other.key[:3]:
+        return "they are alternatives of one recommendation"
+    on_hosts = one.hosts | one.committed, other.hosts | other.committed
+    if not (one.touches & other.touches or on_hosts[0] & on_hosts[1]):
+        return None
+    for stated, beside in ((one, other), (other, one)):
+        if beside.row.rule_id in stated.variant.excludes:
+            return f"{stated.row.rule_id} excludes {beside.row.rule_id}"
+        if stated.committed & beside.committed:
+            return "they commit to the same instances"
+        if stated.committed & beside.hosts:
+            return "one commits for years to instances that the other may give back"
+        if stated.is_schedule and stated.hosts & beside.hosts:
+            return "what hours off save on a host is not priced beside another change of its work"
+    clashes = [_clash(one, other), _clash(other, one)]
+    return clashes[0] if None not in clashes else None  # one order in which they combine is enough
+
+
+def _clash(first: Lever, second: Lever) -> str | None:
+    """Return why the second cannot be applied after the first."""
+    try:
+        after = reapplied(first.base, second.change.after, first.change.after, second.name)
+    except InvalidEdit as error:
+        return str(error)
+    return "the first does all that the second would" if after == first.change.after else None

@@ -1,0 +1,32 @@
+"""The order of all steps of a plan, where a person wants another than the one that was found."""
+
+from collections.abc import Sequence
+
+from pertoken.advisor.plan.search import Chosen, Problem
+
+
+def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: Problem) -> tuple[int, ...]:
+    """Return the levers of all groups, the wanted ones first and in that order, the others in their own.
+
+    A lever that cannot follow on those before it waits until it can. An order that leads nowhere is not used: the
+    levers then stay as the search found them.
+    """
+    found = tuple(at for group in groups for at in group)
+    if not wanted:
+        return found
+    group_of = {at: number for number, group in enumerate(groups) for at in group}
+    made = [Chosen()] * len(groups)
+    left = [*(at for at in wanted if at in group_of), *(at for at in found if at not in wanted)]
+    order: list[int] = []
+    while left:
+        at = next((each for each in left if _can_follow(problem, made[group_of[each]], each)), None)
+        if at is None:
+            return found
+        left.remove(at)
+        order.append(at)
+        made[group_of[at]] |= {at}
+    return tuple(order)
+
+
+def _can_follow(problem: Problem, made: Chosen, at: int) -> bool:
+    return problem.follows(made, at) and problem.worth([made | {at}])[0] is not None

@@ -1,0 +1,164 @@
+"""Price combinations of levers: each is one change of the fleet as it is, forecast as a whole."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.plan import NOTHING, Money
+from pertoken.advisor.plan.reapply import reapplied
+from pertoken.savings.context import Context
+from pertoken.savings.estimate import Estimate, Outcomes, estimate, prepare
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Diff, diff
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.fleet import Fleet, services_unlike
+from pertoken.state.service import Service
+from pertoken.units import format_usd
+
+Chosen = frozenset[int]
+"""Positions of levers that are applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a combination saves, nano-USD per month."""
+
+    bankable: Money = NOTHING
+    capacity: Money = NOTHING
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What makes one combination better than another: dollars that leave the bill, then capacity."""
+        return self.bankable[1], self.capacity[1]
+
+
+class States:
+    """Combinations of levers, each composed and priced once."""
+
+    def __init__(self, levers: Sequence[Lever], base: Fleet, context: Context) -> None:
+        self.levers = levers
+        self.base = base
+        self._context = context
+        self._fleets: dict[Chosen, Fleet | str] = {frozenset(): base}
+        self._prices: dict[Chosen, Estimate | str] = {}
+        self._outcomes = Outcomes()
+        self._prepared: set[int] = set()
+        """Identities of the services that were forecast; `_services` keeps them alive."""
+        self._services: dict[Service, Service] = {}
+        self._deployments: dict[Deployment, Deployment] = {}
+
+    def extend(self, chosen: Chosen, at: int) -> bool:
+        """Apply one more lever; return whether that is possible."""
+        whole = chosen | {at}
+        known = self._fleets.get(whole)
+        if known is None or isinstance(known, str):
+            self._fleets[whole] = known = self._extended(self._fleets[chosen], at)
+        return isinstance(known, Fleet)
+
+    def composed(self, chosen: Chosen) -> Fleet:
+        """Return the fleet after levers that can be applied together."""
+        known = self._composed(chosen)
+        assert isinstance(known, Fleet)
+        return known
+
+    def worth(self, some: Sequence[Chosen]) -> list[Worth | None]:
+        """Return what combinations save, those that cannot be in a plan as None. All are forecast side by side."""
+        fresh = [each for each in dict.fromkeys(some) if each and each not in self._prices]
+        composed = [self._composed(each) for each in fresh]
+        self._prepare([each for each in composed if isinstance(each, Fleet)])
+        for each, known in zip(fresh, composed, strict=True):
+            self._prices[each] = known if isinstance(known, str) else self._price(each, known)
+        return [self._worth(each) for each in some]
+
+    def price(self, chosen: Chosen) -> Estimate:
+        """Return the estimate of a combination that can be in a plan."""
+        known = self._prices[chosen]
+        assert isinstance(known, Estimate)
+        return known
+
+    def refusal(self, chosen: Chosen) -> str | None:
+        """Return why a combination is no plan; None if it may be one, or was not looked at."""
+        known = self._fleets.get(chosen)
+        if isinstance(known, str):
+            return known
+        price = self._prices.get(chosen)
+        if isinstance(price, Estimate) and price.bill_rise:
+            return f"the bill would rise by {format_usd(price.bill_rise)} a month"
+        return price if isinstance(price, str) else None
+
+    def _composed(self, chosen: Chosen) -> Fleet | str:
+        """Return the fleet after some levers, in whichever order they can be applied; else why they cannot."""
+        at = Chosen()
+        while chosen not in self._fleets:
+            following = next((each for each in sorted(chosen - at) if self.extend(at, each)), None)
+            if following is None:
+                self._fleets[chosen] = next(str(self._fleets[at | {each}]) for each in chosen - at)
+            else:
+                at |= {following}
+        return self._fleets[chosen]
+
+    def _extended(self, there: Fleet | str, at: int) -> Fleet | str:
+        lever = self.levers[at]
+        if isinstance(there, str):
+            return there
+        try:
+            return self._interned(reapplied(self.base, lever.change.after, there, lever.name))
+        except InvalidEdit as error:
+            return str(error)
+
+    def _interned(self, fleet: Fleet) -> Fleet:
+        """Return a fleet that shares equal services and deployments with all others: forecasts are kept by identity."""
+        known: dict[str, Service] = {}
+        for service in services_unlike(fleet, self.base):
+            own = tuple(self._deployments.setdefault(each, each) for each in service.deployments)
+            known[service.name] = self._services.setdefault(service, replace(service, deployments=own))
+        return replace(fleet, services=tuple(known.get(each.name, each) for each in fleet.services)) if known else fleet
+
+    def _prepare(self, fleets: Sequence[Fleet]) -> None:
+        """Forecast several states side by side; what cannot be forecast is found again where it is priced."""
+        changed = {id(each): {id(service) for service in services_unlike(each, self.base)} for each in fleets}
+        fresh = [each for each in fleets if changed[id(each)] - self._prepared]
+        self._prepared.update(*(changed[id(each)] for each in fresh))
+        try:
+            prepare(self.base, fresh, self._context)
+        except Exception:
+            for each in fresh if len(fresh) > 1 else ():
+                self._prepared -= changed[id(each)]
+                self._prepare([each])
+
+    def _price(self, chosen: Chosen, after: Fleet) -> Estimate | str:
+        try:
+            found = estimate(self.base, after, self._context, self._diff(chosen, after), self._outcomes)
+        except Exception as error:  # of this combination: the others are priced all the same
+            return f"it cannot be priced: {error}"
+        missing = found.infeasible or found.unpriced or found.break_even
+        return found if missing is None else missing
+
+    def _diff(self, chosen: Chosen, after: Fleet) -> Diff:
+        """Return the difference that a combination makes: those of its levers, where none adds or removes anything."""
+        parts = [self.levers[each].change.diff for each in sorted(chosen)]
+        if any(each.added or each.removed for each in parts):
+            return diff(self.base, after)
+        changes = tuple(change for each in parts for change in each.changes)
+        return Diff(changes, released=tuple(host for each in parts for host in each.released))
+
+    def _worth(self, chosen: Chosen) -> Worth | None:
+        if not chosen:
+            return Worth()
+        known = self._prices[chosen]
+        if isinstance(known, str):
+            return None
+        if known.bill_rise:  # on the way to a combination that saves, it is a step like any other
+            return Worth((-known.bill_rise,) * 3, known.capacity or NOTHING)
+        return Worth(known.bankable or NOTHING, known.capacity or NOTHING)
+
+
+def joined(some: Iterable[Worth]) -> Worth:
+    """Return what combinations that do not act on each other save together."""
+    found = list(some)
+    return Worth(_sum([each.bankable for each in found]), _sum([each.capacity for each in found]))
+
+
+def _sum(monies: Sequence[Money]) -> Money:
+    low, likely, high = (sum(each[end] for each in monies) for end in range(3))
+    return low, likely, high

@@ -1,0 +1,182 @@
+"""Another load, other prices or other objectives: edits of what was gathered, before rules and pricing see it."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from pertoken.advisor.present import Present
+from pertoken.costs.prices.book import Price
+from pertoken.errors import BadInput
+from pertoken.evidence import Evidence
+from pertoken.savings.assumptions.traffic import under_load
+from pertoken.savings.context import Context, EnergyPrice
+from pertoken.state.demand import Demand
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service, Slo
+from pertoken.units import NANO_USD
+
+K = TypeVar("K")
+MAX_TRAFFIC = 100.0
+MAX_USD_PER_HOUR = 10_000.0
+MAX_USD_PER_KWH = 10.0
+SYNTAX = "traffic=1.5 price=H100=2.10 tariff=0.12 slo=chat:ttft_p95<800ms"
+"""An example of each assumption, as a person types them in one line."""
+NO_OVERHEAD = 1.0
+"""Power usage effectiveness where no price of electricity, and so none of a building, is set."""
+_OBJECTIVE = re.compile(r"(ttft|tpot)_(p50|p95)<=?([0-9]+(?:\.[0-9]+)?)(ms|s)")
+_MS = {"ms": 1.0, "s": 1000.0}
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What a plan is to assume instead of what was measured and set."""
+
+    traffic: float = 1.0
+    """Times the load of every service."""
+    slo: Mapping[str, Slo] = field(default_factory=dict)
+    """Objectives by service, in place of those that are set; None keeps what is set."""
+    prices: tuple[Price, ...] = ()
+    """Prices in force now, beside those that are set."""
+    tariff_usd_per_kwh: float | None = None
+    """Price of electricity in place of the one that is set."""
+
+    def __bool__(self) -> bool:
+        return self != WhatIf()
+
+    def present(self, gathered: Present) -> Present:
+        """Return what was gathered as it would be. Raises BadInput for a service that is not there."""
+        fleet = self._with_slo(gathered.fleet)
+        context = self._with_tariff(gathered.context)
+        if self.traffic == 1:
+            return replace(gathered, fleet=fleet, context=context)
+        return replace(
+            gathered,
+            fleet=replace(fleet, services=tuple(map(self._busier, fleet.services))),
+            hosts=self.measured(gathered.hosts),
+            context=replace(
+                context,
+                deployments=self.measured(context.deployments),
+                services=self.measured(context.services),
+                devices=self.measured(context.devices),
+            ),
+        )
+
+    def _with_tariff(self, context: Context) -> Context:
+        if self.tariff_usd_per_kwh is None:
+            return context
+        pue = context.energy.pue if context.energy is not None else NO_OVERHEAD
+        return replace(context, energy=EnergyPrice(round(self.tariff_usd_per_kwh * NANO_USD), pue))
+
+    def measured(self, known: Mapping[K, Evidence]) -> Mapping[K, Evidence]:
+        """Return evidence as it would be under the load."""
+        return known if self.traffic == 1 else {key: under_load(each, self.traffic) for key, each in known.items()}
+
+    def _with_slo(self, fleet: Fleet) -> Fleet:
+        for name in self.slo:
+            if name not in fleet.service_of:
+                known = ", ".join(fleet.service_of) or "none"
+                raise BadInput(f"--slo: there is no service {name!r}; services: {known}")
+        changed = (
+            replace(each, slo=_over(self.slo[each.name], each.slo)) if each.name in self.slo else each
+            for each in fleet.services
+        )
+        return replace(fleet, services=tuple(changed)) if self.slo else fleet
+
+    def _busier(self, service: Service) -> Service:
+        demand: Demand = service.demand
+        rate = demand.requests_per_s
+        hours = tuple(None if each is None else each * self.traffic for each in demand.requests_by_hour_of_week)
+        more = None if rate is None else replace(rate, value=rate.value * self.traffic)
+        return replace(service, demand=replace(demand, requests_per_s=more, requests_by_hour_of_week=hours))
+
+
+def _over(asked: Slo, present: Slo) -> Slo:
+    """Return objectives completed by those that are set."""
+    return Slo(
+        ttft_p50_ms=asked.ttft_p50_ms or present.ttft_p50_ms,
+        ttft_p95_ms=asked.ttft_p95_ms or present.ttft_p95_ms,
+        tpot_p50_ms=asked.tpot_p50_ms or present.tpot_p50_ms,
+        tpot_p95_ms=asked.tpot_p95_ms or present.tpot_p95_ms,
+    )
+
+
+# -- as a person writes them ---------------------------------------------------------------------------------------
+
+
+def slo_of(text: str) -> tuple[str, Slo]:
+    """Return the service and objectives of `chat:ttft_p95<800ms,tpot_p95<50ms`. Raises BadInput."""
+    service, found, objectives = text.rpartition(":")
+    limits: dict[str, float] = {}
+    for part in objectives.split(","):
+        match = _OBJECTIVE.fullmatch(part.replace(" ", ""))
+        if not found or not service or match is None or float(match[3]) <= 0:
+            raise BadInput(
+                f"--slo {text!r}: write SERVICE:ttft_p95<800ms,tpot_p95<50ms; figures are ttft and tpot, each p50 or "
+                "p95, and limits are above 0, in ms or s"
+            )
+        limits[f"{match[1]}_{match[2]}_ms"] = float(match[3]) * _MS[match[4]]
+    return service, Slo(**limits)
+
+
+def price_of(text: str) -> Price:
+    """Return the price of `H100=2.10`, USD per device-hour, in force at any time. Raises BadInput."""
+    selector, found, amount = text.rpartition("=")
+    try:
+        usd = float(amount)
+    except ValueError:
+        usd = -1.0
+    if not found or not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
+        raise BadInput(
+            f"--price {text!r}: write DEVICE=USD, such as H100=2.10: words of a device's name, then dollars per "
+            f"device-hour from 0 to {MAX_USD_PER_HOUR:,.0f}"
+        )
+    return Price(selector.strip(), round(usd * NANO_USD), 0)
+
+
+def traffic_of(text: str) -> float:
+    """Return the factor of `1.5`. Raises BadInput."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = -1.0
+    if not 0 < factor <= MAX_TRAFFIC:
+        raise BadInput(f"--traffic {text!r}: use a number above 0 and up to {MAX_TRAFFIC:g}, such as 1.5")
+    return factor
+
+
+def tariff_of(text: str) -> float:
+    """Return the US dollars per kilowatt-hour of `0.12`. Raises BadInput."""
+    try:
+        usd = float(text)
+    except ValueError:
+        usd = -1.0
+    if not 0 < usd <= MAX_USD_PER_KWH:
+        raise BadInput(f"--tariff {text!r}: use US dollars per kWh above 0 and up to {MAX_USD_PER_KWH:g}, such as 0.12")
+    return usd
+
+
+def what_if_of(text: str) -> WhatIf:
+    """Return what is assumed by one line such as `SYNTAX`; an empty line assumes nothing. Raises BadInput."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"{text!r}: {error}") from None
+    traffic, tariff = 1.0, None
+    slo: dict[str, Slo] = {}
+    prices: list[Price] = []
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "traffic":
+            traffic = traffic_of(value)
+        elif name == "tariff":
+            tariff = tariff_of(value)
+        elif name == "price":
+            prices.append(price_of(value))
+        elif name == "slo":
+            service, objectives = slo_of(value)
+            slo[service] = objectives
+        else:
+            raise BadInput(f"{word!r} is no assumption: write some of {SYNTAX}")
+    return WhatIf(traffic, slo, tuple(prices), tariff)

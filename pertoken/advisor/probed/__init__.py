@@ -1,0 +1,1 @@
+"""Measurements by `pertoken probe` as advice uses them. Front door: `stored`."""

@@ -1,0 +1,124 @@
+"""Measurements by `pertoken probe`: whose they are, where they are kept, and which still hold."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from pertoken.costs.prices.book import Priced
+from pertoken.costs.prices.stored import price_book
+from pertoken.evidence import OperatingPoint
+from pertoken.store import repository
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store
+from pertoken.store.repository import AdviceRepository
+from pertoken.window.inventory import Inventory
+from pertoken.window.reading import Window
+
+LOOKED_BACK_S = 3600
+"""A deployment that served within this time is one that can be probed."""
+_FIELDS = {each.name for each in fields(OperatingPoint)}
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The recorded deployment at an endpoint."""
+
+    deployment_id: int
+    name: str
+    nano_usd_per_hour: int | None
+    """Of all its devices; None where one has no price."""
+
+
+def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) -> Probed | None:
+    """Return the recorded deployment that answers at an endpoint; None for none, or where several may.
+
+    An address of loopback is one of the host `host_name`. Raises StoreError.
+    """
+    with store.read() as connection:
+        window = Window(connection, now_ts - LOOKED_BACK_S, now_ts)
+        there = window.inventory
+        prices = price_book(store, connection, there)
+    place = _place(endpoint)
+    local = place is not None and place[0] == LOCAL
+    at = [
+        row
+        for row in there.running.values()
+        if _place(row.base_url) == place and (row.host_name == host_name or not local)
+    ]
+    if len(at) != 1:
+        return None
+    (row,) = at
+    rates = [prices.rate(Priced(each.kind, each.name, each.uuid), now_ts) for each in there.held(row.epoch_id)]
+    known = [each for each in rates if each is not None]
+    whole = sum(known) if known and len(known) == len(rates) else None
+    return Probed(row.deployment_id, row.served_model, whole)
+
+
+LOCAL = "loopback"
+
+
+def _place(url: str) -> tuple[str, int] | None:
+    """Return host and port of a URL, with one name for all addresses of loopback; None for what is no HTTP URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        return None
+    return LOCAL if _is_loopback(parts.hostname) else parts.hostname, parts.port or (
+        443 if parts.scheme == "https" else 80
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def keep(
+    where: StoreLocation,
+    deployment_id: int,
+    started_ts: int,
+    ended_ts: int,
+    endpoint: str,
+    who: str,
+    points: Sequence[OperatingPoint],
+    more: Mapping[str, object],
+) -> None:
+    """Store what a probe measured, with further facts, in advice of this version. Raises StoreError."""
+    with AdviceRepository(where).writing() as connection:
+        repository.add_probe(
+            connection,
+            deployment_id=deployment_id,
+            started_ts=started_ts,
+            ended_ts=ended_ts,
+            endpoint=endpoint,
+            who=who,
+            body=json.dumps({**more, "points": [asdict(each) for each in points]}),
+        )
+
+
+def probe_points(store: Store, there: Inventory, now_ts: int) -> Mapping[int, tuple[OperatingPoint, ...]]:
+    """Return what probes measured of each deployment in its present epoch, by its id.
+
+    An epoch ends with the engine, its version, the driver, the model or a knob, and so do its measurements.
+    """
+    if store.advice is None:
+        return {}
+    with store.read("advice") as connection:
+        rows = repository.probes(connection)
+    found: dict[int, list[OperatingPoint]] = defaultdict(list)
+    for row in rows:
+        epoch = there.running.get(row.deployment_id)
+        if epoch is not None and epoch.start_ts <= row.started_ts and row.ended_ts <= now_ts:
+            found[row.deployment_id] += _points(json.loads(row.body))
+    return {deployment_id: tuple(points) for deployment_id, points in found.items()}
+
+
+def _points(body: Mapping[str, Any]) -> list[OperatingPoint]:
+    return [
+        OperatingPoint(**{name: value for name, value in each.items() if name in _FIELDS}) for each in body["points"]
+    ]

@@ -1,0 +1,135 @@
+"""The spend log of a LiteLLM proxy, as a file: tokens of tenants by minute, for time before its page was read.
+
+Rows are those of LiteLLM's table `LiteLLM_SpendLogs`, as `GET /spend/logs?summarize=false` and `/spend/logs/v2` return
+them: one for each request.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pertoken.agent.gateways.adapters import LITELLM
+from pertoken.agent.gateways.reader import tenant_of
+from pertoken.errors import BadInput
+from pertoken.settings.fleet import GatewaySettings
+
+MAX_BYTES = 512 * 2**20
+MINUTE = 60
+MAX_TOKENS = 10**9
+"""Tokens of one request: more is no count."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLog:
+    """What a log counts."""
+
+    tokens: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """Tokens by start of the minute in which requests ended, epoch seconds, and by metric of a tenant."""
+    requests: int = 0
+    cached: int = 0
+    """Requests that the gateway answered from its own cache: no engine saw them, and none of their tokens count."""
+    repeated: int = 0
+    """Rows of a request that was in the file before."""
+
+
+def read_spend_log(path: Path, setting: GatewaySettings) -> SpendLog:
+    """Return the tokens of a log: JSON (a list, or an object with `data`), or an object on each line.
+
+    Raises BadInput naming the file, the row and what is wrong with it.
+    """
+    tokens: dict[int, Counter[str]] = defaultdict(Counter)
+    requests = cached = repeated = 0
+    seen: set[str] = set()
+    for number, row in enumerate(_rows(path), 1):
+        where = f"{path}: row {number}"
+        request_id = row.get("request_id")
+        if isinstance(request_id, str) and request_id:
+            if request_id in seen:
+                repeated += 1
+                continue
+            seen.add(request_id)
+        counts = {
+            "tenant_prompt_tokens": _count(where, row, "prompt_tokens"),
+            "tenant_generated_tokens": _count(where, row, "completion_tokens"),
+        }
+        if str(row.get("cache_hit")).casefold() == "true":
+            cached += 1
+            continue
+        minute = _time(where, row) // MINUTE * MINUTE
+        requests += 1
+        tenant = tenant_of(setting, LITELLM, tuple(_labels(row).items()))
+        for name, count in counts.items():
+            if count:
+                tokens[minute][name + tenant] += count
+    if not requests and not cached:
+        raise BadInput(f"{path}: holds no request")
+    return SpendLog({minute: dict(of) for minute, of in sorted(tokens.items())}, requests, cached, repeated)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export fewer days")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read: {error}") from None
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError):
+        rows = _lines(path, text)
+    if isinstance(rows, dict):
+        rows = rows["data"] if isinstance(rows.get("data"), list) else [rows]
+    if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+        raise BadInput(f"{path}: must be a list of objects, or one object on each line")
+    return rows
+
+
+def _lines(path: Path, text: str) -> list[Any]:
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not valid JSON: {error}") from None
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a row names, under the labels that the gateway's metrics have for the same."""
+    metadata = row.get("metadata")
+    if isinstance(metadata, str):
+        try:
+            metadata = json.loads(metadata)
+        except (ValueError, RecursionError):
+            metadata = None
+    about = metadata if isinstance(metadata, dict) else {}
+    named = {
+        "model": row.get("model"),
+        "requested_model": row.get("model_group"),
+        "team_alias": about.get("user_api_key_team_alias"),
+        "team": row.get("team_id"),
+        "api_key_alias": about.get("user_api_key_alias"),
+        "hashed_api_key": row.get("api_key"),
+        "end_user": row.get("end_user"),
+    }
+    return {label: value for label, value in named.items() if isinstance(value, str) and value}
+
+
+def _count(where: str, row: Mapping[str, Any], column: str) -> int:
+    value = row.get(column, 0)
+    if value is None:
+        return 0
+    if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+        raise BadInput(f"{where}: {column} {value!r} is not a number of tokens")
+    return value
+
+
+def _time(where: str, row: Mapping[str, Any]) -> int:
+    """Return when a request ended, which is when a gateway counts it."""
+    text = row.get("endTime") or row.get("startTime")
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        raise BadInput(f"{where}: endTime {text!r} is not a time") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -1,0 +1,179 @@
+"""Import of what a Prometheus server recorded: hours at a time, into a folder that no agent writes meanwhile.
+
+Roll-ups are computed from the replayed minutes by the store itself. An import goes on from where the one before it
+ended, host by host, and ends where an agent's own telemetry of that host begins: no minute is stored twice, and no
+bucket of an agent changes.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pertoken.agent.history.api import Steps
+from pertoken.agent.history.replay import ImportedHost, host_id_of_name, replay
+from pertoken.agent.history.series import Chunk, Source, read_chunk
+from pertoken.metrics import label_of
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store
+from pertoken.store.query import recorded
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.schema.rows import IMPORTED_MACHINE, DeploymentSample, Tick
+from pertoken.store.write.retention import Ages, purge
+from pertoken.store.write.writer import Writer
+from pertoken.units import format_utc
+
+CHUNK_S = 6 * HOUR
+"""Stretch read at once: 360 points of each series."""
+
+
+@dataclass(slots=True)
+class Imported:
+    """What was imported of one host."""
+
+    name: str
+    first_ts: int | None = None
+    last_ts: int | None = None
+    minutes: int = 0
+    devices: set[int] = field(default_factory=set)
+    models: set[str] = field(default_factory=set)
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    note: str | None = None
+    """Why a part of what was asked for was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Something that rules and screens lack, since Prometheus does not have it."""
+
+    metric: str
+    owners: int
+    """Devices, engines or hosts that lack it."""
+    reason: str
+    remedy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did."""
+
+    hosts: Sequence[Imported]
+    blocked: Sequence[Blocked]
+
+
+Advanced = Callable[[int], None]
+"""Called with the seconds that were imported since it was called last."""
+
+
+def import_prometheus(
+    source: Source, store: Store, place: StoreLocation, start: int, end: int, ages: Ages, advanced: Advanced
+) -> ImportReport:
+    """Import [start, end), whole minutes, into a folder; rows older than `ages` are rolled up and deleted as usual.
+
+    Raises BadInput where the server cannot be read, StoreError where the folder cannot be written.
+    """
+    with store.read() as connection:
+        known = recorded.hosts(connection)
+    imported = {each.name: each for each in known if (each.machine_id or "").startswith(IMPORTED_MACHINE)}
+    run = _Run(start, imported, [each for each in known if each not in imported.values()])
+    with Writer(place) as writer:
+        for steps in _chunks(start, end, [each.until_ts for each in imported.values() if each.until_ts]):
+            chunk = read_chunk(source, steps, run.engines)
+            for host in run.hosts(chunk, source.api.url, store):
+                ticks = [run.note(host, tick) for tick in replay(host, chunk, run.due(host, chunk))]
+                run.engines |= {
+                    (each.endpoint.kind, each.endpoint.base_url.removeprefix("http://")) for each in host.last.values()
+                }
+                writer.commit_all(ticks)
+            writer.roll_up()
+            purge(writer, ages, end)
+            advanced(steps.count * steps.step_s)
+    return run.report()
+
+
+def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[Steps]:
+    """Yield the steps of each stretch: from `start` to `end`, both included, and a new one at each of `cuts`."""
+    inside = {cut for cut in cuts if start < cut < end}
+    starts = sorted({start, *range(start, end, CHUNK_S), *inside})
+    for first, following in zip(starts, [*starts[1:], end + MINUTE], strict=True):
+        yield Steps(first, (following - first) // MINUTE, MINUTE)
+
+
+class _Run:
+    """State of one import."""
+
+    def __init__(
+        self, start: int, imported: Mapping[str, recorded.RecordedHost], agents: Sequence[recorded.RecordedHost]
+    ) -> None:
+        self._start, self._imported, self._agents = start, imported, agents
+        self._hosts: dict[str, ImportedHost] = {}
+        self._found: dict[str, Imported] = {}
+        self._missing: dict[tuple[str, str, str | None], set[int]] = defaultdict(set)
+        self.engines: set[tuple[str, str]] = set()
+        """(kind, address) of each engine whose counters are known."""
+
+    def hosts(self, chunk: Chunk, url: str, store: Store) -> Iterator[ImportedHost]:
+        """Yield the hosts of a chunk, each with the state that its steps before left."""
+        names = {each.host for each in chunk.engines} | {each.host for each in chunk.devices}
+        for name in sorted(names):
+            if name not in self._hosts:
+                host = self._hosts[name] = ImportedHost(name, url)
+                self._found[name] = Imported(name)
+                known = self._imported.get(name)
+                if known is not None:
+                    with store.read() as connection:
+                        epochs = recorded.open_epochs(connection, host_id_of_name(name))
+                    host.state = replace(host.state, epochs={each.deployment_id: each for each in epochs})
+            yield self._hosts[name]
+
+    def due(self, host: ImportedHost, chunk: Chunk) -> range:
+        """Return the steps of a chunk that are neither imported nor recorded by an agent."""
+        known = self._imported.get(host.name)
+        since = self._start if known is None or known.until_ts is None else known.until_ts
+        uuids = {each.uuid for each in chunk.devices if each.host == host.name}
+        own = [each.first_ts for each in self._agents if each.name == host.name or uuids & each.uuids]
+        until = min(own) if own else chunk.steps.end
+        if own and until < chunk.steps.end:
+            self._found[host.name].note = "an agent recorded it from then on"
+        if known is not None and _recorded_before(known.first_ts, host.name, chunk):
+            self._found[host.name].note = (
+                f"what is older than its first import ({format_utc(known.first_ts)}) was left out: "
+                "import into another folder to have all of it"
+            )
+        first = max(0, -(-(since - chunk.steps.start) // chunk.steps.step_s))
+        last = (until - chunk.steps.start) // chunk.steps.step_s
+        return range(first, min(chunk.steps.count, last + 1))
+
+    def note(self, host: ImportedHost, tick: Tick) -> Tick:
+        """Count a tick for the report, and return it without devices that an agent has taken over."""
+        found = self._found[host.name]
+        found.models |= {each.served_model for each in tick.deployments}
+        found.devices |= {each.device_id for each in tick.devices}
+        if tick.samples:
+            found.first_ts = found.first_ts or tick.ts - MINUTE
+            found.last_ts = tick.ts
+            found.minutes += 1
+        for each in tick.samples:
+            if type(each) is DeploymentSample:
+                found.prompt_tokens += each.prompt_tokens or 0
+                found.generated_tokens += each.generated_tokens or 0
+        for gap in tick.capabilities:
+            if gap.status == "missing":
+                self._missing[gap.metric, gap.reason or "", gap.remedy].add(gap.owner_id)
+        taken = frozenset[str]().union(*(each.uuids for each in self._agents))
+        return replace(tick, devices=tuple(each for each in tick.devices if each.uuid not in taken))
+
+    def report(self) -> ImportReport:
+        """Return what was imported, and what is missing most often first."""
+        blocked = [
+            Blocked(label_of(metric), len(owners), reason, remedy)
+            for (metric, reason, remedy), owners in self._missing.items()
+        ]
+        blocked.sort(key=lambda each: (-each.owners, each.metric))
+        return ImportReport([self._found[name] for name in sorted(self._found)], blocked)
+
+
+def _recorded_before(ts: int, host: str, chunk: Chunk) -> bool:
+    """Return whether a chunk has anything of a host before an instant."""
+    steps = range(min(chunk.steps.count, max(0, (ts - chunk.steps.start) // chunk.steps.step_s)))
+    return any(each.there(at) for each in chunk.devices if each.host == host for at in steps)

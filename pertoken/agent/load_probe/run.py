@@ -1,0 +1,157 @@
+"""The measurement: waves of requests, each checked for foreign ones, as operating points."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pertoken.agent.load_probe.client import Client, Completion, ProbeError
+from pertoken.agent.load_probe.script import Step
+from pertoken.agent.load_probe.server_watch import Sent, ServerState, ServerWatch
+from pertoken.evidence import OperatingPoint
+
+MAX_CACHED_SHARE = 0.1
+"""Share of cached prompt tokens above which a prompt's time says nothing: the salt did not help."""
+MIN_TOKENS = 4
+"""Tokens per request in the time in which all of a batch generate, below which their rate is too coarse."""
+
+
+@dataclass(slots=True)
+class Progressing:
+    """What a probe measured so far."""
+
+    points: list[OperatingPoint] = field(default_factory=list)
+    sent: Sent = field(default_factory=Sent)
+    notes: list[str] = field(default_factory=list)
+    stopped: str | None = None
+    """Why it ended before its script did; what was measured before counts."""
+
+
+def run(
+    client: Client,
+    watch: ServerWatch | None,
+    steps: Sequence[Step],
+    seconds: float,
+    progress: Callable[[Step], None] = lambda _: None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], float] = time.time,
+) -> Progressing:
+    """Run the steps for at most so many seconds, and a wave beyond.
+
+    It ends within one wave (one request of each client) when `watch` sees a foreign request; that wave does not count.
+    An interrupt ends the requests under way and keeps what was measured. Raises ProbeError if the server fails before
+    anything was measured.
+    """
+    found = Progressing()
+    end = clock() + seconds
+    try:
+        state = watch.state() if watch is not None else None
+        found.sent = _sent([client.calibrate()])
+        state = _checked(watch, state, found.sent)
+        for n, step in enumerate(steps):
+            progress(step)
+            # Later steps get what the earlier ones left of their time.
+            share_end = clock() + max(0.0, end - clock()) / (len(steps) - n)
+            waves: list[list[Completion]] = []
+            while len(waves) < step.waves and (not waves or clock() < share_end) and clock() < end:
+                wave = _wave(client, step)
+                found.sent = found.sent.plus(_sent(wave))
+                state = _checked(watch, state, _sent(wave))
+                waves.append(wave)
+            point = _point(step, waves, int(now())) if waves else None
+            if point is not None:
+                found.points.append(point)
+            elif waves:
+                found.notes.append(f"{step.label}: left out, {_why_unusable(step, waves)}")
+        if clock() >= end:
+            found.notes.append("its time was over before the whole script was sent")
+    except _Foreign as other:
+        found.stopped = f"somebody else uses the server: {other}"
+    except KeyboardInterrupt:
+        client.stop()
+        found.stopped = "interrupted"
+    except ProbeError as error:
+        if not found.points:
+            raise
+        found.stopped = str(error)
+    return found
+
+
+class _Foreign(Exception):
+    """A request of somebody else was seen."""
+
+
+def _checked(watch: ServerWatch | None, before: ServerState | None, sent: Sent) -> ServerState | None:
+    if watch is None or before is None:
+        return None
+    foreign, state = watch.foreign(before, sent)
+    if foreign is not None:
+        raise _Foreign(foreign)
+    return state
+
+
+def _wave(client: Client, step: Step) -> list[Completion]:
+    """Send one request of each client of a step at once, and return them when all have ended."""
+    prompts = [client.prompt(step.prompt_tokens) for _ in range(step.batch)]
+    with _pool(client, step.batch) as pool:
+        return list(pool.map(lambda prompt: client.complete(prompt, step.generated_tokens), prompts))
+
+
+@contextmanager
+def _pool(client: Client, threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool whose requests end when this thread is interrupted."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        client.stop()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _sent(wave: Sequence[Completion]) -> Sent:
+    return Sent(
+        len(wave),
+        sum(each.prompt_tokens for each in wave),
+        sum(each.cached_tokens for each in wave),
+        sum(each.generated_tokens for each in wave),
+    )
+
+
+def _point(step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> OperatingPoint | None:
+    """Return what the waves of a step measured; None where that is not usable."""
+    everyone = [each for wave in waves for each in wave]
+    prompt_tokens = statistics.fmean(each.prompt_tokens for each in everyone)
+    if step.alone:
+        fresh = [each.ttft_s for each in everyone if each.cached_tokens <= MAX_CACHED_SHARE * each.prompt_tokens]
+        if not fresh:
+            return None
+        return OperatingPoint(ts, 1.0, None, prompt_tokens, 1.0, ttft_s=statistics.median(fresh), probed=True)
+    times = [token_s for wave in waves if (token_s := _token_s(wave)) is not None]
+    if not times:
+        return None
+    # Only decode is timed: the prompts were prefilled before, as if a cache had them.
+    generated = statistics.fmean(each.generated_tokens for each in everyone)
+    return OperatingPoint(
+        ts, float(step.batch), statistics.median(times), prompt_tokens, generated, cached_share=1.0, probed=True
+    )
+
+
+def _token_s(wave: Sequence[Completion]) -> float | None:
+    """Return seconds per token while all requests of a wave generate; None where too few tokens came then."""
+    start, end = max(each.part_s[0] for each in wave), min(each.part_s[-1] for each in wave)
+    tokens = statistics.fmean(each.tokens_between(start, end) for each in wave)
+    return (end - start) / tokens if tokens >= MIN_TOKENS and end > start else None
+
+
+def _why_unusable(step: Step, waves: Sequence[Sequence[Completion]]) -> str:
+    if step.alone:
+        return "a cache had its prompts"
+    first = next(iter(waves))
+    if min(each.generated_tokens for each in first) < step.generated_tokens / 2:
+        return "the model ended its outputs early"
+    return "its requests did not generate side by side for long enough"

@@ -1,0 +1,69 @@
+"""Commands of clouds that order an instance and give one back, as data with their source."""
+
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_YEAR_S = 365 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class CloudCommands:
+    """One row of `cloud_commands.toml`, which states what each field means."""
+
+    name: str
+    release: tuple[str, ...]
+    release_fill_in: str
+    order: str
+    spot: str
+    order_fill_in: str
+    source: str
+    as_of: str
+    commit: tuple[str, ...] = ()
+    commit_fill_in: str = ""
+
+    def released(self, host: str, region: str) -> tuple[str, ...]:
+        """Return the commands that give an instance back; what no host can know is named behind the last one."""
+        *first, last = (_filled(line, host=host, region=region) for line in self.release)
+        return (*first, f"{last}  # {self.release_fill_in}")
+
+    def ordered(self, instance_type: str, region: str, *, spot: bool) -> str:
+        """Return the command that starts an instance; what no host can know is named behind it."""
+        line = f"{self.order} {self.spot}" if spot else self.order
+        return f"{_filled(line, instance_type=instance_type, region=region)}  # {self.order_fill_in}"
+
+    def committed(self, instance_type: str, region: str, *, years: int, usd_per_hour: float) -> tuple[str, ...]:
+        """Return the commands that commit to instances; an hour of all of them costs `usd_per_hour`."""
+        if not self.commit:
+            return ()
+        lines = [
+            _filled(
+                line,
+                region=region,
+                family=instance_type.partition(".")[0],
+                seconds=str(years * _YEAR_S),
+                months=str(12 * years),
+                usd_per_hour=f"{usd_per_hour:.2f}",
+            )
+            for line in self.commit
+        ]
+        return (*lines[:-1], f"{lines[-1]}  # {self.commit_fill_in}")
+
+
+def _filled(template: str, **values: str) -> str:
+    """Fill in the words of a command one by one, so that a name cannot become several words."""
+    return shlex.join(word.format(**values) for word in shlex.split(template))
+
+
+@cache
+def cloud_commands() -> Mapping[str, CloudCommands]:
+    """Return all clouds with commands, by name as in a placement."""
+    text = files("pertoken.catalog").joinpath("cloud_commands.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["cloud"]
+    return {
+        row["name"]: CloudCommands(**row | {name: tuple(row.get(name, ())) for name in ("release", "commit")})
+        for row in rows
+    }

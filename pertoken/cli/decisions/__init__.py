@@ -1,0 +1,1 @@
+"""What people decide on recommendations: accept, put off, try, declare, undo."""

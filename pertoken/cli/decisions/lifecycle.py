@@ -1,0 +1,173 @@
+"""`pertoken accept`, `snooze`, `dismiss`, `reopen`, `applied`, `undo`: what people do with a recommendation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pertoken.cli.options import Command, db_option, echo, json_option, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pertoken.proof.lifecycle import Moved
+    from pertoken.proof.recommendation import Recommendation
+
+    Act = Callable[[Recommendation, int], Sequence[Moved]]
+
+
+def _of_advice(command: Command) -> Command:
+    """`ID`, `--why`, `--db` and `--json`."""
+    command = click.option("--why", metavar="TEXT", help="Your reason, kept with the recommendation.")(command)
+    return click.argument("advice_id", metavar="ID")(db_option(json_option(command)))
+
+
+_variant_option = click.option(
+    "--variant", metavar="KEY", help="One of its alternatives, by the first digits of its key [default: the best]."
+)
+
+
+def _until_options(default: str) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        command = click.option("--until", metavar="TIME", help="End, e.g. 2026-12-01 (UTC).")(command)
+        return click.option("--for", "duration", metavar="TIME", help=f"Length, e.g. 30d [default: {default}].")(
+            command
+        )
+
+    return add
+
+
+@click.command(short_help="Accept a recommendation: its estimate is frozen.")
+@_of_advice
+@_variant_option
+def accept(variant: str | None, why: str | None, **options: Any) -> None:
+    """Accept a recommendation. Its estimate is frozen: what is measured later is compared with what was promised.
+
+    ID is the one `pertoken advise` prints, or as many of its first digits as name one alone. Nothing is executed: the
+    commands to run are printed. When the change is seen in telemetry, the recommendation becomes applied.
+    """
+    from pertoken.proof import acts
+
+    _act(lambda each, now_ts: acts.accept(each, now_ts, why, variant), next_step="apply", **options)
+
+
+@click.command(short_help="Put a recommendation off until a date.")
+@_of_advice
+@_until_options("14d")
+def snooze(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
+    """Put a recommendation off. It leaves the totals until the date; then it stands as the next advice run finds it."""
+    from pertoken.proof import acts
+
+    _act(
+        lambda each, now_ts: acts.snooze(each, now_ts, _end(until, duration, acts.SNOOZE_S, now_ts), why),
+        **options,
+    )
+
+
+@click.command(short_help="Decline a recommendation; its dollars count as declined.")
+@_of_advice
+@_until_options("90d")
+def dismiss(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
+    """Decline a recommendation. It leaves the totals and counts as declined dollars, until the date."""
+    from pertoken.proof import acts
+
+    _act(
+        lambda each, now_ts: acts.dismiss(each, now_ts, _end(until, duration, acts.DISMISS_S, now_ts), why),
+        **options,
+    )
+
+
+@click.command(short_help="End a snooze or dismissal, or withdraw an acceptance.")
+@_of_advice
+def reopen(why: str | None, **options: Any) -> None:
+    """End a snooze or dismissal, or withdraw an acceptance.
+
+    What was accepted ends with its frozen estimate; its proposal goes on as a new recommendation with another ID.
+    """
+    from pertoken.proof import acts
+
+    _act(lambda each, now_ts: acts.reopen(each, now_ts, why), **options)
+
+
+@click.command(short_help="Declare that a recommendation was applied.")
+@_of_advice
+@_variant_option
+def applied(variant: str | None, why: str | None, **options: Any) -> None:
+    """Declare that a recommendation was applied, accepted or not.
+
+    Changes of an engine's configuration are detected without it. Declare what telemetry does not show: prompts,
+    contracts, timetables.
+    """
+    from pertoken.proof import acts
+
+    _act(lambda each, now_ts: acts.declare(each, now_ts, why, variant), **options)
+
+
+@click.command(short_help="Print the commands that undo an applied recommendation.")
+@_of_advice
+@click.option("--done", is_flag=True, help="Declare that it was undone. What telemetry shows is detected without it.")
+def undo(done: bool, why: str | None, **options: Any) -> None:
+    """Print the commands that undo what was applied, and what the journal holds of it. Nothing is executed."""
+    from pertoken.proof import acts
+
+    _act(
+        lambda each, now_ts: acts.roll_back(each, now_ts, why) if done else (),
+        next_step=None if done else "undo",
+        **options,
+    )
+
+
+def _act(
+    act: Act, *, config_file: str | None, db: str | None, advice_id: str, as_json: bool, next_step: str | None = None
+) -> None:
+    """Make one act on a recommendation and print how it stands then, with the commands of its next step."""
+    import getpass
+    import json
+    import time
+
+    from pertoken.cli.advise import values_of
+    from pertoken.errors import BadInput
+    from pertoken.proof.acts import undo_commands
+    from pertoken.proof.journal import journal
+    from pertoken.proof.stored import find, store_acts, stored
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.store.repository import AdviceRepository
+    from pertoken.tui.text.lifecycle import acted, applying, journal_lines, undoing
+
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    store = open_store(where)
+    if store.advice is None:
+        raise BadInput(f"{where}: holds no advice yet; `pertoken advise` makes some")
+    with store.read("advice") as connection:
+        each = find(stored(connection), advice_id, where)
+    undone = undo_commands(each) if next_step == "undo" else None
+    moves = act(each, int(time.time()))
+    rows = store_acts(AdviceRepository(where), each, moves, getpass.getuser()) if moves else (each,)
+    with store.read("advice") as connection:
+        entries = journal(connection, each.recommendation_id)
+    if as_json:
+        values = [{**values_of(row), "journal": [entry.values() for entry in entries]} for row in rows]
+        echo(json.dumps(values, indent=2))
+        return
+    lines = [acted(row) for row in rows] if moves else []
+    lines += applying(rows[0]) if next_step == "apply" else []
+    lines += [*undoing(undone, entries), *journal_lines(entries)] if undone is not None else []
+    echo("\n".join(lines))
+
+
+def _end(until: str | None, duration: str | None, default_s: int, now_ts: int) -> int:
+    """Return the end of a snooze or dismissal, epoch seconds. Raises BadInput."""
+    from pertoken.errors import BadInput
+    from pertoken.units import parse_duration_s, parse_time
+
+    if until is not None and duration is not None:
+        raise BadInput("--until and --for both give the end: give one of them")
+    try:
+        if until is not None:
+            return parse_time(until, now_ts)
+        return now_ts + (default_s if duration is None else int(parse_duration_s(duration)))
+    except ValueError as error:
+        raise BadInput(f"{'--until' if until is not None else '--for'}: {error}") from None

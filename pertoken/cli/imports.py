@@ -1,0 +1,249 @@
+"""`pertoken import`: rows of a table from a file, telemetry that Prometheus recorded, or a gateway's spend log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import db_option, echo, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pertoken.agent.history.run import ImportReport
+
+
+class _Imports(click.Group):
+    """Takes `import FILE` as `import table FILE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["table", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("import", cls=_Imports, short_help="Read rows from a file, history from Prometheus, or a spend log.")
+def imports() -> None:
+    """Read rows of a table back from a file, history from Prometheus, or the spend log of a LiteLLM proxy.
+
+    `pertoken import FILE` is `pertoken import table FILE`.
+    """
+
+
+@imports.command("table", short_help="Read rows of a table back from a file that `pertoken export` wrote.")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--table", metavar="TABLE", help="Which table it holds [default: the one a Parquet file names].")
+@db_option
+def restore(config_file: str | None, db: str | None, file: Path, table: str | None) -> None:
+    """Read rows that `pertoken export` wrote into a folder, made where there is none.
+
+    Rows that are there already with the same values stay; one with other values ends the import. No agent may run on
+    the folder meanwhile.
+    """
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.export.columns import columns, put
+    from pertoken.store.export.files import csv_in, parquet_in
+    from pertoken.store.write.writer import Writer
+
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    if where.folder is None:
+        raise BadInput("import works on a folder; a server is filled by shipping")
+    if table is not None:
+        columns(table)
+    reading = csv_in if file.suffix.lower() == ".csv" else parquet_in
+    name, n, slices = reading(file, table)
+    lock = AgentLock(where.folder)
+    lock.acquire()
+    try:
+        new = seen = 0
+        with Progress("Upgrading telemetry") as progress:
+            upgrade(where, "telemetry")
+            progress.phase(f"Importing {name}", n)
+            with Writer(where) as writer:
+                for rows in slices:
+                    new += put(writer, name, rows)
+                    seen += len(rows)
+                    progress.advance(len(rows))
+    finally:
+        lock.release()
+    echo(f"{where}: {new:,} of {seen:,} rows of {name} were new.", err=True)
+
+
+@imports.command("litellm", short_help="Read tokens of tenants from the spend log of a LiteLLM proxy.")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--gateway", "url", metavar="URL", help="Address of the proxy, as in [[gateways]] [default: the only one there]."
+)
+@db_option
+def litellm(config_file: str | None, db: str | None, file: Path, url: str | None) -> None:
+    """Read tokens of tenants from the spend log of a LiteLLM proxy, for `pertoken costs --by tenant` over the past.
+
+    FILE is JSON as `GET /spend/logs?summarize=false` returns it: a row for each request. `models` and `users` of the
+    gateway in [[gateways]] apply. Minutes that are not newer than what was imported before are left out, so that files
+    are imported from the oldest on. No agent may run on the folder meanwhile.
+    """
+    from pertoken.agent.gateways.spend_log import read_spend_log
+    from pertoken.agent.history.spend_log import import_spend_log
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.settings.fleet import GatewaySettings
+    from pertoken.settings.values import base_url
+    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.units import format_count, format_utc
+
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    if where.folder is None:
+        raise BadInput("import works on a folder; a server is filled by shipping")
+    known = {each.url: each for each in settings.gateways if each.kind in (None, "litellm")}
+    try:
+        named = base_url(url) if url is not None else None
+    except ValueError as error:
+        raise BadInput(f"--gateway: {error}") from None
+    if named is None and len(known) != 1:
+        raise BadInput(f"name the proxy with --gateway: [[gateways]] has {len(known)} of LiteLLM")
+    named = named or next(iter(known))
+    log = read_spend_log(file, known.get(named, GatewaySettings(named)))
+    lock = AgentLock(where.folder)
+    lock.acquire()
+    try:
+        with Progress("Importing the spend log"):
+            upgrade(where, "telemetry")
+            stored = import_spend_log(log, named, open_store(where), where)
+    finally:
+        lock.release()
+    beside = [f"{log.cached:,} answered from its own cache"] if log.cached else []
+    beside += [f"{log.repeated:,} rows repeated"] if log.repeated else []
+    echo(", ".join((f"{log.requests:,} requests", *beside)))
+    if stored.first_ts is not None and stored.last_ts is not None:
+        span = f"{format_utc(stored.first_ts)} to {format_utc(stored.last_ts)}"
+        echo(f"{span}: {format_count(stored.tokens)} tokens of tenants of {named}")
+    if stored.left_out_minutes:
+        echo(f"{stored.left_out_minutes:,} minutes left out: not newer than what was imported before")
+    echo(f"Next: `pertoken costs --by tenant --hours 720 --db {where}`")
+
+
+@imports.command("prometheus", short_help="Read what a Prometheus server recorded of engines and GPUs.")
+@click.argument("url", metavar="URL")
+@click.option("--last", default="30d", show_default=True, metavar="AGE", help="How far back.")
+@click.option("--match", default="", metavar="MATCHERS", help="Only series with these labels: 'cluster=\"a\"'.")
+@click.option("--host-label", metavar="LABEL", help="Label that names the host [default: Hostname, node, the address].")
+@click.option("--token-file", metavar="FILE", help="File with the bearer token of the server.")
+@click.option("--token-env", metavar="NAME", help="Environment variable with the bearer token.")
+@click.option("--ca-file", metavar="FILE", help="Authorities to believe, PEM [default: the system's].")
+@click.option("--timeout", default="60s", show_default=True, metavar="TIME", help="Longest one query may take.")
+@click.option(
+    "--reply-limit-mb", type=click.IntRange(1, 4096), default=256, show_default=True, help="Largest reply that is read."
+)
+@db_option
+def prometheus(
+    config_file: str | None,
+    db: str | None,
+    url: str,
+    last: str,
+    match: str,
+    host_label: str | None,
+    token_file: str | None,
+    token_env: str | None,
+    ca_file: str | None,
+    timeout: str,
+    reply_limit_mb: int,
+) -> None:
+    """Read what a Prometheus server recorded of engines and GPUs into a folder, made where there is none.
+
+    Series of vLLM, SGLang, dcgm-exporter and nvidia_gpu_exporter become 1-min and 1-h roll-ups, so that costs and
+    advice over the past are there before any agent is. What Prometheus does not have is listed, and rules that need it
+    are blocked. Each import goes on from where the one before it ended, and ends where an agent's own telemetry of a
+    host begins. No agent may run on the folder meanwhile.
+
+    Only URL is contacted (its certificate is checked), also Thanos, Mimir or VictoriaMetrics by the same API.
+    """
+    import time
+
+    from pertoken.access import Access
+    from pertoken.agent.history.api import PrometheusApi
+    from pertoken.agent.history.run import import_prometheus
+    from pertoken.agent.history.series import Source
+    from pertoken.agent.scrape.http import Limits
+    from pertoken.agent.upkeep import ages
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.settings.values import base_url
+    from pertoken.store.connect.location import AgentLock, locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.units import parse_duration_s
+
+    if token_file and token_env:
+        raise BadInput("a token comes from --token-file or from --token-env, not from both")
+    try:
+        named = base_url(url)
+        age_s, timeout_s = parse_duration_s(last), parse_duration_s(timeout)
+    except ValueError as error:
+        raise BadInput(f"{error}") from None
+    if age_s < 120:
+        raise BadInput(f"--last {last}: must be at least 2m")
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    if where.folder is None:
+        raise BadInput("import works on a folder; a server is filled by shipping")
+    access = Access(named, token_file=token_file, token_env=token_env, ca_file=ca_file)
+    own = (access,) if token_file or token_env or ca_file else settings.agent_access
+    api = PrometheusApi(named, Limits(timeout_s, reply_limit_mb * 1_000_000, own))
+    end = int(time.time()) // 60 * 60
+    # Whole hours from the first on, so that importing more later completes no hour that was rolled up.
+    start = (end - int(age_s)) // 3600 * 3600
+    lock = AgentLock(where.folder)
+    lock.acquire()
+    try:
+        with Progress("Upgrading telemetry") as progress:
+            upgrade(where, "telemetry")
+            progress.phase(f"Importing minutes from {named}", (end - start) // 60)
+            source = Source(api, match, host_label)
+            report = import_prometheus(
+                source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
+            )
+    finally:
+        lock.release()
+    for line in _lines(report, named, str(where)):
+        echo(line)
+
+
+def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
+    """Yield what was imported, host by host, what is missing, and what to do next."""
+    from pertoken.units import format_count, format_utc
+
+    if not report.hosts:
+        yield f"{url} has no series of vLLM, SGLang, dcgm-exporter or nvidia_gpu_exporter in that time."
+        yield "Check --match and --last, and that Prometheus scrapes their metrics pages."
+        return
+    for host in report.hosts:
+        if host.first_ts is None or host.last_ts is None:
+            yield f"{host.name}: nothing new{f' ({host.note})' if host.note else ''}"
+            continue
+        gpus = "1 GPU" if len(host.devices) == 1 else f"{len(host.devices)} GPUs"
+        yield (
+            f"{host.name}: {format_utc(host.first_ts)} to {format_utc(host.last_ts)}, "
+            f"{gpus}, {', '.join(sorted(host.models)) or 'no model'}; "
+            f"{format_count(host.prompt_tokens)} prompt and {format_count(host.generated_tokens)} generated tokens"
+        )
+        if host.note:
+            yield f"  {host.note}"
+    if all(host.first_ts is None for host in report.hosts):
+        return
+    if report.blocked:
+        yield ""
+        yield "Not recorded there, so that rules that need it are blocked:"
+        for each in report.blocked:
+            yield f"  {each.metric} ({each.owners}): {each.remedy or each.reason}"
+    yield ""
+    commands = ("prices show", "top", "costs", "advise --since 30d")
+    yield "Next: " + ", ".join(f"`pertoken {each} --db {where}`" for each in commands)

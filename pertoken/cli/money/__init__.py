@@ -1,0 +1,1 @@
+"""Commands about dollars before, during and after a month: sizing, budget and invoice."""

@@ -1,0 +1,27 @@
+"""`pertoken costs --figures`: what else is per token, by model."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pertoken.cli.options import AsOf, echo, echo_json, terminal_width
+from pertoken.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from pertoken.config import Settings
+    from pertoken.store.connect.open import Store
+
+
+def print_figures(store: Store, settings: Settings, hours: int, moment: AsOf, as_json: bool) -> None:
+    """Print the figures of every model over some hours of the clock. Raises StoreError."""
+    from pertoken.costs.fleet import objectives
+    from pertoken.costs.report.figures import figures_of, plain
+    from pertoken.tui.text.money.model_figures import figures_text
+
+    with Progress(f"Reading {hours} hours"):
+        found = figures_of(store, hours, moment.ts, partial(objectives, settings=settings), dated=moment.dated)
+    if as_json:
+        echo_json([plain(each) for each in found])
+    else:
+        echo(figures_text(found, terminal_width()), nl=False)

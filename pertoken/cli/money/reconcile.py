@@ -1,0 +1,130 @@
+"""`pertoken reconcile`: a cloud's bill against what was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import db_option, echo, echo_json, json_option, settings_of
+
+if TYPE_CHECKING:
+    from pertoken.costs.prices.book import Price, PriceBook
+    from pertoken.store.connect.location import StoreLocation
+
+
+@click.command(short_help="Compare a cloud's bill with the computed costs.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--apply", is_flag=True, help="Let the billed prices lead, after showing what they change.")
+@click.option("--yes", is_flag=True, help="With --apply: change the cost of past hours without being asked.")
+@json_option
+@db_option
+def reconcile(config_file: str | None, db: str | None, file: Path, apply: bool, yes: bool, as_json: bool) -> None:
+    """Compare the bill in FILE with what was computed, by instance and day, and name every difference.
+
+    FILE is an export with resources: AWS CUR 2.0, Google Cloud detailed usage cost, Azure cost details, or FOCUS, as
+    CSV, JSON (a list, or an object on each line) or Parquet (needs pertoken[parquet]). A line belongs to the host whose
+    name it carries, or whose `resource_id` in [hosts."NAME"]. All lines sum to the bill: what is of no recorded host is
+    listed by its kind.
+
+    With --apply the billed price of each device is stored, from the first day of the bill on, and leads over all
+    others until the next bill; the cost of past hours changes, as shown before.
+    """
+    import time
+
+    from pertoken.cli.progress import Progress
+    from pertoken.costs.invoice.compare import compared
+    from pertoken.costs.invoice.read import read_invoice
+    from pertoken.errors import BadInput
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+    from pertoken.tui.text.money.invoice import invoice_plain, invoice_text
+
+    if apply and as_json:
+        raise click.UsageError("--apply asks and shows: it has no --json")
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    invoice = read_invoice(file)
+    stated = {each.name: each.resource_id for each in settings.hosts if each.resource_id is not None}
+    now = int(time.time())
+    with Progress("Reading what was computed"):
+        found = compared(open_store(where), invoice, stated, now)
+    if as_json:
+        echo_json(invoice_plain(found, invoice))
+        return
+    echo(invoice_text(found, invoice), nl=False)
+    if apply:
+        prices = found.prices(f"{invoice.format.name} {file.name}", now)
+        if not prices:
+            raise BadInput("no line of the bill has hours of a recorded host: there is no price to store")
+        stored = _store(where, prices, now, yes)
+        done = f"Stored {stored} billed prices." if stored else "The prices of this bill are stored already."
+        echo(f"{done} `pertoken prices show` lists them.")
+
+
+def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -> int:
+    """Show which costs so far the prices change, ask, and store those that are new; return their number.
+
+    Raises BadInput where nobody can be asked.
+    """
+    import sys
+
+    from pertoken.cli.progress import Progress
+    from pertoken.costs.prices.book import PriceBook
+    from pertoken.costs.prices.repricing import read_prices, repriced
+    from pertoken.errors import BadInput
+    from pertoken.migrations import upgrade
+    from pertoken.store import repository
+    from pertoken.store.repository import AdviceRepository
+    from pertoken.units import format_usd, format_utc
+
+    upgrade(where, "advice")
+    known = read_prices(where, now)
+    prices = [each for each in prices if not _is_stored(each, known.book)]
+    if not prices:
+        return 0
+    after = PriceBook((*known.book.prices, *_numbered(prices, known.seq)), known.book.detected)
+    with Progress("Pricing past hours again"):
+        changes = repriced(where, known.book, after, min(each.from_ts for each in prices), now)
+    for each in changes:
+        echo(
+            f"Cost of {len(each.devices)} x {each.name} from {format_utc(each.first_ts)} to "
+            f"{format_utc(each.last_ts)}: {format_usd(each.before, 'no price')} → "
+            f"{format_usd(each.after, 'no price')}"
+        )
+    if changes and not yes:
+        if not sys.stdin.isatty():
+            raise BadInput("the cost of past hours would change, as shown: nothing was stored; pass --yes to do it")
+        if not click.confirm("Let the billed prices lead?"):
+            raise BadInput("nothing was stored")
+    with AdviceRepository(where).writing() as connection:
+        for read_seq, price in enumerate(prices, known.seq):
+            repository.add_price(
+                connection,
+                read_seq=read_seq,
+                selector=price.selector,
+                nano_usd_per_device_hour=price.nano_usd_per_device_hour,
+                from_ts=price.from_ts,
+                set_ts=price.set_ts,
+                set_by=price.set_by,
+                note=price.note,
+            )
+    return len(prices)
+
+
+def _is_stored(price: Price, book: PriceBook) -> bool:
+    """Return whether the newest price of a device from that instant on is this one."""
+    same = [each for each in book.of_selector(price.selector) if each.from_ts == price.from_ts]
+    return bool(same) and (same[-1].nano_usd_per_device_hour, same[-1].set_by) == (
+        price.nano_usd_per_device_hour,
+        price.set_by,
+    )
+
+
+def _numbered(prices: Sequence[Price], seq: int) -> list[Price]:
+    """Return the prices in their order of setting, after the one set last."""
+    from dataclasses import replace
+
+    return [replace(each, seq=seq + n) for n, each in enumerate(prices, 1)]

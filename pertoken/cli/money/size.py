@@ -1,0 +1,158 @@
+"""`pertoken size`: what would serve a model that is not deployed yet, and at what cost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import echo, echo_json, json_option, terminal_width
+
+if TYPE_CHECKING:
+    from pertoken.catalog.market import Market
+    from pertoken.state.model import Model
+
+NOTHING_HOLDS = 3
+"""Exit status where nothing on devices holds the SLO."""
+
+
+@click.command(short_help="Rank what would serve a model within an SLO, before it is deployed.")
+@click.argument("model")
+@click.option(
+    "--requests-per-s", type=click.FloatRange(min=0, min_open=True), required=True, help="Requests per second."
+)
+@click.option("--prompt", type=click.FloatRange(min=1), required=True, help="Mean prompt tokens of a request.")
+@click.option("--output", type=click.FloatRange(min=1), required=True, help="Mean generated tokens of a request.")
+@click.option("--ttft-p95", metavar="DURATION", required=True, help="Objective for p95 time to first token: 800ms.")
+@click.option("--tpot-p95", metavar="DURATION", help="Objective for p95 time per output token: 50ms.")
+@click.option(
+    "--cached", type=click.FloatRange(0, 1), default=0.0, help="Share of prompt tokens a cache finds [0 to 1]."
+)
+@click.option("--providers", metavar="NAME,...", help="Only these providers [default: all in the catalog].")
+@click.option("--formats", metavar="NAME,...", help="Only these weight formats [default: those of each accelerator].")
+@click.option(
+    "--purchase",
+    type=click.Choice(["on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block"]),
+    default="on_demand",
+    show_default=True,
+    help="Which list prices of instances.",
+)
+@click.option("--rows", type=click.IntRange(1), default=12, show_default=True, help="Lines of the table.")
+@json_option
+def size(
+    model: str,
+    requests_per_s: float,
+    prompt: float,
+    output: float,
+    ttft_p95: str,
+    tpot_p95: str | None,
+    cached: float,
+    providers: str | None,
+    formats: str | None,
+    purchase: str,
+    rows: int,
+    as_json: bool,
+) -> None:
+    """Rank accelerators, layouts and weight formats that serve MODEL within an SLO by dollars per Mtok.
+
+    MODEL is a name in the catalog (meta-llama/Llama-3.1-8B), or a folder with the config.json of another one. Nothing
+    has to run or be recorded: the forecast is the one of `pertoken advise` without the telemetry of a host, prices are
+    list prices, and serverless APIs stand in the same table. Dollars are for this load all day, on whole instances.
+
+    Exits with 3 and names the nearest miss where nothing on devices holds the SLO.
+    """
+    from datetime import UTC, datetime
+
+    from pertoken.catalog.market import load_market
+    from pertoken.savings.size.plain import plain
+    from pertoken.savings.size.ranking import size as ranked
+    from pertoken.savings.size.workload import Workload
+    from pertoken.state.service import Slo
+    from pertoken.tui.text.money.sizing import sizing_text
+
+    market = load_market()
+    slo = Slo(
+        ttft_p95_ms=_milliseconds("--ttft-p95", ttft_p95),
+        tpot_p95_ms=None if tpot_p95 is None else _milliseconds("--tpot-p95", tpot_p95),
+    )
+    shape, dtype = _model(model, market)
+    found = ranked(
+        shape,
+        Workload(requests_per_s, prompt, output, slo, cached),
+        market,
+        providers=None if providers is None else _providers(providers, market),
+        purchase=purchase,
+        dtypes=_formats(formats) if formats is not None else None if dtype is None else (dtype,),
+    )
+    today = datetime.now(UTC).date()
+    if as_json:
+        echo_json(plain(found, today, market.stale_after_days))
+    else:
+        echo(sizing_text(found, today, market.stale_after_days, terminal_width(), rows), nl=False)
+    if not found.rented:
+        sys.exit(NOTHING_HOLDS)
+
+
+def _milliseconds(option: str, text: str) -> float:
+    from pertoken.errors import BadInput
+    from pertoken.units import parse_duration_s
+
+    try:
+        seconds = parse_duration_s(text)
+    except ValueError as error:
+        raise BadInput(f"{option}: {error}") from None
+    if seconds <= 0:
+        raise BadInput(f"{option} {text}: must be above 0")
+    return 1000 * seconds
+
+
+def _model(name: str, market: Market) -> tuple[Model, str | None]:
+    """Return the shape of a model, and the format its weights are stored in if they are quantized. Raises BadInput."""
+    from pertoken.savings.size.models import known_model
+
+    folder = Path(name)
+    return _described(folder) if (folder / "config.json").is_file() else (known_model(name, market), None)
+
+
+def _described(folder: Path) -> tuple[Model, str | None]:
+    from pertoken.agent.checkpoints.checkpoint import read_files
+    from pertoken.errors import BadInput
+    from pertoken.state.model import Model
+
+    found = read_files(folder)
+    if found.reason is not None:
+        raise BadInput(f"{found.reason}: it does not describe a model")
+    facts = found.facts
+    fields: dict[str, object] = {"params_active": facts.get("params_total"), **facts}
+    model = Model(folder.resolve().name, **fields)  # type: ignore[arg-type]
+    if not model.known:
+        missing = [each for each in ("params_total", "n_layers", "n_kv_heads", "head_dim") if each not in facts]
+        raise BadInput(f"{folder}: its config.json does not give {', '.join(missing) or 'its parameters'}")
+    return model, found.dtype if found.quantized else None
+
+
+def _providers(text: str, market: Market) -> tuple[str, ...]:
+    from pertoken.catalog.offers import listed_token_offers
+
+    known = {each.provider for each in market.all_offers} | {each.provider for each in listed_token_offers()}
+    return _known("--providers", text.lower(), known, "a provider of the catalog")
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    from pertoken.savings.size.layouts import FORMATS
+
+    return _known("--formats", text.lower(), set(FORMATS), "a weight format")
+
+
+def _known(option: str, text: str, known: set[str], what: str) -> tuple[str, ...]:
+    from pertoken.errors import BadInput
+
+    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    for name in names:
+        if name not in known:
+            raise BadInput(f"{option}: {name!r} is not {what}: there are {', '.join(sorted(known))}")
+    if not names:
+        raise BadInput(f"{option}: names none")
+    return names

@@ -1,0 +1,1 @@
+"""`pertoken plan` and how a plan is written."""

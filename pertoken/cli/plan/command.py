@@ -1,0 +1,139 @@
+"""`pertoken plan`: the changes that save most together, in their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, echo_json, json_option, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pertoken.advisor.plan.plan import Limits, Plan
+    from pertoken.advisor.planning import Planned
+    from pertoken.proof.recommendation import Recommendation
+    from pertoken.store.connect.open import Store
+
+
+@click.command(short_help="Compose all advice into one plan, step by step.")
+@db_option
+@click.option("--since", "advisor_since", metavar="TIME", help="Telemetry to look at, e.g. 24h [default: 7d].")
+@click.option(
+    "--slo",
+    "slos",
+    metavar="TEXT",
+    multiple=True,
+    help="Objectives of a service instead of its own: 'chat:ttft_p95<800ms,tpot_p95<50ms' (repeatable).",
+)
+@click.option("--exclude", metavar="RULE", multiple=True, help="A rule of which no step is wanted (repeatable).")
+@click.option(
+    "--max-effort",
+    type=click.Choice(["minutes", "hours", "days"]),
+    default="days",
+    show_default=True,
+    help="The most work that one step may take.",
+)
+@click.option(
+    "--max-power-w",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="WATTS",
+    help="The most that all devices in use may draw together, at the power limit of each [default: budget.power_w].",
+)
+@click.option("--traffic", metavar="X", default="1", help="Plan for X times the load of every service, e.g. 1.5.")
+@click.option(
+    "--price",
+    "prices",
+    metavar="DEVICE=USD",
+    multiple=True,
+    help="A price per device-hour instead of the one that is set, e.g. H100=2.10 (repeatable).",
+)
+@click.option("--tariff", metavar="USD", help="Plan for electricity at so many dollars per kWh, e.g. 0.12.")
+@at_option
+@json_option
+def plan(
+    config_file: str | None,
+    db: str | None,
+    advisor_since: str | None,
+    slos: tuple[str, ...],
+    exclude: tuple[str, ...],
+    max_effort: str,
+    max_power_w: float | None,
+    traffic: str,
+    prices: tuple[str, ...],
+    tariff: str | None,
+    at: str | None,
+    as_json: bool,
+) -> None:
+    """Compose all advice into one plan: which changes, in which order, and what they save together.
+
+    Each step is priced on the state that the steps before it leave, so that nothing is counted twice: bankable and
+    capacity dollars together never exceed the spend. What is left out is listed with its reason. No step exceeds the
+    power budget (--max-power-w), which counts the power limit of each device that an engine holds.
+
+    Advice that is newer than all telemetry is used; otherwise the rules run, and nothing is stored. With --slo,
+    --traffic, --price, --tariff or --at they always run. The same database gives the same plan for the same --at.
+    """
+
+    from pertoken.advisor.plan.export import plan_values
+    from pertoken.advisor.plan.plan import Limits
+    from pertoken.advisor.plan.what_if import WhatIf, price_of, slo_of, tariff_of, traffic_of
+    from pertoken.advisor.planning import Planned
+    from pertoken.cli.plan.text import plan_text
+    from pertoken.costs.prices.stored import market_of
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    settings = settings_of(config_file, db=db, advisor_since=advisor_since)
+    usd_per_kwh = None if tariff is None else tariff_of(tariff)
+    what_if = WhatIf(traffic_of(traffic), dict(map(slo_of, slos)), tuple(map(price_of, prices)), usd_per_kwh)
+    moment = as_of(at)
+    store = open_store(locate(settings.db, settings.advice))
+    check_recorded(moment, store)
+    market = market_of(store, settings.market_provider, settings.market_region)
+    window_s = int(settings.advisor_since)
+    asked = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
+    found = _planned(asked, Limits(exclude, max_effort, max_power_w))
+    if as_json:
+        echo_json(plan_values(found, window_s))
+    else:
+        echo(plan_text(found, window_s), nl=False)
+
+
+def _planned(asked: Planned, limits: Limits) -> Plan:
+    """Return the plan: of the advice that stands where that is newer than all telemetry, else of a run of the rules."""
+    from pertoken.advisor.planning import plan_of_advice, plan_of_rules
+    from pertoken.advisor.rules.found import Permission, find_rules
+    from pertoken.advisor.rules.load import source_of
+    from pertoken.cli.progress import Progress
+
+    with Progress("Planning") as progress:
+
+        def show(phase: str, share: float) -> None:
+            progress.phase(phase)
+
+        rows = () if asked.dated or asked.what_if else _standing(asked.store, asked.window_s)
+        if rows:
+            return plan_of_advice(asked, rows, limits, show)
+        places = find_rules(asked.settings, ())
+        for fault in filter(None, (each.fault for each in places)):
+            progress.clear()
+            echo(f"pertoken plan: {fault}", err=True)
+        allowed = (each for each in places if each.fault or each.permission is Permission.ALLOWED)
+        return plan_of_rules(asked, [source_of(each, asked.settings) for each in allowed], limits, show)
+
+
+def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:
+    """Return the advice that stands if it is of this window and newer than all telemetry, else nothing."""
+    from pertoken.proof.recommendation import State
+    from pertoken.proof.stored import standing
+    from pertoken.store.query.read import first_and_last
+
+    rows = standing(store)
+    with store.read() as connection:
+        _, last_ts = first_and_last(connection)
+    newest = max((each.updated_ts for each in rows), default=0)
+    whole = all(variant.proposal for each in rows if each.state is State.OPEN for variant in each.variants)
+    same = any(each.window_s == window_s for each in rows)
+    return rows if last_ts is not None and newest >= last_ts and whole and same else ()

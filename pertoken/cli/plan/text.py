@@ -1,0 +1,142 @@
+"""A plan as text for 80 columns, and as plain values for JSON."""
+
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+
+from pertoken.advisor.plan.plan import Money, Plan, Step
+from pertoken.advisor.refusals import RefusedChange, folded
+from pertoken.printable import literal
+from pertoken.tui.amounts import amount
+from pertoken.units import format_duration
+
+WIDTH = 80
+BAR = 20
+"""Cells of the whole spend in the waterfall."""
+NUMBERS = 11
+"""Cells of a dollar figure."""
+MAX_ASSUMPTIONS = 5
+"""Assumptions that are shown; JSON has all."""
+LOW, LIKELY, HIGH = range(3)
+
+
+def plan_text(plan: Plan, window_s: int) -> str:
+    """Return a plan as text: the waterfall, its steps, and what was left out."""
+    blocks = [
+        [f"pertoken plan, from the last {format_duration(window_s)}"],
+        list(_waterfall(plan)),
+        list(_totals(plan)),
+    ]
+    blocks += [list(_step(number, each, plan)) for number, each in enumerate(plan.steps, 1)]
+    blocks += [list(_sensitivity(plan)), list(_left_out(plan))]
+    return "\n\n".join("\n".join(each) for each in blocks if each) + "\n"
+
+
+def _waterfall(plan: Plan) -> Iterator[str]:
+    """Yield the bill, what each step takes off it, and what is left, as bars of one scale."""
+    if not plan.spend:
+        yield "No host with a price was seen: `pertoken prices set` names what a device-hour costs."
+        return
+    scale = BAR / plan.spend
+    name = WIDTH - NUMBERS - BAR - 4
+
+    def line(label: str, usd: str, start: float, end: float, mark: str) -> str:
+        first, last = round(start * scale), round(end * scale)
+        text = label if len(label) <= name else f"{label[: name - 1]}…"
+        bar = " " * min(first, last) + mark * max(1 if start != end else 0, abs(last - first))
+        return f"{text:<{name}}  {usd:>{NUMBERS}}  {bar}".rstrip()
+
+    yield line("Bill now, a month", amount(plan.spend), 0, plan.spend, "█")
+    for number, each in enumerate(plan.steps, 1):
+        change = each.spend_after - each.spend_before
+        usd = f"+{amount(change)}" if change > 0 else amount(change)
+        label = f"{number:>2}  {literal(each.where)}: {literal(each.title)}"
+        yield line(label, usd, each.spend_after, each.spend_before, "▒")
+    yield line("Bill after, a month", amount(plan.spend_after), 0, plan.spend_after, "█")
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    if not plan.steps:
+        yield "No step: nothing that is proposed saves dollars that can be counted."
+    else:
+        yield f"Off the bill    {_range(plan.bankable)} a month"
+        yield f"More capacity   {_range(plan.capacity)} a month, on the same bill"
+    if per_mtok := _per_mtok(plan, plan.spend, plan.spend_after):
+        yield f"Per Mtok        {per_mtok} of all services"
+    if plan.unpriced_hosts:
+        yield from _wrapped("Without a price, and not counted: ", ", ".join(map(literal, plan.unpriced_hosts)))
+    if not plan.exact:
+        yield from _wrapped(
+            "", "Some services act on each other in too many ways to try all: other plans may be better."
+        )
+
+
+def _per_mtok(plan: Plan, before: int, after: int) -> str | None:
+    """Return the dollars per Mtok before and after; None where they are not known."""
+    now, then = plan.per_mtok(before), plan.per_mtok(after)
+    return None if now is None or then is None else f"{amount(now)} → {amount(then)}"
+
+
+def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
+    yield f"Step {number}: {literal(step.rule_id)}, {literal(step.where)}"
+    yield from _wrapped("  ", literal(step.title))
+    yield from _wrapped("  bill      ", f"{amount(step.spend_before)} → {amount(step.spend_after)} a month")
+    if per_mtok := _per_mtok(plan, step.spend_before, step.spend_after):
+        yield f"  per Mtok  {per_mtok}"
+    if any(step.capacity):
+        yield from _wrapped("  capacity  ", f"{_range(step.capacity)} a month")
+    slo = {"pass": "SLO held", "near_miss": "SLO nearly missed", "unknown": "SLO not judged"}[step.slo]
+    yield f"  work      {step.effort}; risk: {step.risk}; {slo}"
+    if step.released:
+        yield from _wrapped("  release   ", ", ".join(map(literal, step.released)))
+    notes = (*step.against, *step.assumptions)
+    for label, lines in (
+        ("do", step.commands),
+        ("undo", step.undo),
+        ("note", notes),
+        ("excludes", step.conflicts),
+    ):
+        for at, each in enumerate(lines):
+            yield from _wrapped(f"  {label if at == 0 else '':<9} ", literal(each))
+
+
+def _sensitivity(plan: Plan) -> Iterator[str]:
+    if not plan.sensitivity:
+        return
+    yield "What moves the result most"
+    for each in plan.sensitivity[:MAX_ASSUMPTIONS]:
+        at = 0 if each.swing[0] else 1
+        what = ("off the bill", "more capacity")[at]
+        ends = [
+            f"{end.value}: nothing, {literal(end.refused)}"
+            if end.refused is not None
+            else f"{end.value}: {amount((end.bankable, end.capacity)[at])}"
+            for end in (each.low, each.high)
+        ]
+        yield from _wrapped("  ", f"{literal(each.assumption)} ({what}): {'; '.join(ends)}", indent=4)
+
+
+def _left_out(plan: Plan) -> Iterator[str]:
+    if not plan.left_out:
+        return
+    yield "Left out"
+    reasons = folded(RefusedChange(each.rule_id, each.reason, each.where) for each in plan.left_out)
+    for each in reasons:
+        yield from _wrapped(f"  {literal(each.code)}: ", literal(each.reason), indent=4)
+
+
+def _wrapped(label: str, text: str, indent: int | None = None) -> Iterable[str]:
+    """Return text after a label, in lines of the width; a word that is longer stays whole, so that it can be copied."""
+    return wrap(
+        label + text,
+        WIDTH,
+        subsequent_indent=" " * (len(label) if indent is None else indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
+
+
+def _range(money: Money) -> str:
+    low, likely, high = map(amount, money)
+    return f"{likely} ({low} to {high})" if low != high and money[LOW] <= money[LIKELY] <= money[HIGH] else likely

@@ -1,0 +1,297 @@
+"""`pertoken probe`: measure an idle inference server with a load of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pertoken.cli.options import db_option, echo, json_option, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pertoken.advisor.probed.stored import Probed
+    from pertoken.agent.load_probe.run import Progressing
+    from pertoken.agent.load_probe.script import Step
+    from pertoken.agent.load_probe.server_watch import ServerWatch
+    from pertoken.agent.readings import EngineReading
+    from pertoken.config import Settings
+    from pertoken.evidence import OperatingPoint
+    from pertoken.store.connect.location import StoreLocation
+
+STOPPED = 3
+"""Exit status where the probe ended before its script did; what it measured is kept."""
+INTERRUPTED = 130
+
+
+@click.command(short_help="Measure an idle inference server with a load of its own.")
+@click.argument("endpoint", metavar="ENDPOINT")
+@click.option(
+    "--seconds", type=click.FloatRange(10, 300), default=90.0, show_default=True, help="Time to measure for, at most."
+)
+@click.option("--yes", is_flag=True, help="Do not ask before sending requests.")
+@click.option("--exclusive", is_flag=True, help="Nobody else uses the server: measure without its metrics page.")
+@click.option("--model", metavar="NAME", help="Model to ask for [default: the first that the server lists].")
+@json_option
+@db_option
+def probe(
+    endpoint: str,
+    seconds: float,
+    yes: bool,
+    exclusive: bool,
+    model: str | None,
+    as_json: bool,
+    config_file: str | None,
+    db: str | None,
+) -> None:
+    """Measure an idle or drained replica through its OpenAI-compatible API at ENDPOINT, such as http://127.0.0.1:8000.
+
+    Prompts that no cache has are sent alone, then batches at several contexts. What that takes is shown first, and
+    nothing is sent before you agree. The server must have had no request for 30 seconds, by its own metrics. The probe
+    ends within one request of each of its clients when somebody else uses the server, and keeps what it measured.
+
+    The points are stored for the deployment that was recorded at that address, and calibrate its forecasts until its
+    engine, driver, model or knobs change.
+
+    Exits with 3 where it ended early, with 130 after Ctrl-C.
+    """
+    import json
+    import secrets
+    import time
+
+    from pertoken.agent.load_probe.client import Client
+    from pertoken.agent.load_probe.run import run
+    from pertoken.agent.load_probe.script import script
+    from pertoken.cli.progress import Progress
+
+    settings = settings_of(config_file, db=db)
+    url = _base_url(endpoint)
+    watch, reading = _watched(url, settings, exclusive)
+    name = model or (reading.served_model if reading else None) or _listed_model(url, settings)
+    knobs = reading.knobs if reading else {}
+    steps = script(_positive(knobs.get("max_num_seqs")), _positive(knobs.get("max_model_len")))
+    where, probed, unknown = _recorded(settings, url)
+    for line in _announcement(url, name, steps, seconds, probed):
+        echo(line, err=True)
+    _consent(yes)
+    client = Client(url, name, _access(url, settings), secrets.randbits(64))
+    with Progress("Probing") as progress:
+        _wait_idle(watch, progress)
+        started_ts = int(time.time())
+        shown: dict[Step, str] = {each: f"Step {n} of {len(steps)}, {each.label}" for n, each in enumerate(steps, 1)}
+        found = run(client, watch, steps, seconds, lambda step: progress.phase(shown[step]))
+    facts: dict[str, object] = {
+        "engine": reading.endpoint.kind if reading else None,
+        "engine_version": reading.version if reading else None,
+        "model": name,
+        "requests": found.sent.requests,
+        "prompt_tokens": found.sent.prompt_tokens,
+        "generated_tokens": found.sent.generated_tokens,
+        "stopped": found.stopped,
+        "notes": found.notes,
+    }
+    kept = _keep(where, probed, unknown, started_ts, url, found, facts)
+    if as_json:
+        echo(json.dumps(_plain(url, started_ts, probed, kept, found.points, facts), indent=2))
+    else:
+        for line in _lines(found, kept):
+            echo(line)
+    if found.stopped:
+        sys.exit(INTERRUPTED if found.stopped == "interrupted" else STOPPED)
+
+
+def _base_url(endpoint: str) -> str:
+    from urllib.parse import urlsplit
+
+    from pertoken.errors import BadInput
+
+    url = endpoint if "://" in endpoint else f"http://{endpoint}"
+    url = url.rstrip("/").removesuffix("/v1")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadInput(f"{endpoint}: is no HTTP address; write it as http://127.0.0.1:8000")
+    return url
+
+
+def _watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:
+    """Return what watches the server and its first reading; neither for an exclusive one without a metrics page."""
+    from pertoken.agent.engines.reader import detect
+    from pertoken.agent.load_probe.client import ProbeError
+    from pertoken.agent.load_probe.server_watch import ServerWatch
+    from pertoken.agent.scrape.http import Limits, ScrapeError
+
+    limits = Limits.of(settings)
+    try:
+        watch = ServerWatch(detect(url, limits), limits)
+        watch.state()
+    except ScrapeError as error:
+        if not exclusive or error.kind == "closed":
+            more = "" if error.kind == "closed" else "; pass --exclusive if nobody else uses the server"
+            raise ProbeError(f"{error.message}{more}") from None
+        return None, None
+    except ProbeError:
+        if not exclusive:
+            raise
+        return None, None
+    return watch, watch.reading
+
+
+def _wait_idle(watch: ServerWatch | None, progress: Any) -> None:
+    from pertoken.agent.load_probe import server_watch
+    from pertoken.agent.load_probe.client import ProbeError
+
+    if watch is None:
+        return
+    try:
+        watch.wait_idle(server_watch.IDLE_S, progress.phase)
+    except KeyboardInterrupt:
+        raise ProbeError("interrupted before anything was sent") from None
+
+
+def _listed_model(url: str, settings: Settings) -> str:
+    import json
+
+    from pertoken.agent.load_probe.client import ProbeError
+    from pertoken.agent.scrape.http import Limits, ScrapeError, get
+
+    try:
+        listed = json.loads(get(f"{url}/v1/models", Limits.of(settings)).body)
+        return str(listed["data"][0]["id"])
+    except ScrapeError as error:
+        raise ProbeError(error.message) from None
+    except (ValueError, LookupError, TypeError):
+        raise ProbeError(f"{url}/v1/models: lists no model; name it with --model") from None
+
+
+def _access(url: str, settings: Settings) -> Any:
+    from pertoken.access import Access
+
+    return next((each for each in settings.agent_access if each.covers(url)), Access(url))
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | None, str | None]:
+    """Return the database, the deployment recorded at an address, and why there is none."""
+    import socket
+    import time
+
+    from pertoken.advisor.probed.stored import probed_deployment
+    from pertoken.errors import StoreError
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    where = locate(settings.db, settings.advice)
+    try:
+        probed = probed_deployment(open_store(where), url, socket.gethostname(), int(time.time()))
+    except StoreError as error:
+        return where, None, str(error)
+    return where, probed, None if probed else f"{where}: no deployment is recorded at {url}; let the agent run first"
+
+
+def _announcement(
+    url: str, model: str, steps: Sequence[Step], seconds: float, probed: Probed | None
+) -> tuple[str, ...]:
+    from pertoken.agent.load_probe import server_watch
+    from pertoken.agent.load_probe.script import cost
+    from pertoken.tui.amounts import amount
+    from pertoken.units import format_duration
+
+    idle_s, most = server_watch.IDLE_S, cost(steps)
+    rate = probed.nano_usd_per_hour if probed else None
+    price = (
+        "Its devices have no price here, so what that costs is not known."
+        if rate is None
+        else f"That is {amount(round(rate * (idle_s + seconds) / 3600))} of device time, at {amount(rate)} an hour."
+    )
+    return (
+        f"Probe {model} at {url}",
+        f"{len(steps)} steps, up to {format_duration(seconds)} after {idle_s:g} s without requests.",
+        f"At most {most.requests} requests with {most.prompt_tokens:,} prompt tokens, and {most.generated_tokens:,} "
+        "generated tokens.",
+        price,
+        "The server must serve nobody else meanwhile: the probe ends when it sees another request.",
+    )
+
+
+def _consent(yes: bool) -> None:
+    from pertoken.errors import BadInput
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput("nobody can be asked here: pass --yes to send these requests")
+    click.confirm("Send them?", abort=True, err=True)
+
+
+def _keep(
+    where: StoreLocation,
+    probed: Probed | None,
+    unknown: str | None,
+    started_ts: int,
+    url: str,
+    found: Progressing,
+    facts: dict[str, object],
+) -> str | None:
+    """Store what was measured; return why it was not, None where it was."""
+    import getpass
+    import time
+
+    from pertoken.advisor.probed.stored import keep
+    from pertoken.errors import StoreError
+    from pertoken.migrations import upgrade
+
+    if probed is None or not found.points:
+        return unknown if found.points else "nothing was measured"
+    try:
+        upgrade(where, "advice")
+        keep(where, probed.deployment_id, started_ts, int(time.time()), url, getpass.getuser(), found.points, facts)
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+def _plain(
+    url: str,
+    started_ts: int,
+    probed: Probed | None,
+    kept: str | None,
+    points: Sequence[OperatingPoint],
+    facts: dict[str, object],
+) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "endpoint": url,
+        "started_ts": started_ts,
+        "deployment_id": probed.deployment_id if probed else None,
+        **facts,
+        "stored": kept is None,
+        "not_stored": kept,
+        "points": [asdict(each) for each in points],
+    }
+
+
+def _lines(found: Progressing, kept: str | None) -> list[str]:
+    lines = []
+    for each in found.points:
+        if each.ttft_s is not None:
+            lines.append(f"prompt of {each.prompt_len:.0f} tokens alone: TTFT {1000 * each.ttft_s:.0f} ms")
+        elif each.token_s is not None:
+            lines.append(
+                f"batch of {each.running:.0f} at {each.prompt_len:.0f} tokens: {1000 * each.token_s:.1f} ms per token, "
+                f"{each.running / each.token_s:.0f} tokens/s"
+            )
+    lines += [f"Note: {each}" for each in found.notes]
+    if found.stopped:
+        lines.append(f"Stopped early: {found.stopped}")
+    lines.append(f"Not stored: {kept}" if kept else "Stored. The next advice is calibrated on it.")
+    return lines

@@ -1,0 +1,159 @@
+"""The bill of some hours by tenant, team, model or device: lines that sum to it exactly."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pertoken.costs.hours.attribution import Attribution, attribute, by_model
+from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours.model_hours import model_hours
+from pertoken.costs.money import Money, allocations
+from pertoken.costs.prices.stored import price_book
+from pertoken.printable import natural_key
+from pertoken.store.connect.open import Store
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.units import format_count
+from pertoken.window.figures import per_mtok
+from pertoken.window.inventory import Inventory
+from pertoken.window.reading import Window
+from pertoken.window.tenants.tokens import Tenant
+
+BY = ("tenant", "team", "model", "gpu")
+UNATTRIBUTED, OTHER, UNALLOCATED = "unattributed", "other work", "unallocated"
+"""Lines of what no gateway saw, of foreign processes, and of time in which nothing held a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLine:
+    """One line of a bill."""
+
+    name: str
+    nano_usd: int
+    tokens: int | None = None
+    """Prompt (cached included) and generated; None where a line has none of its own."""
+    team: str | None = None
+    key: str | None = None
+    user: str | None = None
+
+    @property
+    def nano_usd_per_mtok(self) -> int | None:
+        """Nano-USD for a million tokens; None without tokens."""
+        return per_mtok(self.nano_usd, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """The bill of some hours of the clock, by one of `BY`."""
+
+    by: str
+    start_ts: int
+    end_ts: int
+    nano_usd: int | None
+    """Of all devices with a price; None without any."""
+    lines: Sequence[SpendLine]
+    """The dearest first, then what belongs to nobody."""
+    notes: Sequence[str] = ()
+    """What is contradictory or missing, as sentences."""
+
+
+def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, str], *, dated: bool = False) -> Spend:
+    """Return the bill of the last `hours` hours of the clock, the one under way included.
+
+    `teams`: team of each key, namespace or team of a gateway. Raises StoreError.
+    """
+    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    with store.read() as connection:
+        window = Window(connection, start, now_ts, dated=dated)
+        there = window.inventory
+        prices = price_book(store, connection, there)
+        stretches = window.totals(window.pieces(prices.changes())).stretches
+        money = allocations(stretches, there.devices, there.own_devices, prices)
+        lines: list[SpendLine] = []
+        notes = _unpriced(money, there)
+        if by == "gpu":
+            lines = _by_device(money, there)
+        else:
+            found = model_hours(window, prices)
+            dollars = _by_model(money, there)
+            models = [ModelHours(each, start, tuple(found.get(each, ()))) for each in sorted({*found, *dollars})]
+            if by == "model":
+                lines = [SpendLine(each.model, dollars.get(each.model, 0), each.tokens) for each in models]
+            else:
+                counted, elsewhere = by_model([each.model for each in models], window.tenant_tokens())
+                parts = [attribute(each, counted.get(each.model, ()), dollars.get(each.model, 0)) for each in models]
+                lines = _by_tenant(parts, by, teams)
+                notes += _contradictions(parts, elsewhere, gateways=bool(counted or elsewhere))
+    lines.sort(key=lambda each: (each.name == UNATTRIBUTED, -each.nano_usd, natural_key(each.name)))
+    if by != "gpu":
+        rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))
+        lines += [each for each in rest if each.nano_usd]
+    return Spend(by, start, now_ts, money.paid if money.priced_devices else None, lines, notes)
+
+
+def _by_model(money: Money, there: Inventory) -> dict[str, int]:
+    """Return what each served model's deployments carry of the bill, their worker ranks included."""
+    model_of = {row.epoch_id: row.served_model for row in there.epochs}
+    model_of |= {epoch: there.newest[head].served_model for epoch, head in there.heads.items() if head in there.newest}
+    found: dict[str, int] = defaultdict(int)
+    for epoch_id, nano in money.by_epoch.items():
+        found[model_of[epoch_id]] += nano
+    return found
+
+
+def _by_device(money: Money, there: Inventory) -> list[SpendLine]:
+    found: dict[str, int] = defaultdict(int)
+    for device_id, nano in money.by_device.items():
+        row = there.devices[device_id]
+        host = there.host[row.host_id].name if row.host_id in there.host else "?"
+        found[f"{host}: {there.device_names[device_id]}"] += nano
+    return [SpendLine(name, nano) for name, nano in found.items()]
+
+
+def _by_tenant(parts: Sequence[Attribution], by: str, teams: Mapping[str, str]) -> list[SpendLine]:
+    nano: dict[tuple[str | None, ...] | None, int] = defaultdict(int)
+    tokens: dict[tuple[str | None, ...] | None, int] = defaultdict(int)
+    for part in parts:
+        for share in part.shares:
+            key: tuple[str | None, ...] | None = None
+            if share.tenant is not None:
+                team = team_of(share.tenant, teams)
+                key = (team,) if by == "team" else (team, share.tenant.key or share.tenant.namespace, share.tenant.user)
+            nano[key] += share.nano_usd
+            tokens[key] += share.tokens
+    return [
+        SpendLine(UNATTRIBUTED, nano[key], tokens[key])
+        if key is None
+        else SpendLine(" / ".join(filter(None, key)) or "no name", nano[key], tokens[key], *key)
+        for key in nano
+    ]
+
+
+def team_of(tenant: Tenant, teams: Mapping[str, str]) -> str | None:
+    """Return the team of a tenant: as set for its key, its namespace or its team, else as its gateway names it."""
+    set_for = (
+        teams[each] for each in (tenant.key, tenant.namespace, tenant.team) if each is not None and each in teams
+    )
+    return next(set_for, tenant.team)
+
+
+def _unpriced(money: Money, there: Inventory) -> list[str]:
+    accelerators = [each for each in money.unpriced_devices if there.devices[each].kind != "cpu"]
+    if not accelerators:
+        return []
+    return [f"{len(accelerators)} devices had no price in a part of that time: `pertoken prices set` gives them one."]
+
+
+def _contradictions(parts: Sequence[Attribution], elsewhere: Mapping[str, int], *, gateways: bool) -> list[str]:
+    if not gateways:
+        return ["No gateway was read, so that all is unattributed: set [[gateways]] (docs/gateways.md)."]
+    over = (each for each in parts if each.overcounted_tokens)
+    found = [
+        f"{each.model}: gateways counted {format_count(each.overcounted_tokens)} tokens more than its engines. An "
+        "engine is not read, two gateways count the same requests, or a gateway answers from a cache."
+        for each in over
+    ]
+    return found + [
+        f"{model or 'A model without a name'}: gateways counted {format_count(count)} tokens, and no engine here "
+        "serves it. Name the served model in `models` of [[gateways]] if one does."
+        for model, count in sorted(elsewhere.items())
+    ]

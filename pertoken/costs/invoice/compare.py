@@ -1,0 +1,41 @@
+"""A bill compared with a database: its hosts by name, what was computed of them, and the prices it gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pertoken.costs.invoice.billed import HostDevices, billed_prices
+from pertoken.costs.invoice.computed import DAY, computed_days, paid_devices
+from pertoken.costs.invoice.read import Invoice
+from pertoken.costs.invoice.reconcile import Reconciliation, names_of, reconcile
+from pertoken.costs.prices.book import Price
+from pertoken.costs.prices.stored import price_book
+from pertoken.store.connect.open import Store
+from pertoken.window.reading import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A reconciliation with the hosts it is about."""
+
+    found: Reconciliation
+    hosts: Mapping[int, HostDevices]
+
+    def prices(self, source: str, set_ts: int) -> tuple[Price, ...]:
+        """Return the billed price of each device, from when on."""
+        return billed_prices(self.found, self.hosts, source, set_ts)
+
+
+def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: int) -> Compared:
+    """Compare a bill with what a database has of its days. `stated`: resource ids by host name. Raises StoreError."""
+    first, last = invoice.span
+    with store.read() as connection:
+        window = Window(connection, first // DAY * DAY, min(now_ts, -(-last // DAY) * DAY))
+        prices = price_book(store, connection, window.inventory)
+        computed = computed_days(window, prices) if window.start < window.end else {}
+    devices = window.inventory.devices
+    hosts = {
+        host_id: HostDevices(devices[ids[0]].host_name, tuple(devices[each].uuid for each in ids))
+        for host_id, ids in paid_devices(window).items()
+    }
+    names = names_of(((host_id, host.name) for host_id, host in hosts.items()), stated)
+    return Compared(reconcile(invoice, names, computed), hosts)

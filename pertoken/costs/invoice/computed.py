@@ -1,0 +1,63 @@
+"""What was computed of each host and day: the other side of a reconciliation."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pertoken.costs.ledger import divide
+from pertoken.costs.prices.book import PriceBook
+from pertoken.units import HOUR_MS
+from pertoken.window.reading import Window
+
+DAY = 86_400
+
+
+@dataclass(slots=True)
+class ComputedDay:
+    """The devices of one host on one day."""
+
+    nano_usd: int = 0
+    """Of the device time that has a price."""
+    device_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """How long each device that is paid for was recorded."""
+
+    @property
+    def hours(self) -> float:
+        """Hours in which the host was recorded: those of its device that was there longest."""
+        return max(self.device_ms.values(), default=0) / HOUR_MS
+
+
+Computed = Mapping[tuple[int, int], ComputedDay]
+"""By host id and number of the day since 1970."""
+
+
+def paid_devices(window: Window) -> dict[int, tuple[int, ...]]:
+    """Return the devices that an instance's price is spread over, by host: its accelerators, else its CPUs."""
+    by_host: dict[int, list[int]] = defaultdict(list)
+    devices = window.inventory.devices
+    for device_id, row in devices.items():
+        if row.parent_id is None:
+            by_host[row.host_id].append(device_id)
+    return {
+        host: tuple(each for each in ids if devices[each].kind != "cpu") or tuple(ids) for host, ids in by_host.items()
+    }
+
+
+def computed_days(window: Window, prices: PriceBook) -> dict[tuple[int, int], ComputedDay]:
+    """Return the dollars and hours of each host and day of a window."""
+    owners = {device: host for host, ids in paid_devices(window).items() for device in ids}
+    devices = window.inventory.devices
+    found: dict[tuple[int, int], ComputedDay] = defaultdict(ComputedDay)
+    for first, _, times in window.device_time({*prices.changes(), *_midnights(window)}):
+        for device_id, duration_ms, _ in times:
+            if device_id not in owners:
+                continue
+            day = found[owners[device_id], first // DAY]
+            day.device_ms[device_id] += duration_ms
+            rate = prices.rate(devices[device_id], first)
+            day.nano_usd += 0 if rate is None else divide(duration_ms * rate, HOUR_MS)
+    return dict(found)
+
+
+def _midnights(window: Window) -> Iterable[int]:
+    return range(window.start // DAY * DAY + DAY, window.end, DAY)

@@ -1,0 +1,205 @@
+"""A bill against what was computed, by host and day, with every difference named."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pertoken.apportion import apportion
+from pertoken.costs.invoice.computed import Computed, ComputedDay
+from pertoken.costs.invoice.read import COVERED, DISCOUNT, NEGATION, USAGE, Invoice, InvoiceLine
+
+DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """What a bill has of one host on one day. Nano-USD."""
+
+    nano_usd: int = 0
+    """Of its instance-hours."""
+    effective_nano_usd: int = 0
+    """With its part of commitments."""
+    list_nano_usd: int | None = None
+    hours: float = 0.0
+    beside_nano_usd: int = 0
+    """Of other lines of the same resource, such as traffic and disks: no device-hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One host on one day. `billed = computed + unseen + discount + price`, exactly, in nano-USD."""
+
+    host_id: int
+    day: int
+    """Number of the day since 1970, UTC."""
+    billed: int
+    """Of its instance-hours, with their part of commitments."""
+    computed: int
+    billed_hours: float
+    recorded_hours: float
+    unseen: int
+    """Hours that are billed and were not recorded, at the billed price."""
+    discount: int
+    """Billed price below the list price, of the recorded hours: 0 or less; 0 where no list price is stated."""
+    price: int
+    """What is left: another price was computed with than the list price (or the billed one) of the recorded hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """A bill put beside what was computed; the parts of it sum to it exactly."""
+
+    total: int
+    """The bill, nano-USD."""
+    rows: tuple[Row, ...]
+    instance_hours: int
+    """Billed for instance-hours of hosts that were recorded, without commitments' parts."""
+    beside: int
+    """Billed for other lines of these hosts: traffic, disks."""
+    unmatched: tuple[tuple[str, int, int], ...]
+    """(kind, nano-USD, lines) of lines of no recorded host, largest first."""
+    not_billed: int
+    """Computed for hosts and days in the bill's time that have no line in it."""
+    billed: Mapping[tuple[int, int], Billed]
+    """By host id and day."""
+
+    @property
+    def lines_sum(self) -> int:
+        """Every part of the bill together: the same as `total`."""
+        return self.instance_hours + self.beside + sum(nano for _, nano, _ in self.unmatched)
+
+
+def reconcile(invoice: Invoice, hosts: Mapping[str, int], computed: Computed) -> Reconciliation:
+    """Compare a bill with what was computed.
+
+    `hosts`: host ids by what a bill may call them, in lower case (see `matched`).
+    """
+    billed: dict[tuple[int, int], list[_Part]] = defaultdict(list)
+    unmatched: dict[str, list[int]] = defaultdict(list)
+    for line in invoice.lines:
+        host_id = matched(line.resource, hosts)
+        if host_id is None:
+            unmatched[line.kind if line.kind != USAGE else "other resources"].append(line.nano_usd)
+            continue
+        for day, part in _by_day(line):
+            billed[host_id, day].append(part)
+    summed = {key: _billed(parts) for key, parts in billed.items()}
+    rows = tuple(
+        _row(host_id, day, each, computed.get((host_id, day), ComputedDay()))
+        for (host_id, day), each in sorted(summed.items())
+        if each.hours or each.nano_usd or each.effective_nano_usd
+    )
+    first, last = invoice.span
+    return Reconciliation(
+        total=invoice.nano_usd,
+        rows=rows,
+        instance_hours=sum(each.nano_usd for each in summed.values()),
+        beside=sum(each.beside_nano_usd for each in summed.values()),
+        unmatched=tuple(
+            sorted(((kind, sum(nano), len(nano)) for kind, nano in unmatched.items()), key=lambda each: -abs(each[1]))
+        ),
+        not_billed=sum(
+            each.nano_usd
+            for (host_id, day), each in computed.items()
+            if first <= day * DAY < last and (host_id, day) not in summed
+        ),
+        billed=summed,
+    )
+
+
+def matched(resource: str, hosts: Mapping[str, int]) -> int | None:
+    """Return the host of a line: one whose name or stated `resource_id` is the resource, or the end of its path."""
+    name = resource.strip().casefold()
+    return hosts.get(name) if name in hosts else hosts.get(name.rstrip("/").rpartition("/")[2])
+
+
+def names_of(hosts: Iterable[tuple[int, str]], stated: Mapping[str, str]) -> dict[str, int]:
+    """Return host ids by what a bill may call them: their name, its first label, and the resource id that is stated.
+
+    `hosts`: (id, name); `stated`: resource ids by host name. A name that two hosts have matches neither.
+    """
+    found: dict[str, set[int]] = defaultdict(set)
+    for host_id, name in hosts:
+        for each in {name, name.partition(".")[0], stated.get(name, name)}:
+            found[each.casefold()].add(host_id)
+    return {name: next(iter(ids)) for name, ids in found.items() if len(ids) == 1 and name}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a line has of one day; the parts of a line sum to it."""
+
+    line: InvoiceLine
+    nano_usd: int
+    effective_nano_usd: int
+    list_nano_usd: int | None
+    share: float
+    """Of the line's time."""
+
+
+def _by_day(line: InvoiceLine) -> list[tuple[int, _Part]]:
+    """Return each day of the calendar that a line touches with its part of the line, by time."""
+    days = range(line.start_ts // DAY, -(-line.end_ts // DAY))
+    seconds = [min(line.end_ts, (day + 1) * DAY) - max(line.start_ts, day * DAY) for day in days]
+    billed, effective = apportion(line.nano_usd, seconds), apportion(line.effective_nano_usd, seconds)
+    listed = None if line.list_nano_usd is None else apportion(line.list_nano_usd, seconds)
+    return [
+        (
+            day,
+            _Part(
+                line,
+                billed[n],
+                effective[n],
+                None if listed is None else listed[n],
+                seconds[n] / (line.end_ts - line.start_ts),
+            ),
+        )
+        for n, day in enumerate(days)
+    ]
+
+
+def _billed(parts: Sequence[_Part]) -> Billed:
+    """Add up what a bill has of one host on one day.
+
+    Several lines of one stretch of time, such as an instance's cores, memory and accelerators, are one use of it.
+    """
+    nano = effective = listed = beside = 0
+    has_list = True
+    hours: dict[tuple[int, int], float] = defaultdict(float)
+    for each in parts:
+        line = each.line
+        if line.kind in (USAGE, COVERED) and line.hours is not None:
+            effective += each.effective_nano_usd
+            has_list = has_list and each.list_nano_usd is not None
+            listed += each.list_nano_usd or 0
+            span = line.start_ts, line.end_ts
+            hours[span] = max(hours[span], line.hours * each.share)
+        elif line.kind == DISCOUNT:
+            effective += each.effective_nano_usd
+        elif line.kind != NEGATION:  # of covered usage, whose effective cost stands for it
+            beside += each.nano_usd
+            continue
+        nano += each.nano_usd
+    return Billed(nano, effective, listed if has_list and hours else None, sum(hours.values()), beside)
+
+
+def _row(host_id: int, day: int, billed: Billed, computed: ComputedDay) -> Row:
+    """Name the difference of one host and day."""
+    cost, hours = billed.effective_nano_usd, billed.hours
+    share = min(1.0, computed.hours / hours) if hours else 0.0
+    recorded = round(cost * share) if computed.hours <= hours else cost
+    unseen = cost - recorded
+    discount = 0
+    if billed.list_nano_usd is not None:
+        discount = min(0, recorded - round(billed.list_nano_usd * share))
+    return Row(
+        host_id,
+        day,
+        cost,
+        computed.nano_usd,
+        hours,
+        computed.hours,
+        unseen,
+        discount,
+        cost - computed.nano_usd - unseen - discount,
+    )

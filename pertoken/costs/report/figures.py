@@ -1,0 +1,209 @@
+"""Figures beside dollars per Mtok, by model: goodput, tokens per dollar, requests, energy and idle dollars."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report.deployment_line import Served, holding, served
+from pertoken.costs.report.goodput import GoodShare, good_share
+from pertoken.printable import natural_key
+from pertoken.state.service import Slo
+from pertoken.store.connect.open import Store
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.units import MTOK, NANO_USD
+from pertoken.window.epochs.energy import EpochEnergy
+from pertoken.window.reading import Window
+
+MIN_ENERGY_SHARE = 0.5
+"""Share of the held device time in which energy must be measured; the rest is taken to draw as much."""
+J_PER_KWH = 3.6e6
+GENERATION, POOLING = "generation", "embedding or rerank"
+NO_PRICE = "a device it held has no price"
+NO_TOKENS = "its engine counts no tokens"
+NONE_SERVED = "no token was served"
+NO_REQUESTS = "its engine counts no ended requests"
+NO_ENERGY = "the energy of its devices was not measured"
+
+
+class Figure(NamedTuple):
+    """A number, or the reason why it is not known."""
+
+    value: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """One model over a window. Tokens are prompt (cached included) and generated; of a pooling model prompt alone."""
+
+    model: str
+    kind: str
+    """`GENERATION` or `POOLING`. A model of both kinds has a value for each."""
+    deployments: int
+    usd: Figure
+    tokens: Figure
+    requests: Figure
+    usd_per_mtok: Figure
+    usd_per_generated_mtok: Figure
+    usd_per_goodput_mtok: Figure
+    """Per Mtok of requests inside the SLO: its low end."""
+    usd_per_goodput_mtok_high: Figure
+    good_share: GoodShare
+    """Share of requests inside the SLO."""
+    tokens_per_usd: Figure
+    usd_per_1000_requests: Figure
+    j_per_token: Figure
+    kwh: Figure
+    idle_usd: Figure
+
+
+class _Part(NamedTuple):
+    """What is known of one deployment."""
+
+    use: Served
+    idle_nano_usd: int
+    energy: EpochEnergy | None
+    good: GoodShare
+
+
+def model_figures(
+    priced: PricedWindow, energy: Mapping[int, EpochEnergy], slo_of: Callable[[str], Slo]
+) -> tuple[ModelFigures, ...]:
+    """Return the figures of every model in the window, dearest first.
+
+    `energy`: of `Window.energy`. `slo_of`: objectives of a served model name. A figure of several deployments is known
+    if it is known of each.
+    """
+    groups: dict[tuple[str, bool], list[_Part]] = defaultdict(list)
+    for row in priced.inventory.newest.values():
+        part = _part(priced, row, energy, slo_of(row.served_model))
+        groups[row.served_model, part.use.pooling].append(part)
+    found = (_figures(model, pooling, parts) for (model, pooling), parts in groups.items())
+    return tuple(sorted(found, key=lambda each: (-(each.usd.value or 0), natural_key(each.model), each.kind)))
+
+
+def figures_of(
+    store: Store, hours: int, now_ts: int, slo_of: Callable[[str], Slo], *, dated: bool = False
+) -> tuple[ModelFigures, ...]:
+    """Return the figures of the last hours of the clock, the one under way included.
+
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
+    """
+    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    with store.read() as connection:
+        window = Window(connection, start, now_ts, dated=dated)
+        prices = price_book(store, connection, window.inventory)
+        pieces = window.pieces(prices.changes())
+        with window.asking():
+            priced = PricedWindow(window, window.totals(pieces), window.recent(), window.details(), prices)
+            return model_figures(priced, window.energy(), slo_of)
+
+
+def plain(figures: ModelFigures) -> dict[str, Any]:
+    """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
+    known = {name: getattr(figures, name) for name in (each.name for each in fields(ModelFigures))}
+    unknown = {
+        name: each.reason for name, each in known.items() if isinstance(each, Figure | GoodShare) and each.reason
+    }
+    values = {name: each.value if isinstance(each, Figure) else each for name, each in known.items()}
+    share = figures.good_share
+    return values | {"good_share": {"low": share.low, "high": share.high}, "unknown": unknown}
+
+
+def _part(priced: PricedWindow, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
+    epochs = holding(priced, row.deployment_id)
+    measured = [energy[each] for each in epochs if each in energy]
+    together = measured[0] if measured else None
+    for each in measured[1:]:
+        together = each if together is None else together.plus(each)
+    histogram = priced.details.histogram
+    return _Part(
+        served(priced, row.deployment_id),
+        sum(priced.money.idle_by_epoch.get(each, 0) for each in epochs),
+        together,
+        good_share(
+            slo, histogram(row.deployment_id, "ttft_s"), histogram(row.deployment_id, "tpot_s"), row.engine_kind
+        ),
+    )
+
+
+def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
+    usd = _sum([None if each.use.nano_usd is None else each.use.nano_usd / NANO_USD for each in parts], NO_PRICE)
+    prompt = _sum([each.use.prompt_tokens for each in parts], NO_TOKENS)
+    generated = _sum([each.use.generated_tokens for each in parts], NO_TOKENS)
+    tokens = prompt if pooling else _plus(prompt, generated)
+    requests = _sum([each.use.requests for each in parts], NO_REQUESTS)
+    joules = _sum([_joules(each.energy) for each in parts], NO_ENERGY)
+    good = GoodShare(None, None, "it generates nothing") if pooling else _together(parts)
+    mtok = _per(tokens, Figure(MTOK), NONE_SERVED)
+    return ModelFigures(
+        model=model,
+        kind=POOLING if pooling else GENERATION,
+        deployments=len(parts),
+        usd=usd,
+        tokens=tokens,
+        requests=requests,
+        usd_per_mtok=_per(usd, mtok, NONE_SERVED),
+        usd_per_generated_mtok=Figure(None, "it generates nothing")
+        if pooling
+        else _per(usd, _per(generated, Figure(MTOK), NONE_SERVED), NONE_SERVED),
+        usd_per_goodput_mtok=_good(usd, mtok, good.high, good.reason),
+        usd_per_goodput_mtok_high=_good(usd, mtok, good.low, good.reason),
+        good_share=good,
+        tokens_per_usd=_per(tokens, usd, "nothing was paid"),
+        usd_per_1000_requests=_per(usd, _per(requests, Figure(1000), "no request ended"), "no request ended"),
+        j_per_token=_per(joules, tokens, NONE_SERVED),
+        kwh=_per(joules, Figure(J_PER_KWH), NO_ENERGY),
+        idle_usd=usd if usd.value is None else Figure(sum(each.idle_nano_usd for each in parts) / NANO_USD),
+    )
+
+
+def _joules(energy: EpochEnergy | None) -> float | None:
+    """Return the energy of all the held time, that in which it was not measured drawing as much as the rest."""
+    if energy is None or energy.measured_share < MIN_ENERGY_SHARE:
+        return None
+    return energy.joules / energy.measured_share
+
+
+def _together(parts: Sequence[_Part]) -> GoodShare:
+    """Return the share of requests of several deployments inside their SLO, each by its tokens."""
+    reason = next((each.good.reason for each in parts if each.good.reason is not None), None)
+    if reason is not None:
+        return GoodShare(None, None, reason)
+    weights = [(each.use.prompt_tokens or 0) + (each.use.generated_tokens or 0) for each in parts]
+    if not sum(weights):
+        return GoodShare(None, None, NONE_SERVED)
+    low, high = (
+        sum((share or 0.0) * weight for share, weight in zip(shares, weights, strict=True)) / sum(weights)
+        for shares in ([each.good.low for each in parts], [each.good.high for each in parts])
+    )
+    return GoodShare(low, high)
+
+
+def _good(usd: Figure, mtok: Figure, share: float | None, reason: str | None) -> Figure:
+    if reason is not None:
+        return Figure(None, reason)
+    if mtok.value is None:
+        return mtok
+    return _per(usd, Figure(mtok.value * (share or 0.0)), "no request is inside the SLO for certain")
+
+
+def _sum(values: Sequence[float | None], reason: str) -> Figure:
+    known = [each for each in values if each is not None]
+    return Figure(sum(known)) if len(known) == len(values) else Figure(None, reason)
+
+
+def _plus(one: Figure, other: Figure) -> Figure:
+    if one.value is None or other.value is None:
+        return Figure(None, one.reason or other.reason)
+    return Figure(one.value + other.value)
+
+
+def _per(above: Figure, below: Figure, none: str) -> Figure:
+    """Return a quotient; unknown for the reason of its unknown part, or `none` where it would divide by 0."""
+    if above.value is None or below.value is None:
+        return Figure(None, above.reason or below.reason)
+    return Figure(above.value / below.value) if below.value else Figure(None, none)

@@ -1,0 +1,83 @@
+"""What each host of a report does and costs, computed when its line is looked at."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.report.deployment_line import spark
+from pertoken.costs.report.lines import HostLine, HostUse
+from pertoken.window.figures import mean, per_mtok, rate, total
+
+
+class HostUses:
+    """Devices and deployments of a priced window by host."""
+
+    def __init__(self, priced: PricedWindow, current: Sequence[Any], fresh: frozenset[int]) -> None:
+        """`current`: newest epoch of each deployment; `fresh`: hosts that report."""
+        self._priced, self._current, self._fresh = priced, current, fresh
+
+    def use(self, line: HostLine) -> HostUse:
+        """Return the line of one host."""
+        devices, served = self._devices.get(line.host_id, ()), self._served.get(line.host_id, ())
+        recent = self._priced.recent
+        gpus = [recent.devices.get(row.device_id) for row in devices if row.kind != "cpu"]
+        payers = [row for row in devices if row.parent_id is None]
+        money = self._priced.money
+        bill = money.bill_of([row.device_id for row in payers])
+        unpriced = any(row.device_id in money.unpriced_devices for row in payers if row.kind != "cpu")
+        now = line.host_id in self._fresh
+        return HostUse(
+            host=line,
+            accelerators=sum(row.kind != "cpu" for row in payers),
+            util=_mean([mean(row, "util_1e4", 1e4) for row in gpus]),
+            sm_active=_mean([mean(row, "sm_active_1e4", 1e4) for row in gpus]),
+            dram_active=_mean([mean(row, "dram_active_1e4", 1e4) for row in gpus]),
+            power_w=total([mean(recent.devices.get(row.device_id), "power_mw", 1e3) for row in devices]),
+            generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in served])
+            if now
+            else None,
+            nano_usd_per_hour=self._per_hour(payers) if now else None,
+            nano_usd_per_mtok=per_mtok(bill.paid, self._tokens(served)) if bill and not unpriced else None,
+            spark=_added([spark(self._priced, self._own(row.deployment_id)) for row in served]),
+            bill=bill,
+            models=tuple(dict.fromkeys(row.served_model for row in served)),
+        )
+
+    def _own(self, deployment_id: int) -> list[int]:
+        return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]
+
+    def _per_hour(self, payers: Sequence[Any]) -> int | None:
+        prices = [self._priced.price_of.get(row.device_id) for row in payers]
+        known = [each.nano_usd_per_device_hour for each in prices if each is not None]
+        rates = [each for each in known if each is not None]
+        return sum(rates) if rates else None
+
+    def _tokens(self, served: Sequence[Any]) -> int | None:
+        sums = [self._priced.totals.of(row.deployment_id) for row in served]
+        counted = [each.get(name) for each in sums for name in ("prompt_tokens", "generated_tokens")]
+        return None if None in counted or not counted else sum(each for each in counted if each is not None)
+
+    @cached_property
+    def _devices(self) -> Mapping[int, Sequence[Any]]:
+        found: dict[int, list[Any]] = defaultdict(list)
+        for row in self._priced.inventory.devices.values():
+            found[row.host_id].append(row)
+        return found
+
+    @cached_property
+    def _served(self) -> Mapping[int, Sequence[Any]]:
+        found: dict[int, list[Any]] = defaultdict(list)
+        for row in self._current:
+            found[row.host_id].append(row)
+        return found
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _added(sparks: Sequence[Sequence[float | None]]) -> tuple[float | None, ...]:
+    return tuple(total(values) for values in zip(*sparks, strict=True))

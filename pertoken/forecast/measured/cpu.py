@@ -1,0 +1,58 @@
+"""CPUs as hardware of the catalog: what they reach with weights of a format, by the points of a probe."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+from pertoken.catalog.market import CPU_ARCH, Accelerator, MeasuredRates
+from pertoken.evidence import OperatingPoint
+from pertoken.forecast.formats import gguf_format, weight_format
+from pertoken.state.model import Model
+
+MIN_READING_SHARE = 0.2
+"""Share of a step that reading the weights is taken for at least, where products seem to take all of it."""
+
+
+def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates | None:
+    """Return the memory bandwidth and the rate of matrix products that points of a probe show.
+
+    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token; the bandwidth is
+    the bytes of active weights over what is left of a step of one request. None where the points or the model show
+    neither.
+    """
+    form = weight_format(gguf_format(weight_dtype))
+    prompts = sorted((each.prompt_len, each.ttft_s) for each in points if each.ttft_s is not None)
+    steps = [each.token_s for each in points if each.token_s is not None and each.running == 1]
+    if form is None or model.params_active is None or len(prompts) < 2 or not steps:
+        return None
+    (few, fast_s), (many, slow_s) = prompts[0], prompts[-1]
+    if many <= few or slow_s <= fast_s:
+        return None
+    flops = 2 * model.params_active * (many - few) / (slow_s - fast_s)
+    step_s = min(steps)
+    reading_s = max(step_s - 2 * model.params_active / flops, MIN_READING_SHARE * step_s)
+    return MeasuredRates(model.params_active * form.bits / 8 / reading_s, flops)
+
+
+def cpu_accelerator(name: str, rates: Mapping[str, MeasuredRates], memory_bytes: int, as_of: date) -> Accelerator:
+    """Return CPUs of this name as hardware, with at least one measured rate by weight dtype."""
+    flops = max(each.flops for each in rates.values())
+    return Accelerator(
+        name=name,
+        reported_names=(),
+        vendor="",
+        arch=CPU_ARCH,
+        compute_capability=None,
+        memory_bytes=memory_bytes,
+        memory_bytes_per_s=max(each.memory_bytes_per_s for each in rates.values()),
+        fp16_flops=flops,
+        fp8_flops=None,
+        int8_flops=flops,
+        fp4_flops=None,
+        tdp_w=None,
+        interconnect="",
+        interconnect_bytes_per_s=None,
+        source="measured on the host by a probe",
+        as_of=as_of,
+        confidence="measured",
+        measured=rates,
+    )

@@ -1,0 +1,28 @@
+"""Models that could take a part of the requests of a service, for the rules that divide them."""
+
+from pertoken.rule import Evidence, Market, Model, Service, Skip, skip
+
+
+def smaller_models(
+    seen: Evidence, service: Service, market: Market, *, max_size: float, min_busy: float
+) -> list[Model] | Skip:
+    """Return the models of the same family with at most `max_size` of the active parameters, or why there is none.
+
+    A service that is hardly busy, or is served by several models already, has none.
+    """
+    busy = seen.busy.mean
+    if busy < min_busy:
+        return skip(
+            "hardly-busy",
+            f"it is busy {busy:.1%} of the time, below {min_busy:.0%}: too few requests to divide between two models",
+        )
+    models = dict.fromkeys(each.model.name for each in service.deployments)
+    if len(models) > 1:
+        return skip("already-routed", f"its replicas serve {len(models)} models already: {', '.join(models)}")
+    model = service.deployments[0].model
+    active = model.params_active or 0
+    smaller = [m for m in market.smaller_models(model) if (m.params_active or active) <= max_size * active]
+    return smaller or skip(
+        "no-smaller-model",
+        f"the catalog has no model of {max_size:.0%} of its active parameters or less in the family of {model.name}",
+    )

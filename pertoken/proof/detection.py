@@ -1,0 +1,163 @@
+"""Detection: changes of configuration that were recorded since the last look, as moves and verdicts.
+
+Each change of an epoch gets a verdict row, recommended or not. A change that brings about what a recommendation
+proposes moves it to APPLIED, accepted or not, and one that takes it back moves it to ROLLED_BACK. Whoever looks first
+stores them: a second look at the same time finds the verdict there and stores nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pertoken.catalog.market import Market
+from pertoken.config import Settings
+from pertoken.costs.fleet import fleet
+from pertoken.proof import acts, verdicts
+from pertoken.proof.changes import EpochChange, bringing, epoch_changes, holds, names, reverts, seen_edits
+from pertoken.proof.lifecycle import JUDGED, PUT_OFF, Moved, moved
+from pertoken.proof.recommendation import Recommendation, State, Variant, short_id
+from pertoken.proof.stored import newest, stored, write
+from pertoken.proof.trials.stored import read_trials, running
+from pertoken.proof.trials.trial import Trial
+from pertoken.proof.verdicts import Verdict
+from pertoken.state.fleet import Fleet
+from pertoken.store.connect.open import Store
+from pertoken.store.repository import AdviceRepository
+from pertoken.window.epochs.history import HISTORY_S
+from pertoken.window.reading import Window
+
+DETECTED = "detected"
+"""Who makes the moves of this module."""
+_CANDIDATES = (State.APPLIED, State.VERIFYING, State.ACCEPTED, State.OPEN, *PUT_OFF)
+"""States of recommendations that a change can belong to, in the order in which they get it."""
+_APPLIED = (State.APPLIED, State.VERIFYING)
+_UNDOABLE = (*_APPLIED, *JUDGED, State.DECAYED)
+Edits = tuple[tuple[str, int | str, str, str], ...]
+"""What a variant sets: two that set the same are one change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What a look found."""
+
+    moves: tuple[Moved, ...]
+    verdicts: tuple[Verdict, ...]
+    """New ones, and those that got a recommendation."""
+
+
+def detect(store: Store, target: AdviceRepository, market: Market, settings: Settings, now_ts: int) -> int:
+    """Compare recorded epochs with recommendations, and store what follows. Return how many changes were new.
+
+    Raises AdviceChanged if somebody else acted on one of the recommendations meanwhile, StoreError if the database
+    cannot be read or written.
+    """
+    if store.advice is None:
+        return 0
+    with store.read("advice") as connection:
+        known = verdicts.read_verdicts(connection)
+        rows = stored(connection)
+        trials = running(read_trials(connection))
+    with store.read() as connection:
+        there = Window(connection, now_ts - HISTORY_S, now_ts).inventory
+    new = epoch_changes(there, {each.epoch_id for each in known}, market, settings)
+    accepted = any(each.state is State.ACCEPTED for each in rows)
+    if not new and not accepted:
+        return 0
+    found = detected(rows, known, new, fleet(there, {}, market, settings, now_ts), now_ts, trials)
+    with target.writing() as connection:
+        write(connection, found.moves, {each.recommendation_id: each for each in rows}, DETECTED)
+        verdicts.add(connection, (each for each in found.verdicts if not each.version))
+        for each in found.verdicts:
+            if each.version:
+                verdicts.put(connection, each)
+    return len(new)
+
+
+def detected(
+    rows: Iterable[Recommendation],
+    known: Iterable[Verdict],
+    new: Sequence[EpochChange],
+    now: Fleet,
+    now_ts: int,
+    trials: Iterable[Trial] = (),
+) -> Detected:
+    """Return what new changes mean for recommendations, given the verdicts that are there.
+
+    A recommendation for several deployments is applied with the last of them: it gets the earlier changes, too. What
+    changes within a trial that runs applies and undoes nothing; once it ended, what stayed is applied.
+    """
+    tried, on_trial = _on_trial(trials)
+    moves: list[Moved] = []
+    owner: dict[int, int] = {}  # recommendations by the epoch of a change
+    taken: dict[Edits, str] = {}  # what was applied, and as which recommendation
+    fresh = {each.epoch_id for each in new}
+    changes = [*(_as_change(each) for each in known if each.recommendation_id is None), *new]
+    changes = [each for each in changes if each.deployment_id not in on_trial]
+    lasting = [each for each in new if each.deployment_id not in on_trial]
+    for each in sorted(newest(rows), key=_precedence):
+        if each.recommendation_id in tried:
+            continue
+        if each.state in _UNDOABLE and each.estimate is not None and (undone := reverts(each.estimate, lasting, now)):
+            why = f"{_what(undone)} as before"
+            moves.append(moved(each, "reverted", why, now_ts, reason=why))
+            owner |= {change.epoch_id: each.recommendation_id for change in undone}
+            continue
+        variants = (each.estimate,) if each.estimate is not None else each.variants
+        variant = next((one for one in variants if holds(one, now)), None)
+        if each.state not in _CANDIDATES or variant is None:
+            continue
+        if (first := taken.get(_edits(variant))) is not None and each.state not in _APPLIED:
+            moves.append(moved(each, "superseded", f"the same change was applied as {first}", now_ts))
+            continue
+        later = [change for change in changes if change.changed_ts >= each.created_ts and change.epoch_id not in owner]
+        caused = bringing(variant, later)
+        if not fresh & {change.epoch_id for change in caused} and each.state is not State.ACCEPTED:
+            continue  # nothing new: a person who accepted it set what no epoch shows, or the engine just stopped
+        taken[_edits(variant)] = short_id(each)
+        owner |= {change.epoch_id: each.recommendation_id for change in caused}
+        if each.state not in _APPLIED:
+            moves.append(acts.applied(each, "detected", _what(caused), now_ts, variant.key))
+    linked = [
+        replace(each, recommendation_id=owner[each.epoch_id])
+        for each in known
+        if each.recommendation_id is None and each.epoch_id in owner
+    ]
+    added = [verdicts.pending(each, owner.get(each.epoch_id), now_ts) for each in new]
+    return Detected(tuple(moves), (*added, *linked))
+
+
+def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
+    """Return the recommendations that are tried, and the deployments they are tried on."""
+    trials = tuple(trials)
+    arms = [arm for each in trials for arm in (each.canary, each.control) if arm is not None]
+    return {each.recommendation_id for each in trials}, {arm.deployment_id for arm in arms}
+
+
+def _precedence(each: Recommendation) -> tuple[int, int]:
+    """Sort by state, then by what is promised: who gets a change that several propose."""
+    best = each.estimate or each.best
+    worth = sum(money[1] for money in (best.bankable, best.capacity) if money) if best else 0
+    return (_CANDIDATES.index(each.state) if each.state in _CANDIDATES else len(_CANDIDATES), -worth)
+
+
+def _edits(variant: Variant) -> Edits:
+    return tuple((edit.kind, edit.target, edit.field, str(edit.after)) for edit in seen_edits(variant))
+
+
+def _as_change(verdict: Verdict) -> EpochChange:
+    return EpochChange(
+        verdict.deployment_id,
+        verdict.epoch_id,
+        verdict.previous_epoch_id,
+        verdict.changed_ts,
+        verdict.name,
+        verdict.edits,
+        verdict.version_before,
+        verdict.version_after,
+    )
+
+
+def _what(changes: Sequence[EpochChange]) -> str:
+    """Return changes in words: `chat on gpu-1: weight_dtype`."""
+    if not changes:
+        return "what it proposes runs now"
+    return "; ".join(f"{each.name}: {', '.join(names(each.edits)) or 'configuration'}" for each in changes)

@@ -1,0 +1,92 @@
+"""What an advice run found, merged with what is stored: decisions stay, and advice does not flap between runs.
+
+Hysteresis: open advice that one run does not find again stays open, marked as unconfirmed with the reason; the second
+run in a row that does not find it closes it. Figures near a threshold of a rule would otherwise open and close advice,
+and move the totals, with every run. Two cases close it at once, since they are no matter of figures: a rule that did
+not run any more (switched off, uninstalled), and a rule that broke.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from pertoken.proof.lifecycle import FINAL, FOUND, PUT_OFF, Moved, moved
+from pertoken.proof.recommendation import Recommendation, State, identity
+from pertoken.proof.stored import newest, standing_of, stored, write
+from pertoken.store.repository import AdviceRepository
+
+Subject = tuple[str, str, str]
+"""Rule, kind and key of the target."""
+_CODES = {State.OPEN: "proposed", State.REFUSED: "refused", State.BLOCKED: "blocked", State.FAILED: "failed"}
+_TARGET_MISSING = "its rule did not report on this target"
+
+
+def keep(
+    target: AdviceRepository, found: Iterable[Recommendation], ran: Collection[str], now_ts: int, who: str
+) -> tuple[Recommendation, ...]:
+    """Store what an advice run found. `ran` holds the ids of the rules that ran.
+
+    Returns what stands then. Raises StoreError if the database cannot be written.
+    """
+    with target.writing() as connection:
+        rows = newest(stored(connection))
+        write(connection, merged(rows, found, ran, now_ts), {each.recommendation_id: each for each in rows}, who)
+        return standing_of(stored(connection))
+
+
+def merged(
+    rows: Iterable[Recommendation], found: Iterable[Recommendation], ran: Collection[str], now_ts: int
+) -> Iterator[Moved]:
+    """Yield what changes, in order: of each rule and target the newest row, against what the run found."""
+    before: Mapping[Subject, Recommendation] = {_subject(each): each for each in rows}
+    after: Mapping[Subject, Recommendation] = {_subject(each): each for each in found}
+    for subject in dict.fromkeys((*before, *after)):
+        row = before.get(subject)
+        if row is not None and row.state in PUT_OFF and row.until_ts is not None and row.until_ts <= now_ts:
+            ended = "snooze-ended" if row.state is State.SNOOZED else "dismissal-ended"
+            yield (woken := moved(row, ended, f"its {ended.partition('-')[0]} ended", now_ts))
+            row = woken.recommendation
+        change = _change(row, after.get(subject), subject[0] in ran, now_ts)
+        if change is not None:
+            yield change
+
+
+def _change(row: Recommendation | None, found: Recommendation | None, ran: bool, now_ts: int) -> Moved | None:
+    """Return what a run changes in one row; None if it stays as it is."""
+    if found is None:
+        return None if row is None or row.state not in FOUND else _missing(row, ran, now_ts)
+    code, why = _CODES[found.state], found.reason or "proposed by its rule"
+    if row is None:
+        return Moved(found, code, why)
+    if row.state in FINAL and (row.state is not State.EXPIRED or found.state is State.OPEN):
+        return Moved(_next_life(row, found), code, why)
+    if row.state not in (*FOUND, State.EXPIRED):
+        return None  # a person decided: it stays as it was then
+    if row.state is State.OPEN and row.unconfirmed is None and found.state in (State.REFUSED, State.BLOCKED):
+        kept = replace(row, unconfirmed=why, refusals=found.refusals, output=found.output, updated_ts=now_ts)
+        return Moved(kept, code, why)
+    same = replace(
+        found, recommendation_id=row.recommendation_id, life=row.life, created_ts=row.created_ts, version=row.version
+    )
+    return None if _undated(same) == _undated(row) else Moved(same, code, why)
+
+
+def _missing(row: Recommendation, ran: bool, now_ts: int) -> Moved:
+    if row.state is State.OPEN and ran and row.unconfirmed is None:
+        return Moved(replace(row, unconfirmed=_TARGET_MISSING, updated_ts=now_ts), "not-found", _TARGET_MISSING)
+    why = "the last run did not find it again" if ran else "its rule did not run any more"
+    return moved(row, "not-found", why, now_ts, reason=why, unconfirmed=None, refusals=())
+
+
+def _next_life(row: Recommendation, found: Recommendation) -> Recommendation:
+    life = row.life + 1
+    key = identity(found.rule_id, found.target_kind, found.target_key, life)
+    return replace(found, recommendation_id=key, life=life)
+
+
+def _subject(each: Recommendation) -> Subject:
+    return each.rule_id, each.target_kind, each.target_key
+
+
+def _undated(each: Recommendation) -> Recommendation:
+    """Return advice without what changes from run to run: a rule may print the time."""
+    return replace(each, output="", created_ts=0, updated_ts=0, version=0)

@@ -1,0 +1,193 @@
+"""Receipts in the database, each beside the hours it was made of, so that anybody can make it again."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.errors import BadInput
+from pertoken.proof.receipts.inputs import from_json, sha256, to_json
+from pertoken.proof.receipts.receipt import Receipt, from_text, is_intact, receipt, to_text
+from pertoken.proof.verification.question import Question
+from pertoken.proof.verification.release import ReleaseQuestion
+from pertoken.store import repository
+
+
+class Kind(StrEnum):
+    """What a receipt is of."""
+
+    VERDICT = "verdict"
+    """The first verdict on a change."""
+    AFTER_7_DAYS = "recheck-7"
+    AFTER_30_DAYS = "recheck-30"
+
+    @property
+    def label(self) -> str:
+        """The kind as people read it."""
+        return {"recheck-7": "check after 7 days", "recheck-30": "check after 30 days"}.get(self.value, "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a stored receipt can be believed."""
+
+    intact: bool
+    """It has the hash that it was made with, and so have the hours stored beside it."""
+    reproduced: bool
+    """Its figures, computed again from those hours, are the same."""
+    difference: str | None = None
+    """Why it is not the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReceipt:
+    """A receipt of one change of one deployment, as text."""
+
+    deployment_id: int | None
+    """None for released devices."""
+    epoch_id: int | None
+    """The epoch that began with the change; None for released devices."""
+    kind: Kind
+    text: str
+    """`receipt.to_text`."""
+    inputs: str
+    """`inputs.to_json` of its question."""
+    created_ts: int
+    recommendation_id: int | None = None
+    """None: nobody recommended the change."""
+    receipt_id: int = 0
+    """0: not stored yet."""
+
+    @property
+    def full_id(self) -> str:
+        """The id as people read it: 16 hexadecimal digits."""
+        return f"{self.receipt_id % 2**64:016x}"
+
+    @property
+    def short_id(self) -> str:
+        """Its first digits."""
+        return self.full_id[:8]
+
+    def values(self) -> dict[str, Any]:
+        """Return it as JSON values, without its hours."""
+        recommendation = _recommendation(self) or None
+        return {
+            "id": self.full_id,
+            "kind": self.kind.value,
+            "recommendation": recommendation,
+            "receipt": json.loads(self.text),
+        }
+
+    def read(self) -> Receipt:
+        """Return the receipt as values. Raises ValueError where its text is none."""
+        return from_text(self.text)
+
+    def check(self) -> Check:
+        """Make the receipt again from the hours stored beside it, and compare."""
+        try:
+            if not is_intact(self.text):
+                return Check(False, False, "its figures were altered after it was made")
+            known = self.read()
+            if sha256(self.inputs) != known.inputs_sha256:
+                return Check(False, False, "the hours stored beside it were altered after it was made")
+            again = receipt(
+                from_json(self.inputs),
+                known.change,
+                known.made_at,
+                known.price,
+                (known.service_before, known.service_after),
+                known.objectives,
+                known.trial,
+            )
+        except ValueError as error:
+            return Check(False, False, str(error))
+        if _figures(to_text(again)) == _figures(self.text):
+            return Check(True, True)
+        made_by = f": it was made by pertoken {known.version}, this is {again.version}"
+        return Check(
+            True, False, "the same hours give other figures" + (made_by if again.version != known.version else "")
+        )
+
+
+def of(
+    question: Question | ReleaseQuestion,
+    made: Receipt,
+    kind: Kind,
+    *,
+    deployment_id: int | None,
+    epoch_id: int | None,
+    recommendation_id: int | None,
+) -> StoredReceipt:
+    """Return a receipt with its question, to be stored."""
+    return StoredReceipt(
+        deployment_id, epoch_id, kind, to_text(made), to_json(question), made.made_at, recommendation_id
+    )
+
+
+def add(connection: Connection, receipts: Iterable[StoredReceipt]) -> None:
+    """Store receipts; one that is stored already changes nothing."""
+    for each in receipts:
+        body = json.dumps({"receipt": each.text, "inputs": each.inputs})
+        repository.add_receipt(
+            connection,
+            {
+                "recommendation_id": each.recommendation_id,
+                "deployment_id": each.deployment_id,
+                "epoch_id": each.epoch_id,
+                "kind": each.kind.value,
+                "body": body,
+                "hash": sha256(body),
+                "created_ts": each.created_ts,
+            },
+        )
+
+
+def read_receipts(connection: Connection, recommendation_id: int | None = None) -> tuple[StoredReceipt, ...]:
+    """Return the receipts of one recommendation, or all of them, oldest first."""
+    return tuple(map(_from_row, repository.receipts(connection, recommendation_id)))
+
+
+def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> StoredReceipt:
+    """Return the receipt that the first digits of its id name, or of its recommendation's: the newest of that.
+
+    Raises BadInput if they name none or several.
+    """
+    wanted = prefix.lower()
+    receipts = tuple(receipts)
+    own = [each for each in receipts if wanted and each.full_id.startswith(wanted)]
+    promised = [each for each in receipts if wanted and _recommendation(each).startswith(wanted)]
+    if not own and not promised:
+        raise BadInput(f"{where}: holds no receipt {prefix!r}; `pertoken receipt` lists what there is")
+    if len(own) + len({each.recommendation_id for each in promised}) > 1:
+        raise BadInput(f"{prefix!r} names several receipts or recommendations; give more digits")
+    return own[0] if own else max(promised, key=lambda each: each.created_ts)
+
+
+def _figures(text: str) -> Any:
+    """Return a receipt as plain values, without the version that it was made by, and the hash that holds it.
+
+    What is unknown is left out: older receipts lack what was added since.
+    """
+    values = json.loads(text).items()
+    return {name: value for name, value in values if name not in ("version", "sha256") and value is not None}
+
+
+def _recommendation(each: StoredReceipt) -> str:
+    return "" if each.recommendation_id is None else f"{each.recommendation_id % 2**64:016x}"
+
+
+def _from_row(row: Any) -> StoredReceipt:
+    body = json.loads(row.body)
+    return StoredReceipt(
+        row.deployment_id,
+        row.epoch_id,
+        Kind(row.kind),
+        body["receipt"],
+        body["inputs"],
+        row.created_ts,
+        row.recommendation_id,
+        row.receipt_id,
+    )

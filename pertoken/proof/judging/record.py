@@ -1,0 +1,115 @@
+"""The track record of each rule, from the stored receipts of its recommendations."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pertoken.proof.judging.receipts import Kind, StoredReceipt
+from pertoken.proof.receipts.receipt import Change
+from pertoken.proof.recommendation import Money, Recommendation, RecordLine, Variant
+from pertoken.proof.track_record import MIN_PROMISE, Outcome, Record, corrected, outcome, record
+from pertoken.proof.verdicts import promise_of
+from pertoken.proof.verification.question import Promise
+from pertoken.window.inventory import Inventory
+
+MAX_SAVING = 0.99
+"""Part of the device time that a corrected promise can save."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """What one rule promised, against what was realised."""
+
+    rule: str
+    record: Record
+    not_counted: int
+    """Receipts that say nothing of the ratio: nothing was promised in device time, or a gate failed."""
+
+
+def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
+    """Return the record of each rule that has receipts, in the order of names. Re-checks are no further outcomes."""
+    receipts = tuple(receipts)
+    found, seen = outcomes(receipts), Counter(each.read().change.rule for each in receipts if each.kind is Kind.VERDICT)
+    made_of = {rule: record(found, rule) for rule in sorted(each for each in seen if each is not None)}
+    return tuple(RuleRecord(rule, known, seen[rule] - known.receipts) for rule, known in made_of.items())
+
+
+def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
+    """Return what each first verdict on a recommendation adds to the record of its rule.
+
+    A promise counts as its rule made it, without the correction by earlier receipts: else a record that is believed
+    would lead back to 1.
+    """
+    found = []
+    for each in receipts:
+        made = each.read() if each.kind is Kind.VERDICT else None
+        if made is not None and made.change.rule is not None:
+            change = made.change
+            found.append(outcome(made.change.rule, change.regime, _as_made(made.promised, change), made.finding))
+    return tuple(each for each in found if each is not None)
+
+
+def _as_made(promised: Promise | None, change: Change) -> Promise | None:
+    if promised is None or change.correction <= 0:
+        return promised
+    return Promise(*(each / change.correction for each in (promised.low, promised.likely, promised.high)))
+
+
+def regime(there: Inventory, deployment_id: int | None) -> str | None:
+    """Return the regime of a deployment: its engine and devices. Rules err alike within one, and other than in others.
+
+    None where it is not known.
+    """
+    row = None if deployment_id is None else there.newest.get(deployment_id)
+    if row is None:
+        return None
+    names = dict.fromkeys(str(each.name) for each in there.held(row.epoch_id))
+    return f"{row.engine_kind} on {', '.join(names) or 'unknown devices'}"
+
+
+def corrected_by(
+    found: Iterable[Recommendation], known: Iterable[Outcome], there: Inventory
+) -> tuple[Recommendation, ...]:
+    """Return what an advice run found with each estimate corrected by the track record of its rule and regime."""
+    known = tuple(known)
+    counts = Counter(each.rule for each in known)
+    return tuple(
+        each if not counts[each.rule_id] else _corrected(each, known, counts[each.rule_id], there) for each in found
+    )
+
+
+def _corrected(row: Recommendation, known: tuple[Outcome, ...], receipts: int, there: Inventory) -> Recommendation:
+    variants = []
+    for each in row.variants:
+        targets = (int(edit.target) for edit in each.edits if edit.kind == "deployment")
+        of = record(known, row.rule_id, regime(there, next(targets, row.deployment_id)))
+        line = RecordLine(receipts, of.ratio, of.ratio_sd, of.widening)
+        variants.append(corrected_variant(each, line, of))
+    return replace(row, variants=tuple(variants))
+
+
+def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Variant:
+    """Return a variant whose saving of device time, and the dollars that follow from it, are corrected by a record.
+
+    What promises no device time, such as another price, stays: receipts say nothing of it.
+    """
+    promise = promise_of(variant)
+    if promise is None or promise.likely < MIN_PROMISE:
+        return variant
+    by = corrected(promise, known)
+    throughput = 1 / (1 - by.low), 1 / (1 - by.likely), 1 / (1 - min(by.high, MAX_SAVING))
+    return replace(
+        variant,
+        throughput_ratio=throughput,
+        bankable=_money(variant.bankable, line),
+        capacity=_money(variant.capacity, line),
+        record=line,
+    )
+
+
+def _money(money: Money | None, line: RecordLine) -> Money | None:
+    if money is None:
+        return None
+    low, likely, high = money
+    middle, scale = likely * line.ratio, line.ratio * line.widening
+    return round(middle - scale * (likely - low)), round(middle), round(middle + scale * (high - likely))

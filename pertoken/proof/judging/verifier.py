@@ -1,0 +1,297 @@
+"""A judge of changes that verifies them by stored hours, once enough of them were recorded, with a receipt each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.config import Settings
+from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.stored import price_book
+from pertoken.evidence import Comparison
+from pertoken.proof.changes import names
+from pertoken.proof.judging import receipts
+from pertoken.proof.judging.receipts import Kind, StoredReceipt
+from pertoken.proof.judging.record import regime
+from pertoken.proof.judging.service import limits, service_level
+from pertoken.proof.receipts.receipt import (
+    Change,
+    NanoUsd,
+    Price,
+    Receipt,
+    ServiceLevel,
+    TrialFigures,
+    receipt,
+)
+from pertoken.proof.recommendation import Edit, Recommendation, Variant, short_id
+from pertoken.proof.trials.trial import Trial
+from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, promise_of, result_of
+from pertoken.proof.verification.adapter import acts_through, question
+from pertoken.proof.verification.estimate import Interval
+from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle, Question
+from pertoken.proof.verification.verify import Finding
+from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, Refused
+from pertoken.store.connect.open import Store
+from pertoken.units import format_utc
+from pertoken.window.epochs.history import HISTORY_S
+from pertoken.window.epochs.like_for_like import compare
+from pertoken.window.reading import Window
+
+FIRST_AFTER_DAYS = 7
+"""Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day. To look again and again
+until something shows would prove savings where there are none, so that there is one more look at most."""
+LAST_AFTER_DAYS = 28
+"""Days after a change at which it is judged again where more hours may decide it. Later hours are not looked at."""
+MORE_HOURS_HELP = frozenset(
+    {"wide-interval", "few-hours", "not-measured", "load-differs", "mix-differs", "cache-differs"}
+)
+"""Codes of what a later look may find otherwise; all others are of the hours before the change."""
+LAST_DAYS = 7
+"""Days that a re-check looks at."""
+MAX_SIBLINGS = 8
+"""Deployments that a change is compared with: more of them add little, and each is read."""
+MAX_WINDOWS = 4
+"""Windows whose inventory is kept in memory."""
+
+
+class Verifier:
+    """Verifies changes of one database within a transaction that reads telemetry.
+
+    Of replicas that changed together, windows are made once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connection: Connection,
+        known: Iterable[Verdict],
+        recommendations: Mapping[int, Recommendation],
+        settings: Settings,
+        now_ts: int,
+        cycle: Cycle = WEEK_OF_HOURS,
+        trials: Iterable[Trial] = (),
+    ) -> None:
+        """`cycle`: length of the buckets that are compared, and of the week that load repeats in."""
+        self._store, self._connection = store, connection
+        self._settings, self._cycle = settings, cycle
+        self._trials = {(each.recommendation_id, each.canary.deployment_id): each for each in trials if each.result}
+        self._recommendations, self._now_ts = recommendations, now_ts
+        self._windows: dict[tuple[int, int], Window] = {}
+        self._next_change: dict[int, int] = {}
+        """When the epoch of a verdict ended with another change, by epoch."""
+        ordered = sorted(known, key=lambda each: (each.deployment_id, each.changed_ts))
+        for before, after in pairwise(ordered):
+            if before.deployment_id == after.deployment_id:
+                self._next_change[before.epoch_id] = after.changed_ts
+
+    def judge(self, verdict: Verdict, now_ts: int) -> tuple[Judgement, StoredReceipt | None]:
+        """Return what a change did, with its receipt: a week after it, else four weeks, or at the next change."""
+        changed = verdict.changed_ts
+        latest_ts = changed + LAST_AFTER_DAYS * self._cycle.day_s
+        last_ts = min(latest_ts, self._next_change.get(verdict.epoch_id, latest_ts))
+        due_ts = min(verdict.judgement.due_ts or changed + FIRST_AFTER_DAYS * self._cycle.day_s, last_ts)
+        if now_ts < due_ts:
+            if verdict.judgement.due_ts == due_ts:
+                return verdict.judgement, None
+            return _later("a week of hours after the change is collected", due_ts), None
+        asked = self._question(verdict, min(now_ts, latest_ts))
+        if isinstance(asked, Refused):
+            if now_ts < last_ts and asked.code in MORE_HOURS_HELP:
+                return _later(asked.reason, last_ts), None
+            return self._by_trial(verdict, Judgement(Result.INCONCLUSIVE, reason=asked.reason)), None
+        made = self._receipt(asked, verdict, now_ts)
+        if now_ts < last_ts and made.finding.code in MORE_HOURS_HELP:
+            return _later(made.finding.reason or "not decided", last_ts), None
+        judged = self._by_trial(verdict, judgement(asked, made.finding))
+        return judged, self._to_store(asked, made, verdict, Kind.VERDICT)
+
+    def _by_trial(self, verdict: Verdict, judged: Judgement) -> Judgement:
+        """Return the judgement of a trial where the hours of the change decide nothing."""
+        tried = self._trial(verdict)
+        if judged.result is not Result.INCONCLUSIVE or tried is None or tried.result is None:
+            return judged
+        if tried.result.result is Result.INCONCLUSIVE:
+            return judged
+        reason = f"by its trial; the hours after the change prove nothing: {judged.reason}"
+        return Judgement(tried.result.result, tried.result.effect, reason, BY_TRIAL)
+
+    def again(self, verdict: Verdict, kind: Kind, now_ts: int) -> StoredReceipt | None:
+        """Verify the last days of a proven saving against the same baseline; None where they cannot be read."""
+        asked = self._question(verdict, now_ts)
+        if isinstance(asked, Refused):
+            return None
+        asked = replace(asked, after_from=now_ts - LAST_DAYS * self._cycle.day_s)
+        return self._to_store(asked, self._receipt(asked, verdict, now_ts), verdict, kind)
+
+    def _question(self, verdict: Verdict, until: int) -> Question | Refused:
+        changed = verdict.changed_ts
+        before, after = (
+            self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed),
+            self._window(changed, until),
+        )
+        return question(
+            before,
+            after,
+            verdict.deployment_id,
+            changed,
+            siblings=siblings_of(after, verdict.deployment_id),
+            promise=promise_of(self._estimate(verdict)),
+            price_changes=self._price_changes(after, verdict, before.start, until),
+            through=acts_through(names(verdict.edits)),
+            cycle=self._cycle,
+        )
+
+    def _window(self, start: int, end: int) -> Window:
+        if (start, end) not in self._windows:
+            if len(self._windows) >= MAX_WINDOWS:
+                self._windows.clear()
+            self._windows[start, end] = Window(self._connection, start, end)
+        return self._windows[start, end]
+
+    def _receipt(self, asked: Question, verdict: Verdict, now_ts: int) -> Receipt:
+        after = self._window(verdict.changed_ts, asked.until)
+        service = self._service(verdict, asked)
+        objectives = limits(after.inventory.newest[verdict.deployment_id].served_model, self._settings)
+        tried = trial_figures(self._trial(verdict))
+        return receipt(
+            asked, self._change(verdict, after), now_ts, self._price(after, verdict), service, objectives, trial=tried
+        )
+
+    def _service(self, verdict: Verdict, asked: Question) -> tuple[ServiceLevel, ServiceLevel]:
+        """Return the service levels of the last days before the change, and of as many of those asked about."""
+        days_s, changed = LAST_DAYS * self._cycle.day_s, verdict.changed_ts
+        start = max(changed, asked.after_from or 0, asked.until - days_s)
+        windows = self._window(changed - days_s, changed), self._window(start, asked.until)
+        before, after = (service_level(each, [verdict.deployment_id]) for each in windows)
+        return before, after
+
+    def _trial(self, verdict: Verdict) -> Trial | None:
+        return self._trials.get((verdict.recommendation_id or 0, verdict.deployment_id))
+
+    def _to_store(self, asked: Question, made: Receipt, verdict: Verdict, kind: Kind) -> StoredReceipt:
+        return receipts.of(
+            asked,
+            made,
+            kind,
+            deployment_id=verdict.deployment_id,
+            epoch_id=verdict.epoch_id,
+            recommendation_id=verdict.recommendation_id,
+        )
+
+    def _estimate(self, verdict: Verdict) -> Variant | None:
+        row = self._recommendations.get(verdict.recommendation_id or 0)
+        return None if row is None else row.estimate
+
+    def _change(self, verdict: Verdict, after: Window) -> Change:
+        row, estimate = self._recommendations.get(verdict.recommendation_id or 0), self._estimate(verdict)
+        return Change(
+            title=estimate.title if estimate is not None else edits_text(verdict.edits),
+            target=verdict.name,
+            before=ran_before(verdict),
+            rule=None if row is None else row.rule_id,
+            regime=regime(after.inventory, verdict.deployment_id),
+            recommendation=None if row is None else short_id(row),
+            correction=1.0 if estimate is None or estimate.record is None else estimate.record.ratio,
+            estimated_per_month=None if estimate is None or not estimate.bankable else NanoUsd(*estimate.bankable),
+        )
+
+    def _payers(self, window: Window, deployment_id: int) -> Sequence[Priced]:
+        """Return the devices that a deployment is paid by: those of its newest epoch, whole ones for their parts."""
+        there = window.inventory
+        epochs = there.epochs_of.get(deployment_id, ())
+        ids = there.epoch_devices.get(epochs[-1].epoch_id, ()) if epochs else ()
+        rows = [there.devices[each] for each in ids if each in there.devices]
+        whole = [there.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
+        return [Priced(row.kind, row.name, row.uuid) for row in whole]
+
+    @cached_property
+    def _book(self) -> PriceBook:
+        there = Window(self._connection, self._now_ts - HISTORY_S, self._now_ts).inventory
+        return price_book(self._store, self._connection, there)
+
+    def _price(self, window: Window, verdict: Verdict) -> Price | None:
+        """Return the mean price of a deployment's devices at the change; None where one of them has none."""
+        found = self._book.each_at(self._payers(window, verdict.deployment_id), verdict.changed_ts)
+        rates = [each.nano_usd_per_device_hour for each in found if each is not None]
+        known = [each for each in rates if each is not None]
+        if not found or len(known) < len(found):
+            return None
+        sources = dict.fromkeys(_source(each) for each in found if each is not None)
+        return Price(round(sum(known) / len(known)), ", ".join(sources))
+
+    def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
+        """Return when the price of one of a deployment's devices changed."""
+        payers = self._payers(window, verdict.deployment_id)
+        book = self._book
+        return tuple(
+            ts for ts in book.changes() if start <= ts < end and book.rates(payers, ts - 1) != book.rates(payers, ts)
+        )
+
+
+def _later(why: str, due_ts: int) -> Judgement:
+    return Judgement(Result.PENDING, reason=f"{why}; judged from {format_utc(due_ts)} on", due_ts=due_ts)
+
+
+def trial_figures(trial: Trial | None) -> TrialFigures | None:
+    """Return what a receipt shows of a trial; None where there was none with an effect."""
+    found = None if trial is None else trial.result
+    if trial is None or found is None or found.effect is None:
+        return None
+    low, likely, high = found.effect
+    return TrialFigures(trial.design.value, found.minutes, Interval(-high, -likely, -low))
+
+
+def judgement(asked: Question, finding: Finding) -> Judgement:
+    """Return what a finding decides. Where the history is too short it has the effect that like hours show."""
+    result = result_of(finding.verdict)
+    if finding.saving_90 is not None:
+        saving = finding.saving_90
+        return Judgement(result, (-saving.high, -saving.likely, -saving.low), finding.reason)
+    compared = _like_hours(asked)
+    if compared.ratio is None:
+        return Judgement(result, reason=finding.reason)
+    low, likely, high = (each - 1 for each in compared.ratio)
+    reason = f"not proven: {finding.reason}; the figures are of like hours of both epochs alone"
+    return Judgement(result, (low, likely, high), reason, LIKE_HOURS)
+
+
+def _like_hours(asked: Question) -> Comparison:
+    """Return the hours between the change and its neighbours, compared without a baseline."""
+    hours, events = asked.deployment, [event.ts for event in asked.events if event.kind.splits]
+    first = max((ts for ts in events if ts <= asked.changed_at), default=0)
+    last = min((ts for ts in events if ts > asked.changed_at), default=asked.until)
+    before = (hours.ts >= first) & (hours.ts < asked.changed_at)
+    after = (hours.ts >= asked.changed_at) & (hours.ts < last)
+    return compare(hours.where(before), hours.where(after))
+
+
+def siblings_of(window: Window, deployment_id: int) -> tuple[int, ...]:
+    """Return other deployments of the same model."""
+    newest = window.inventory.newest
+    own = newest.get(deployment_id)
+    if own is None:
+        return ()
+    alike = (key for key, row in newest.items() if key != deployment_id and row.served_model == own.served_model)
+    return tuple(sorted(alike))[:MAX_SIBLINGS]
+
+
+def edits_text(edits: Iterable[Edit]) -> str:
+    """Return what was changed in words: `tp 1 → 2`."""
+    return ", ".join(f"{each.field} {_value(each.before)} → {_value(each.after)}" for each in edits) or "configuration"
+
+
+def ran_before(verdict: Verdict) -> str:
+    """Return what ran before a change, as far as it was changed: `engine 0.31.0, tp 1`."""
+    values = [f"{each.field} {_value(each.before)}" for each in verdict.edits if each.field != "engine_version"]
+    return ", ".join([f"engine {verdict.version_before or 'of an unknown version'}", *values])
+
+
+def _value(value: object) -> str:
+    return "not known" if value is None else str(value)
+
+
+def _source(price: Any) -> str:
+    return str(price.note or f"set for {price.selector}")

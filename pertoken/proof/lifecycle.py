@@ -1,0 +1,125 @@
+"""State machine of recommendations: every legal move is one row of `MOVES`; all others are refused with a reason."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pertoken.errors import BadInput
+from pertoken.proof.recommendation import Recommendation, State, short_id
+from pertoken.units import format_utc
+
+FOUND = (State.OPEN, State.FAILED, State.BLOCKED, State.REFUSED)
+"""States that advice runs move: nobody has decided anything yet."""
+UNDER_WAY = (State.ACCEPTED, State.APPLIED, State.VERIFYING)
+"""States between a decision and its verdict."""
+PUT_OFF = (State.SNOOZED, State.DISMISSED)
+"""States that end at a date."""
+JUDGED = (State.REALIZED, State.PARTIAL, State.NO_EFFECT, State.REGRESSED, State.INCONCLUSIVE)
+"""States with a verdict."""
+DONE = (*JUDGED, State.DECAYED, State.ROLLED_BACK)
+"""States of what was applied and has a verdict or was undone."""
+FINAL = (*DONE, State.SUPERSEDED, State.EXPIRED)
+"""States that end a life: the next proposal of the rule for the target opens the next one."""
+
+
+class IllegalMove(BadInput):
+    """A move that the lifecycle does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One kind of move."""
+
+    code: str
+    """Reason code, stored with each such move."""
+    before: tuple[State | None, ...]
+    """States it starts from; None: there is no recommendation yet."""
+    after: State
+    verb: str
+    """What is done to a recommendation, as in `it cannot be …`."""
+    command: str | None = None
+    """The command by which a person makes it; None for moves of runs and verdicts."""
+
+
+MOVES = (
+    # An advice run
+    Move("proposed", (None, State.FAILED, State.BLOCKED, State.REFUSED), State.OPEN, "proposed"),
+    Move("refused", (None, State.OPEN, State.FAILED, State.BLOCKED, State.EXPIRED), State.REFUSED, "refused"),
+    Move("blocked", (None, State.OPEN, State.FAILED, State.REFUSED, State.EXPIRED), State.BLOCKED, "blocked"),
+    Move("failed", (None, State.OPEN, State.BLOCKED, State.REFUSED, State.EXPIRED), State.FAILED, "marked as failed"),
+    Move("not-found", FOUND, State.EXPIRED, "expired"),
+    Move("snooze-ended", (State.SNOOZED,), State.OPEN, "woken"),
+    Move("dismissal-ended", (State.DISMISSED,), State.OPEN, "proposed again"),
+    # A person
+    Move("accepted", (State.OPEN,), State.ACCEPTED, "accepted", "accept"),
+    Move("snoozed", (State.OPEN,), State.SNOOZED, "snoozed", "snooze"),
+    Move("dismissed", (State.OPEN, State.SNOOZED), State.DISMISSED, "dismissed", "dismiss"),
+    Move("reopened", PUT_OFF, State.OPEN, "reopened", "reopen"),
+    Move("withdrawn", (State.ACCEPTED,), State.EXPIRED, "reopened", "reopen"),
+    Move("declared", (State.OPEN, *PUT_OFF, State.ACCEPTED), State.APPLIED, "marked as applied", "applied"),
+    Move(
+        "undone",
+        (State.APPLIED, State.VERIFYING, *JUDGED, State.DECAYED),
+        State.ROLLED_BACK,
+        "rolled back",
+        "undo",
+    ),
+    # Changes that were detected, and verdicts
+    Move("detected", (State.OPEN, *PUT_OFF, State.ACCEPTED), State.APPLIED, "marked as applied"),
+    Move("superseded", (State.OPEN, *PUT_OFF, State.ACCEPTED), State.SUPERSEDED, "superseded"),
+    Move("verifying", (State.APPLIED,), State.VERIFYING, "verified"),
+    Move("realized", (State.VERIFYING,), State.REALIZED, "judged"),
+    Move("partial", (State.VERIFYING,), State.PARTIAL, "judged"),
+    Move("no-effect", (State.VERIFYING,), State.NO_EFFECT, "judged"),
+    Move("regressed", (State.VERIFYING,), State.REGRESSED, "judged"),
+    Move("inconclusive", (State.VERIFYING,), State.INCONCLUSIVE, "judged"),
+    Move("decayed", (State.REALIZED, State.PARTIAL), State.DECAYED, "marked as decayed"),
+    Move(
+        "reverted",
+        (State.APPLIED, State.VERIFYING, *JUDGED, State.DECAYED),
+        State.ROLLED_BACK,
+        "rolled back",
+    ),
+)
+"""Every legal move, by its reason code."""
+_BY_CODE = {each.code: each for each in MOVES}
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A recommendation after a move or an update, with the reason that is stored."""
+
+    recommendation: Recommendation
+    code: str
+    why: str
+
+
+def next_moves(state: State) -> Iterator[Move]:
+    """Yield the moves that a person can make from a state."""
+    return (each for each in MOVES if each.command is not None and state in each.before)
+
+
+def moved(each: Recommendation, code: str, why: str, now_ts: int, **changes: Any) -> Moved:
+    """Make one move of the table, with other fields that change. Raises IllegalMove with what is possible instead."""
+    move = _BY_CODE[code]
+    if each.state not in move.before:
+        raise IllegalMove(refusal(each, code))
+    changes = {"until_ts": None, **changes}
+    return Moved(replace(each, state=move.after, updated_ts=now_ts, **changes), code, why)
+
+
+def refusal(each: Recommendation, code: str) -> str:
+    """Return why a move cannot be made, and what can be done instead."""
+    title = each.chosen.title if each.chosen is not None else each.title
+    what = f"{short_id(each)} ({title}) is {described(each)} and cannot be {_BY_CODE[code].verb}"
+    commands = list(dict.fromkeys(move.command for move in next_moves(each.state)))
+    if commands:
+        return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(each)}`' for name in commands)}"
+    if each.state in FINAL:
+        return f"{what}: it has ended; if its rule proposes it again, that is a new recommendation"
+    return f"{what}: there is no proposal in it"
+
+
+def described(each: Recommendation) -> str:
+    """Return the state of a recommendation in words: `snoozed until 2026-12-01 09:00Z`."""
+    return each.state.label + (f" until {format_utc(each.until_ts)}" if each.until_ts is not None else "")

@@ -1,0 +1,277 @@
+"""The receipt of a change: promised and realised saving, each in its own numbers, and all that a reader can check."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pertoken
+from pertoken.proof.receipts.inputs import sha256, to_json
+from pertoken.proof.verification.estimate import Interval
+from pertoken.proof.verification.gates import HeldOut, Placebo
+from pertoken.proof.verification.question import Covariate, Event, EventKind, Promise, Question
+from pertoken.proof.verification.release import ReleaseQuestion, verify_release
+from pertoken.proof.verification.verdict import Verdict
+from pertoken.proof.verification.verify import Finding, Span, verify
+from pertoken.units import HOUR_MS, HOURS_PER_MONTH
+
+FORMAT = 1
+"""Of the JSON."""
+HOUR_S = HOUR_MS // 1000
+_RELEASED = (Verdict.REALIZED, Verdict.PARTIAL)
+_COUNTED = (Verdict.REALIZED, Verdict.PARTIAL, Verdict.REGRESSED)
+
+
+@dataclass(frozen=True, slots=True)
+class NanoUsd:
+    """Dollars with an interval, in 10^-9 USD. Whether they are measured or estimated is in the field's name."""
+
+    low: int
+    likely: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a device-hour cost when the change was made; later changes of price are no saving."""
+
+    nano_usd_per_device_hour: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """What clients and the power meter saw in one window. None: not measured."""
+
+    ttft_p95_s: float | None = None
+    tpot_p95_s: float | None = None
+    j_per_token: float | None = None
+
+
+NOT_MEASURED = ServiceLevel()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFigures:
+    """What a release of devices saves, and whether its service went on."""
+
+    promised_devices: int
+    released_devices: int
+    served: Interval | None
+    """Tokens served after over those expected, 90 % interval; None: not known, or nobody was served."""
+    measured_per_month: NanoUsd | None
+    """Price of the released devices for 730 hours: exact. None where one of them has none, or nothing is proven."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFigures:
+    """What a trial before the change showed; its interval is of minutes, and no part of the verified saving."""
+
+    design: str
+    minutes: int
+    saving_90: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was changed, by whom it was proposed, and what was promised."""
+
+    title: str
+    target: str
+    """Service or deployment."""
+    before: str
+    """What ran before, so that one can go back to it."""
+    rule: str | None = None
+    regime: str | None = None
+    recommendation: str | None = None
+    correction: float = 1.0
+    """Ratio that the promise was multiplied by: the track record of its rule then."""
+    estimated_per_month: NanoUsd | None = None
+    """Estimate that was frozen when it was accepted; it stands beside what was measured, never added to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """All of a verification that a reader needs, in plain values."""
+
+    change: Change
+    changed_at: int
+    made_at: int
+    promised: Promise | None
+    finding: Finding
+    measured_per_mtok: NanoUsd | None
+    """Device time saved per 10^6 tokens at the accepted price, 90 % interval. None: not proven, or no price."""
+    measured_in_window: NanoUsd | None
+    """The same for the tokens of the matched hours."""
+    price: Price | None
+    service_before: ServiceLevel
+    service_after: ServiceLevel
+    objectives: ServiceLevel
+    """Limits that were agreed."""
+    inputs_sha256: str
+    """Of `inputs.to_json` of the question."""
+    version: str
+    sha256: str = ""
+    """Of the JSON of all other fields."""
+    release: ReleaseFigures | None = None
+    """Of released devices; the finding then holds their verdict, and no device time."""
+    trial: TrialFigures | None = None
+
+    @property
+    def objectives_kept(self) -> bool | None:
+        """Whether the window after kept the agreed limits; None where there are none, or it was not measured."""
+        return kept(self.service_after, self.objectives)
+
+    @property
+    def objective_missed_since(self) -> bool:
+        """Whether an objective that was kept before the change is missed after it."""
+        return self.objectives_kept is False and kept(self.service_before, self.objectives) is not False
+
+
+def kept(measured: ServiceLevel, agreed: ServiceLevel) -> bool | None:
+    """Return whether a window kept the agreed limits; None where there are none, or it was not measured."""
+    pairs = (measured.ttft_p95_s, agreed.ttft_p95_s), (measured.tpot_p95_s, agreed.tpot_p95_s)
+    limited = [(value, limit) for value, limit in pairs if limit is not None]
+    if any(value is not None and value > limit for value, limit in limited):
+        return False
+    return None if not limited or any(value is None for value, _ in limited) else True
+
+
+def receipt(
+    question: Question | ReleaseQuestion,
+    change: Change,
+    made_at: int,
+    price: Price | None,
+    service: tuple[ServiceLevel, ServiceLevel] = (NOT_MEASURED, NOT_MEASURED),
+    objectives: ServiceLevel = NOT_MEASURED,
+    trial: TrialFigures | None = None,
+) -> Receipt:
+    """Verify a question and return its receipt. `service`: of the windows before and after."""
+    released: ReleaseFigures | None = None
+    if isinstance(question, ReleaseQuestion):
+        finding, released = _released(question)
+    else:
+        finding = verify(question)
+    per_mtok = _measured(finding, price)
+    mtok = finding.matched_mtok or 0.0
+    in_window = per_mtok and NanoUsd(*(round(each * mtok) for each in (per_mtok.low, per_mtok.likely, per_mtok.high)))
+    unsigned = Receipt(
+        change,
+        question.changed_at,
+        made_at,
+        None if isinstance(question, ReleaseQuestion) else question.promise,
+        finding,
+        per_mtok,
+        in_window,
+        price,
+        *service,
+        objectives,
+        sha256(to_json(question)),
+        pertoken.__version__,
+        release=released,
+        trial=trial,
+    )
+    return replace(unsigned, sha256=sha256(_text(unsigned)))
+
+
+def _released(question: ReleaseQuestion) -> tuple[Finding, ReleaseFigures]:
+    found, release = verify_release(question), question.release
+    hourly = question.nano_usd_per_hour
+    month = None if hourly is None or found.verdict not in _RELEASED else hourly * HOURS_PER_MONTH
+    usd = None if month is None else NanoUsd(month, month, month)
+    figures = ReleaseFigures(release.promised_devices, release.released_devices, found.served, usd)
+    return Finding(found.verdict, found.code, found.reason), figures
+
+
+def to_dict(receipt: Receipt) -> dict[str, Any]:
+    """Return a receipt as plain values, for JSON."""
+    return {"format": FORMAT, **asdict(receipt), "objectives_kept": receipt.objectives_kept}
+
+
+def to_text(receipt: Receipt) -> str:
+    """Return a receipt as JSON; equal receipts have equal text."""
+    return json.dumps(to_dict(receipt), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def is_intact(text: str) -> bool:
+    """Whether the JSON of a receipt still has the hash it was made with."""
+    values = json.loads(text)
+    stated = values.pop("sha256", None)
+    return bool(stated == sha256(_canonical(values)))
+
+
+def _text(receipt: Receipt) -> str:
+    values = to_dict(receipt)
+    del values["sha256"]
+    return _canonical(values)
+
+
+def _canonical(values: dict[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _measured(finding: Finding, price: Price | None) -> NanoUsd | None:
+    saving, later = finding.saving_90, finding.later_s_per_mtok
+    if price is None or saving is None or later is None or finding.verdict not in _COUNTED:
+        return None
+    # Device-seconds after are measured; without the change they would have been 1 / (1 - saving) of them.
+    saved_s = (later / (1 - each) - later for each in (saving.low, saving.likely, saving.high))
+    return NanoUsd(*(round(each / HOUR_S * price.nano_usd_per_device_hour) for each in saved_s))
+
+
+def from_text(text: str) -> Receipt:
+    """Return the receipt that `to_text` wrote. Raises ValueError for text that is none."""
+    try:
+        values = json.loads(text)
+        if values.pop("format") != FORMAT:
+            raise ValueError("this receipt is of another format")
+        del values["objectives_kept"]
+        change = values["change"]
+        change["estimated_per_month"] = _optional(NanoUsd, change["estimated_per_month"])
+        values["change"] = Change(**change)
+        values["finding"] = _finding(values["finding"])
+        for name, kind in _TYPES.items():
+            values[name] = _optional(kind, values.get(name))  # older receipts know neither release nor trial
+        for name, interval in (("release", "served"), ("trial", "saving_90")):
+            if (read := values[name]) is not None:
+                values[name] = replace(read, **{interval: _optional(Interval, getattr(read, interval))})
+        if (release := values["release"]) is not None:
+            values["release"] = replace(release, measured_per_month=_optional(NanoUsd, release.measured_per_month))
+        return Receipt(**values)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no receipt: {error!r}") from None
+
+
+_TYPES: Mapping[str, Callable[..., Any]] = {
+    "promised": Promise,
+    "price": Price,
+    "measured_per_mtok": NanoUsd,
+    "measured_in_window": NanoUsd,
+    "service_before": ServiceLevel,
+    "service_after": ServiceLevel,
+    "objectives": ServiceLevel,
+    "release": ReleaseFigures,
+    "trial": TrialFigures,
+}
+_FINDING_TYPES: Mapping[str, Callable[..., Any]] = {
+    "saving_90": Interval,
+    "saving_80": Interval,
+    "before": Span,
+    "after": Span,
+    "held_out": HeldOut,
+    "placebo": Placebo,
+}
+
+
+def _finding(values: dict[str, Any]) -> Finding:
+    for name, kind in _FINDING_TYPES.items():
+        values[name] = _optional(kind, values[name])
+    values["verdict"] = Verdict(values["verdict"])
+    values["explained"] = tuple((Covariate(name), share) for name, share in values["explained"])
+    values["events"] = tuple(Event(each["ts"], EventKind(each["kind"]), each["text"]) for each in values["events"])
+    values["not_matched"] = tuple(map(Covariate, values["not_matched"]))
+    return Finding(**values)
+
+
+def _optional(kind: Callable[..., Any], values: dict[str, Any] | None) -> Any:
+    return None if values is None else kind(**values)

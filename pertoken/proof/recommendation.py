@@ -1,0 +1,252 @@
+"""A recommendation as it is stored, listed and shown."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pertoken.store.schema.ids import stable_id
+
+Money = tuple[int, int, int]
+"""Nano-USD per month of 730 h: low, likely, high."""
+
+
+class State(StrEnum):
+    """Where a recommendation is in its lifecycle, in the order of lists; `proof.lifecycle` holds the legal moves."""
+
+    OPEN = "OPEN"
+    """Proposed and priced."""
+    ACCEPTED = "ACCEPTED"
+    """A person will apply one of its variants; the estimate of that variant is frozen."""
+    APPLIED = "APPLIED"
+    """A person declared it applied, or an epoch with its changes was detected."""
+    VERIFYING = "VERIFYING"
+    """Enough of the time after the change is being collected for a verdict."""
+    REALIZED = "REALIZED"
+    """The promised saving was measured."""
+    PARTIAL = "PARTIAL"
+    """A part of the promised saving was measured."""
+    NO_EFFECT = "NO_EFFECT"
+    """No saving was measured."""
+    REGRESSED = "REGRESSED"
+    """Tokens cost more than before."""
+    INCONCLUSIVE = "INCONCLUSIVE"
+    """What was measured decides nothing; the reason is with the verdict."""
+    DECAYED = "DECAYED"
+    """A saving that was measured once is not there any more."""
+    ROLLED_BACK = "ROLLED_BACK"
+    """The change was undone."""
+    SNOOZED = "SNOOZED"
+    """Put off until a date."""
+    DISMISSED = "DISMISSED"
+    """Declined until a date; its dollars count as declined."""
+    BLOCKED = "BLOCKED"
+    """The rule needs something that was not measured or is not known."""
+    REFUSED = "REFUSED"
+    """The rule looked and had nothing to propose, with its reason."""
+    FAILED = "FAILED"
+    """The rule broke; the reason holds its error."""
+    SUPERSEDED = "SUPERSEDED"
+    """Another recommendation made the same change."""
+    EXPIRED = "EXPIRED"
+    """Proposed once; its rule did not propose it again."""
+
+    @property
+    def label(self) -> str:
+        """The state as people read it: `no effect`."""
+        return self.value.replace("_", " ").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLine:
+    """One series a rule read."""
+
+    series: str
+    unit: str
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    n: int
+    provenance: str | None
+    missing: str | None = None
+    """Why it could not be read; every number is None then."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLine:
+    """One quantile over requests before and after the change, milliseconds as (low, likely, high)."""
+
+    figure: str
+    """`TTFT p95`."""
+    before: tuple[float, float, float] | None
+    """At the p95 demand; None where more arrives than is served."""
+    after: tuple[float, float, float] | None
+    measured_ms: float | None
+    """Before, over the whole window; None where its engine does not report it."""
+    slo_ms: float | None
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """One field that changes, in words."""
+
+    where: str
+    """`Llama-70B`, `4 replicas of chat`, a host or a device."""
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One field that a variant changes, as JSON values: what detection compares with what runs."""
+
+    kind: str
+    """`service`, `deployment`, `device`, `host` or `fleet`."""
+    target: int | str
+    """Name of a service, else an id."""
+    field: str
+    """A field of `state.diff.Change`; `running` of a removed deployment or a released host."""
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason of a rule, or of its pricing, not to propose something; it may stand beside proposals."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLine:
+    """Realised over promised savings of a rule, by which an estimate was corrected."""
+
+    receipts: int
+    """Of the rule."""
+    ratio: float
+    """Shrunk towards 1; the likely figures are multiplied by it."""
+    ratio_sd: float
+    widening: float
+    """By which the interval is wider, beside the ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One proposal of a rule for a target, priced. Money is nano-USD per month of 730 h, as (low, likely, high)."""
+
+    key: str
+    """Hash of what changes, whatever it costs (`Diff.key`)."""
+    title: str
+    changes: tuple[ChangeLine, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    """The same as values; empty for advice of an older pertoken, which is not detected."""
+    commands: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+    bankable: Money | None = None
+    """The bill falls by this while demand stays as it is."""
+    capacity: Money | None = None
+    """The same bill could serve this much more, valued at today's cost. Never added to bankable."""
+    throughput_ratio: tuple[float, float, float] | None = None
+    slo: str = "unknown"
+    """`pass`, `near_miss`, `fail` or `unknown`."""
+    latency: tuple[LatencyLine, ...] = ()
+    latency_unknown: str | None = None
+    """Why there are no lines of it."""
+    replicas_needed: tuple[int | None, int | None] | None = None
+    """Fewest replicas, before and after, that hold all requests of the service within the SLO; None if none does."""
+    replicas: tuple[int, int] | None = None
+    """Replicas before and after, where their number changes."""
+    released: tuple[str, ...] = ()
+    """Hosts that pricing gives back."""
+    risk: str = "none"
+    """What it can harm: `none`, `latency`, `availability` or `quality`."""
+    effort: str = "low"
+    """`low`, `medium` or `high`."""
+    requires: tuple[str, ...] = ()
+    """Rules that must be applied before."""
+    excludes: tuple[str, ...] = ()
+    """Rules that cannot be applied beside it."""
+    touches: tuple[str, ...] = ()
+    """Services and hosts it changes: of variants that touch the same only one counts in a total."""
+    provenance: str | None = None
+    unpriced: str | None = None
+    """Why there is no money in it."""
+    break_even: str | None = None
+    """From which value of an unmeasured number it pays."""
+    assumptions: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    record: RecordLine | None = None
+    """Track record that its figures are corrected by; None where its rule has no receipts."""
+    proposal: str = ""
+    """What changes, as JSON that `checks.candidate` reads, for a plan. Empty in older advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What one rule proposes, refuses or lacks for one target."""
+
+    recommendation_id: int
+    """Of rule, target and life."""
+    rule_id: str
+    state: State
+    title: str
+    """Of its best variant, else of the rule."""
+    target: str
+    """Service, deployment or host it is about, as people call it."""
+    target_kind: str = "fleet"
+    """`service`, `deployment`, `host` or `fleet`; `load` for a plugin that could not be loaded."""
+    target_key: str = ""
+    """Name of the service, or id of the deployment or host as digits."""
+    life: int = 1
+    """Number of this proposal, from 1: what is proposed again after it ended has the next life."""
+    deployment_id: int | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    variants: tuple[Variant, ...] = ()
+    """Best first; none unless it is or was open. They stay as they were once a person decided."""
+    refusals: tuple[Refusal, ...] = ()
+    ignored: int = 0
+    """Proposals that equal the present."""
+    evidence: tuple[EvidenceLine, ...] = ()
+    window_s: int | None = None
+    """Seconds of the window that the evidence is of; None for a plugin that did not load, and for older advice."""
+    output: str = ""
+    """What the rule printed and logged, its end where that is long."""
+    unconfirmed: str | None = None
+    """Why the last run did not propose it again, while it stays open for one more run."""
+    until_ts: int | None = None
+    """End of a snooze or dismissal."""
+    variant: str | None = None
+    """Key of the variant that was accepted or applied."""
+    estimate: Variant | None = None
+    """That variant as it was then; it never changes."""
+    created_ts: int = 0
+    updated_ts: int = 0
+    version: int = 0
+
+    @property
+    def best(self) -> Variant | None:
+        """The variant that saves most."""
+        return self.variants[0] if self.variants else None
+
+    @property
+    def chosen(self) -> Variant | None:
+        """The variant that was accepted or applied, as it was then; else the best one."""
+        return self.estimate or self.best
+
+
+def identity(rule_id: str, target_kind: str, target_key: str, life: int = 1) -> int:
+    """Return the id of a recommendation: of its rule, its target and its life, whatever state it is in."""
+    return stable_id("advice", rule_id, target_kind, target_key, life)
+
+
+def full_id(each: Recommendation) -> str:
+    """Return the id as people read it: 16 hexadecimal digits."""
+    return f"{each.recommendation_id % 2**64:016x}"
+
+
+def short_id(each: Recommendation) -> str:
+    """Return the first digits of the id, which name a piece of advice among thousands."""
+    return full_id(each)[:8]

@@ -1,0 +1,180 @@
+"""Recommendations in the database: read as values, written with every change of state."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.errors import BadInput
+from pertoken.proof.lifecycle import Moved
+from pertoken.proof.recommendation import (
+    ChangeLine,
+    Edit,
+    EvidenceLine,
+    LatencyLine,
+    Recommendation,
+    RecordLine,
+    Refusal,
+    State,
+    Variant,
+    full_id,
+)
+from pertoken.store import repository
+from pertoken.store.connect.open import Store
+from pertoken.store.repository import AdviceRepository
+
+_GONE = (State.EXPIRED, State.SUPERSEDED)
+"""States that no list shows."""
+
+
+def standing(store: Store, as_of: int | None = None) -> tuple[Recommendation, ...]:
+    """Return all advice as it stands, without what expired or was superseded; empty where no rules ever ran.
+
+    With `as_of` that which has stood unchanged since then: what changed advice was before is not kept.
+    """
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return tuple(each for each in standing_of(stored(connection)) if as_of is None or each.updated_ts <= as_of)
+
+
+def standing_of(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the rows that lists show."""
+    return tuple(each for each in rows if each.state not in _GONE)
+
+
+def find(rows: Iterable[Recommendation], prefix: str, where: object) -> Recommendation:
+    """Return the recommendation that the first digits of an id name. Raises BadInput if it is not exactly one."""
+    wanted = prefix.lower()
+    matches = [each for each in rows if wanted and full_id(each).startswith(wanted)]
+    if not matches:
+        raise BadInput(f"{where}: holds no advice {prefix!r}; `pertoken advise` lists what there is")
+    if len(matches) > 1:
+        ids = ", ".join(map(full_id, matches))
+        raise BadInput(f"{prefix!r} names {len(matches)} pieces of advice: {ids}; give more digits")
+    return matches[0]
+
+
+def store_acts(
+    target: AdviceRepository, read: Recommendation, acts: Sequence[Moved], who: str
+) -> tuple[Recommendation, ...]:
+    """Store what a person did with a recommendation; return the rows as they stand, in the order of the acts.
+
+    Raises AdviceChanged if somebody else changed it since it was read, StoreError if the database cannot be written.
+    """
+    with target.writing() as connection:
+        write(connection, acts, {read.recommendation_id: read}, who)
+        rows = {each.recommendation_id: each for each in stored(connection)}
+        return tuple(rows[each.recommendation.recommendation_id] for each in acts)
+
+
+def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, Recommendation], who: str) -> None:
+    """Write rows one after another, each against the version that was `read` or written before it here.
+
+    Raises AdviceChanged if somebody else changed one of them since.
+    """
+    known = dict(read)
+    new: dict[int, Moved] = {}
+    for each in changes:
+        row = each.recommendation
+        before = known.get(row.recommendation_id)
+        if before is None:
+            new[row.recommendation_id] = each
+        else:
+            if row.recommendation_id in new:  # it moves on within this run
+                _add(connection, new, who)
+            repository.put_recommendation(
+                connection, _to_row(row), read_version=before.version, who=who, why=_why(each), code=each.code
+            )
+            if row.refusals != before.refusals:
+                repository.put_refusals(connection, row.recommendation_id, _reasons(row), row.updated_ts)
+        known[row.recommendation_id] = replace(row, version=(before.version if before is not None else 0) + 1)
+    _add(connection, new, who)
+
+
+def _add(connection: Connection, new: dict[int, Moved], who: str) -> None:
+    """Insert new rows with few statements, and forget them."""
+    rows = [each.recommendation for each in new.values()]
+    repository.add_recommendations(
+        connection, [(_to_row(each.recommendation), each.code, _why(each)) for each in new.values()], who=who
+    )
+    repository.add_refusals(connection, {each.recommendation_id: (each.updated_ts, _reasons(each)) for each in rows})
+    new.clear()
+
+
+def _why(each: Moved) -> str:
+    return each.why.splitlines()[-1]
+
+
+def _reasons(each: Recommendation) -> dict[str, str]:
+    return {refusal.code: refusal.reason for refusal in each.refusals}
+
+
+def newest(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return of each rule and target the newest life."""
+    ordered = sorted(rows, key=lambda each: each.life)
+    return tuple({(each.rule_id, each.target_kind, each.target_key): each for each in ordered}.values())
+
+
+def stored(connection: Connection) -> tuple[Recommendation, ...]:
+    """Return every recommendation, those of earlier lives included."""
+    refusals: dict[int, list[Refusal]] = defaultdict(list)
+    for row in repository.refusals(connection):
+        refusals[row.recommendation_id].append(Refusal(row.code, row.reason))
+    return tuple(_from_row(row, refusals[row.recommendation_id]) for row in repository.recommendations(connection))
+
+
+_COLUMNS = (
+    *("recommendation_id", "rule_id", "deployment_id", "state", "title", "reason", "created_ts", "updated_ts"),
+    *("version", "target_kind", "target_key", "life", "until_ts", "variant"),
+)
+
+
+_BODY = tuple(each.name for each in fields(Recommendation) if each.name not in (*_COLUMNS, "refusals", "estimate"))
+
+
+def _to_row(each: Recommendation) -> dict[str, Any]:
+    row = {name: getattr(each, name) for name in _COLUMNS}
+    best = each.best
+    row["bankable_nano_usd_month"] = best.bankable[1] if best and best.bankable else None
+    row["capacity_nano_usd_month"] = best.capacity[1] if best and best.capacity else None
+    row["estimate"] = None if each.estimate is None else _encoded(each.estimate)
+    return {**row, "state": each.state.value, "body": _encoded({name: getattr(each, name) for name in _BODY})}
+
+
+def _encoded(value: object) -> str:
+    """Return records, and what they hold, as JSON: `asdict` would copy every value before."""
+    return json.dumps(value, sort_keys=True, default=_values)
+
+
+def _values(record: Any) -> dict[str, Any]:
+    """Return the fields of a record. Raises TypeError for what is none."""
+    return {each.name: getattr(record, each.name) for each in fields(record)}
+
+
+def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
+    body = json.loads(row.body)
+    body["evidence"] = tuple(EvidenceLine(**line) for line in body.get("evidence", ()))
+    body["variants"] = tuple(_variant(each) for each in body.get("variants", ()))
+    columns = {name: getattr(row, name) for name in _COLUMNS}
+    columns["state"] = State(columns["state"])
+    columns["estimate"] = None if row.estimate is None else _variant(json.loads(row.estimate))
+    rest = {name: value for name, value in body.items() if name in _BODY}
+    return Recommendation(**columns, **rest, refusals=tuple(refusals))
+
+
+def _variant(values: dict[str, Any]) -> Variant:
+    plain: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+    plain["changes"] = tuple(ChangeLine(**line) for line in values["changes"])
+    plain["edits"] = tuple(Edit(**line) for line in values.get("edits", ()))
+    plain["latency"] = tuple(_latency(line) for line in values["latency"])
+    plain["record"] = None if values.get("record") is None else RecordLine(**values["record"])
+    return Variant(**plain)
+
+
+def _latency(line: dict[str, Any]) -> LatencyLine:
+    ranges = {name: tuple(line[name]) if line[name] is not None else None for name in ("before", "after")}
+    return LatencyLine(**{**line, **ranges})

@@ -1,0 +1,124 @@
+"""How much of what a rule promised was realised, and what that does to its next estimate.
+
+The ratio of realised to promised savings is normal about a mean of the rule, which is normal about 1: the mean of the
+posterior shrinks towards 1 when receipts are few (Gelman et al., Bayesian Data Analysis, 3rd ed., 2.5), as credibility
+does in insurance (Bühlmann, ASTIN Bulletin 4, 1967). A regime is shrunk towards its rule in the same way.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pertoken.proof.verification.estimate import Interval
+from pertoken.proof.verification.question import Promise
+from pertoken.proof.verification.verify import Finding
+from pertoken.window.epochs.like_for_like import Z95
+
+PRIOR_SD = 0.3
+"""Standard deviation of the ratio among rules. A judgement, until there are receipts of many rules: a rule that was
+wrong by a third is usual, one wrong by a factor of two is rare."""
+REGIME_SD = 0.2
+"""The same among regimes of one rule."""
+SPREAD = 0.3
+"""Standard deviation of the ratio among deployments of one rule and regime, before there are receipts."""
+SPREAD_RECEIPTS = 4
+"""Receipts that the assumed spread counts as (degrees of freedom of a scaled inverse chi-squared prior, BDA 2.6)."""
+MIN_PROMISE = 0.005
+"""Promises below it are left out: a ratio to almost nothing means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a receipt adds to the record of a rule."""
+
+    rule: str
+    regime: str | None
+    promised: float
+    """Likely saving, as a fraction."""
+    realised: Interval
+    """Measured saving, 90 % interval."""
+
+    @property
+    def ratio(self) -> float:
+        """Realised over promised."""
+        return self.realised.likely / self.promised
+
+    @property
+    def variance(self) -> float:
+        """Of the ratio, by the uncertainty of what was measured."""
+        return (self.realised.half_width / Z95 / self.promised) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Realised over promised savings of a rule, or of one of its regimes."""
+
+    receipts: int
+    """Of the rule and regime."""
+    ratio: float
+    """Shrunk towards 1."""
+    ratio_sd: float
+    """Standard deviation of its posterior."""
+    spread: float
+    """Standard deviation among deployments."""
+
+    @property
+    def widening(self) -> float:
+        """By which the next interval is wider than promised: more spread than assumed, or less."""
+        return self.spread / SPREAD
+
+
+NO_RECORD = Record(0, 1.0, PRIOR_SD, SPREAD)
+
+
+def outcome(rule: str, regime: str | None, promise: Promise | None, finding: Finding) -> Outcome | None:
+    """Return what a finding adds to the record; None where nothing was promised or the baseline failed a gate.
+
+    Inconclusive ones with a wide interval count, by their width: to leave them out would keep the lucky ones.
+    """
+    measured = finding.saving_90
+    judged = finding.code in (None, "wide-interval")
+    if promise is None or promise.likely < MIN_PROMISE or measured is None or not judged:
+        return None
+    return Outcome(rule, regime, promise.likely, measured)
+
+
+def record(outcomes: Iterable[Outcome], rule: str, regime: str | None = None) -> Record:
+    """Return the record of a rule in a regime; without one, over all of its regimes."""
+    of_rule = [each for each in outcomes if each.rule == rule]
+    overall = _posterior(of_rule, 1.0, PRIOR_SD)
+    if regime is None:
+        return overall
+    others = _posterior([each for each in of_rule if each.regime != regime], 1.0, PRIOR_SD)
+    prior_sd = math.hypot(min(others.ratio_sd, PRIOR_SD), REGIME_SD) if others.receipts else PRIOR_SD
+    return _posterior([each for each in of_rule if each.regime == regime], others.ratio, prior_sd)
+
+
+def corrected(promise: Promise, known: Record) -> Promise:
+    """Return a promise as the record corrects it. Without receipts of its rule it stays as it is."""
+    if (known.ratio, known.spread) == (1.0, SPREAD):
+        return promise
+    likely = promise.likely * known.ratio
+    scale = abs(known.ratio) * known.widening
+    return Promise(
+        likely - scale * (promise.likely - promise.low), likely, likely + scale * (promise.high - promise.likely)
+    )
+
+
+def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:
+    """Return the record of some outcomes, shrunk towards `mean`."""
+    if not outcomes:
+        return Record(0, mean, sd, SPREAD)
+    ratio, precision = _shrunk(outcomes, mean, sd, SPREAD)
+    squares = sum(max(0.0, (each.ratio - ratio) ** 2 - each.variance) for each in outcomes)
+    spread = math.sqrt((SPREAD_RECEIPTS * SPREAD**2 + squares) / (SPREAD_RECEIPTS + len(outcomes)))
+    ratio, precision = _shrunk(outcomes, mean, sd, spread)
+    return Record(len(outcomes), ratio, 1 / math.sqrt(precision), spread)
+
+
+def _shrunk(outcomes: Sequence[Outcome], mean: float, sd: float, spread: float) -> tuple[float, float]:
+    """Return mean and precision of the posterior."""
+    weights = [1 / (each.variance + spread**2) for each in outcomes]
+    precision = sum(weights) + 1 / sd**2
+    total = sum(weight * each.ratio for weight, each in zip(weights, outcomes, strict=True)) + mean / sd**2
+    return total / precision, precision

@@ -1,0 +1,116 @@
+"""Beginning a trial and looking at it: what is stored of it after each look at telemetry."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pertoken.catalog.market import Market
+from pertoken.config import Settings
+from pertoken.errors import BadInput
+from pertoken.proof import acts
+from pertoken.proof.lifecycle import described
+from pertoken.proof.recommendation import Recommendation, State, short_id
+from pertoken.proof.stored import store_acts
+from pertoken.proof.trials import stored
+from pertoken.proof.trials.plan import WARM_UP_S, planned, warm_up_s
+from pertoken.proof.trials.progress import BASELINE_S, MINUTE_S, Observed, advanced, needs_quality, observe
+from pertoken.proof.trials.quality import check_quality
+from pertoken.proof.trials.trial import Status, Trial
+from pertoken.proof.verdicts import promise_of
+from pertoken.store.connect.open import Store
+from pertoken.store.repository import AdviceRepository
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.reading import Window
+
+WARM_UPS_S = 7 * 86_400
+"""Time before a trial in which earlier warm-ups are looked for."""
+Check = Callable[[Trial], int]
+
+
+def begin(
+    store: Store,
+    target: AdviceRepository,
+    row: Recommendation,
+    settings: Settings,
+    now_ts: int,
+    who: str,
+    *,
+    minutes: int | None = None,
+    blocks: int | None = None,
+    quality_waived: bool = False,
+) -> tuple[Recommendation, Trial]:
+    """Begin the trial of an open or accepted recommendation; an open one is accepted, which freezes its estimate.
+
+    Raises BadInput where there is nothing to try or its quality check is missing, AdviceChanged if somebody else was
+    first.
+    """
+    if row.state not in (State.OPEN, State.ACCEPTED):
+        raise BadInput(f"{short_id(row)} is {described(row)}: only what is open or accepted can be tried")
+    accepted = acts.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
+    tried = accepted[0].recommendation if accepted else row
+    with store.read() as connection:
+        window = Window(connection, now_ts - WARM_UPS_S, now_ts)
+        trial = planned(tried, window.inventory, now_ts, WARM_UP_S, minutes=minutes, blocks=blocks)
+        found = window.outcomes(trial.canary.deployment_id, MINUTE_S)
+        starts = [each.start_ts for each in window.inventory.epochs_of.get(trial.canary.deployment_id, ())]
+        seen_s = warm_up_s(found, starts) if isinstance(found, HourlyOutcomes) else None
+        if seen_s is not None:
+            trial = planned(tried, window.inventory, now_ts, seen_s, minutes=minutes, blocks=blocks)
+    trial = replace(trial, quality_waived=quality_waived)
+    quality_check(trial, settings)
+    if accepted:
+        (tried,) = store_acts(target, row, accepted, who)
+    with target.writing() as connection:
+        return tried, stored.begun(connection, trial)
+
+
+def look(
+    store: Store,
+    target: AdviceRepository,
+    trial: Trial,
+    row: Recommendation,
+    market: Market,
+    settings: Settings,
+    now_ts: int,
+    check: Check | None = None,
+) -> tuple[Trial, Observed]:
+    """Look at a running trial, and store it where it went on. `check`: the quality check, once the canary runs.
+
+    Raises AdviceChanged if somebody else changed it, BadInput if the check cannot be run.
+    """
+    with store.read() as connection:
+        window = Window(connection, trial.started_ts - BASELINE_S, now_ts)
+        seen = observe(trial, window, market, settings)
+    after = trial
+    if check is not None and seen.canary_ts is not None and seen.disturbed is None and trial.quality_exit is None:
+        status = check(trial)
+        after = replace(trial, quality_exit=status)
+        if status:
+            after = replace(after, status=Status.QUALITY_FAILED, ended_ts=now_ts)
+    if after.status is Status.RUNNING:
+        after = advanced(after, seen, promise_of(row.estimate), now_ts)
+    if after != trial:
+        with target.writing() as connection:
+            after = stored.put(connection, after)
+    return after, seen
+
+
+def stop(target: AdviceRepository, trial: Trial, now_ts: int) -> Trial:
+    """End a trial without a result."""
+    with target.writing() as connection:
+        return stored.put(connection, replace(trial, status=Status.STOPPED, ended_ts=now_ts))
+
+
+def quality_check(trial: Trial, settings: Settings) -> Check | None:
+    """Return the quality check of a trial, None where outputs stay as they are or a person waived it.
+
+    Raises BadInput where outputs may change and no check is set.
+    """
+    if not needs_quality(trial) or trial.quality_waived:
+        return None
+    command = settings.advisor_quality_check
+    if not command:
+        raise BadInput(
+            "this change can alter outputs: set advisor.quality_check to a command that tests them, "
+            "or give --without-quality-check"
+        )
+    return lambda each: check_quality(command, each)

@@ -1,0 +1,88 @@
+"""A trial of a recommendation as it is stored and shown."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pertoken.proof.recommendation import Edit
+from pertoken.proof.verdicts import Result
+
+
+class Design(StrEnum):
+    """How both arms of a trial are compared."""
+
+    REPLICAS = "REPLICAS"
+    """Two replicas over the same minutes, one of them with the change."""
+    SWITCHBACK = "SWITCHBACK"
+    """One replica, with and without the change in turn."""
+
+
+class Status(StrEnum):
+    """Where a trial is."""
+
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    QUALITY_FAILED = "QUALITY_FAILED"
+    """The quality check refused the change."""
+    STOPPED = "STOPPED"
+    """A person ended it, or one of its engines was changed otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One replica of a trial."""
+
+    deployment_id: int
+    engine_id: int
+    name: str
+    """Deployment and host as people call them."""
+    url: str
+    """Base URL of the engine, as its agent reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """What a trial showed."""
+
+    result: Result
+    effect: tuple[float, float, float] | None = None
+    """Cost per token with the change / without - 1, 90 % interval: low, likely, high."""
+    minutes: int = 0
+    """Minutes with the change that were compared."""
+    baseline_minutes: int = 0
+    """Minutes before the trial by which both replicas were made alike; 0 for one replica."""
+    reason: str | None = None
+    """Why it decides nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial of one variant on one service."""
+
+    recommendation_id: int
+    design: Design
+    started_ts: int
+    canary: Arm
+    control: Arm | None
+    """None: the canary itself, switched back."""
+    edits: tuple[Edit, ...]
+    """What changes on the canary."""
+    minutes: int
+    """Minutes to compare; of a switchback in each block."""
+    warm_up_s: int
+    """Seconds after a restart that are left out, while caches are cold."""
+    blocks: int = 1
+    """Blocks of a switchback, without and with the change in turn."""
+    status: Status = Status.RUNNING
+    quality_exit: int | None = None
+    """Exit status of the quality check; None: not run yet, or there is none."""
+    quality_waived: bool = False
+    """Whether a person tries it without a quality check, though outputs may change."""
+    result: TrialResult | None = None
+    ended_ts: int | None = None
+    trial_id: int = 0
+    version: int = 0
+
+    @property
+    def block_s(self) -> int:
+        """Seconds of one block of a switchback: the minutes that count, and the warm-up before them."""
+        return self.warm_up_s + 60 * self.minutes

@@ -1,0 +1,211 @@
+"""Verdicts on changes of configuration: what a token costs after a change against before, at like load."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection
+
+from pertoken.proof.changes import EpochChange
+from pertoken.proof.recommendation import Edit, Variant
+from pertoken.proof.verification.estimate import Interval
+from pertoken.proof.verification.question import Promise
+from pertoken.proof.verification.verdict import Verdict as Proven
+from pertoken.proof.verification.verdict import kept, proven
+from pertoken.store import repository
+from pertoken.store.connect.open import Store
+
+LIKE_HOURS = "like hours of the two epochs"
+"""Method where the history is too short to verify a change; it proves nothing."""
+BY_TRIAL = "minutes of a trial before the change"
+"""Method where the hours after the change decide nothing."""
+VERIFIED = "hours after the change against a baseline of the weeks before"
+
+
+class Result(StrEnum):
+    """What a change did to the cost of a token."""
+
+    PENDING = "PENDING"
+    CHEAPER = "CHEAPER"
+    DEARER = "DEARER"
+    NO_EFFECT = "NO_EFFECT"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The outcome of one comparison."""
+
+    result: Result
+    effect: tuple[float, float, float] | None = None
+    """Cost per token after / before - 1: low, likely, high."""
+    reason: str | None = None
+    """Why it is pending or inconclusive."""
+    method: str = VERIFIED
+    due_ts: int | None = None
+    """When a pending one is judged next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One change of configuration of one deployment, with its judgement."""
+
+    deployment_id: int
+    epoch_id: int
+    previous_epoch_id: int
+    changed_ts: int
+    name: str
+    """Deployment and host as people call them."""
+    edits: tuple[Edit, ...] = ()
+    recommendation_id: int | None = None
+    judgement: Judgement = Judgement(Result.PENDING)
+    version_before: str | None = None
+    version_after: str | None = None
+    created_ts: int = 0
+    judged_ts: int | None = None
+    version: int = 0
+
+
+def pending(change: EpochChange, recommendation_id: int | None, now_ts: int) -> Verdict:
+    """Return the verdict on a change that nobody has judged yet."""
+    return Verdict(
+        change.deployment_id,
+        change.epoch_id,
+        change.previous_epoch_id,
+        change.changed_ts,
+        change.name,
+        change.edits,
+        recommendation_id,
+        version_before=change.version_before,
+        version_after=change.version_after,
+        created_ts=now_ts,
+    )
+
+
+_RESULTS = {
+    Proven.REALIZED: Result.CHEAPER,
+    Proven.PARTIAL: Result.CHEAPER,
+    Proven.REGRESSED: Result.DEARER,
+    Proven.NO_EFFECT: Result.NO_EFFECT,
+}
+
+
+def result_of(proven: Proven) -> Result:
+    """Return what a verification showed of the cost of a token."""
+    return _RESULTS.get(proven, Result.INCONCLUSIVE)
+
+
+def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | None:
+    """Return the reason code of the move that the verdicts on a recommendation's changes make; None while one is open.
+
+    Of several deployments the least favourable one counts. The rules are those of `verification.verdict`.
+    """
+    codes = [_outcome(estimate, each) for each in verdicts]
+    if not codes or None in codes:
+        return None
+    return next(code for code in ("regressed", "inconclusive", "no-effect", "partial", "realized") if code in codes)
+
+
+def _outcome(estimate: Variant | None, judgement: Judgement) -> str | None:
+    if judgement.result is not Result.CHEAPER or judgement.effect is None:
+        return {
+            Result.PENDING: None,
+            Result.DEARER: "regressed",
+            Result.NO_EFFECT: "no-effect",
+        }.get(judgement.result, "inconclusive")
+    low, likely, high = judgement.effect
+    saving = Interval(-high, -likely, -low)
+    if not proven(saving):
+        return "inconclusive"
+    return "realized" if kept(saving, promise_of(estimate)) else "partial"
+
+
+def promise_of(estimate: Variant | None) -> Promise | None:
+    """Return what an estimate promises of the device-seconds per token; None where it is no speed-up."""
+    if estimate is None or estimate.throughput_ratio is None:
+        return None
+    low, likely, high = (1 - 1 / ratio for ratio in estimate.throughput_ratio)
+    return Promise(low, likely, high)
+
+
+def standing_verdicts(store: Store) -> tuple[Verdict, ...]:
+    """Return every verdict, newest change first; none where no advice is stored. Raises StoreError."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return read_verdicts(connection)[::-1]
+
+
+def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
+    """Return every verdict, oldest change first."""
+    return tuple(map(_from_row, repository.verdicts(connection)))
+
+
+def add(connection: Connection, verdicts: Iterable[Verdict]) -> None:
+    """Store verdicts on epochs that have none yet."""
+    for each in verdicts:
+        repository.add_verdict(connection, _to_row(each))
+
+
+def put(connection: Connection, verdict: Verdict) -> None:
+    """Replace a verdict that was read. Raises AdviceChanged if somebody else changed it since."""
+    repository.put_verdict(connection, _to_row(verdict), read_version=verdict.version)
+
+
+def with_judgement(verdict: Verdict, judgement: Judgement, now_ts: int) -> Verdict:
+    """Return a verdict with a judgement; one that is pending has no time."""
+    decided = None if judgement.result is Result.PENDING else now_ts
+    return replace(verdict, judgement=judgement, judged_ts=decided)
+
+
+_MILLIONTHS = 1_000_000
+
+
+def _to_row(each: Verdict) -> dict[str, Any]:
+    effect: Sequence[float | None] = each.judgement.effect or (None, None, None)
+    low, likely, high = (None if value is None else round(value * _MILLIONTHS) for value in effect)
+    edits = [[edit.kind, edit.target, edit.field, edit.before, edit.after] for edit in each.edits]
+    return {
+        "deployment_id": each.deployment_id,
+        "epoch_id": each.epoch_id,
+        "previous_epoch_id": each.previous_epoch_id,
+        "changed_ts": each.changed_ts,
+        "recommendation_id": each.recommendation_id,
+        "result": each.judgement.result.value,
+        "effect_low_1e6": low,
+        "effect_likely_1e6": likely,
+        "effect_high_1e6": high,
+        "method": each.judgement.method,
+        "version_before": each.version_before,
+        "version_after": each.version_after,
+        "body": json.dumps(
+            {"name": each.name, "edits": edits, "reason": each.judgement.reason, "due_ts": each.judgement.due_ts}
+        ),
+        "created_ts": each.created_ts,
+        "judged_ts": each.judged_ts,
+    }
+
+
+def _from_row(row: Any) -> Verdict:
+    body = json.loads(row.body)
+    effect = None
+    if row.effect_likely_1e6 is not None:
+        values = (row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6)
+        effect = (values[0] / _MILLIONTHS, values[1] / _MILLIONTHS, values[2] / _MILLIONTHS)
+    return Verdict(
+        row.deployment_id,
+        row.epoch_id,
+        row.previous_epoch_id,
+        row.changed_ts,
+        body["name"],
+        tuple(Edit(*each) for each in body["edits"]),
+        row.recommendation_id,
+        Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
+        row.version_before,
+        row.version_after,
+        row.created_ts,
+        row.judged_ts,
+        row.version,
+    )

@@ -1,0 +1,162 @@
+"""A question from two windows of telemetry: hours of a deployment and its siblings, and what else happened."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pertoken.evidence import Comparison
+from pertoken.proof.verification.question import (
+    WEEK_OF_HOURS,
+    Covariate,
+    Cycle,
+    Event,
+    EventKind,
+    Promise,
+    Question,
+)
+from pertoken.proof.verification.windows import WASHOUT_DAYS, Refused
+from pertoken.state.knobs import knobs
+from pertoken.store.schema.rows import DRIVER
+from pertoken.units import format_utc
+from pertoken.window.epochs.history import in_turn
+from pertoken.window.epochs.like_for_like import HourlyOutcomes
+from pertoken.window.reading import Window
+
+CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype", "gpu_memory_utilization"})
+"""Knobs that change how many prompt tokens are found in the cache, which is where they save."""
+
+
+def acts_through(changed_knobs: Iterable[str]) -> frozenset[Covariate]:
+    """Return what a change of these knobs is meant to alter: hours before and after are not made alike in it."""
+    return frozenset({Covariate.CACHE} if CACHE_KNOBS.intersection(changed_knobs) else ())
+
+
+def question(
+    before: Window,
+    after: Window,
+    deployment_id: int,
+    changed_at: int,
+    *,
+    siblings: Iterable[int] = (),
+    promise: Promise | None = None,
+    price_changes: Iterable[int] = (),
+    through: frozenset[Covariate] = frozenset(),
+    cycle: Cycle = WEEK_OF_HOURS,
+) -> Question | Refused:
+    """Return what to verify of a change at `changed_at`, or why its hours cannot be used.
+
+    `before` and `after` meet at the change, or in its hour. Siblings that changed since the baseline begins are left
+    out, as are those whose hours cannot be used. `price_changes` are instants at which a price of the deployment
+    changed. `through`: see `acts_through`. `cycle`: length of a bucket and of a week.
+    """
+    hours = _hours(before, after, deployment_id, cycle)
+    if isinstance(hours, Comparison):
+        return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
+    events = [event for event in _changes(before, after, deployment_id) if event.ts != changed_at]
+    start = max([before.start, *(event.ts for event in events if event.ts < changed_at)]) + _washout_s(cycle)
+    others = [
+        _hours(before, after, one, cycle)
+        for one in siblings
+        if one != deployment_id and all(event.ts <= start for event in _changes(before, after, one))
+    ]
+    events += [
+        Event(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
+        for ts in price_changes
+        if before.start <= ts < after.end
+    ]
+    return Question(
+        hours,
+        changed_at,
+        after.end,
+        siblings=tuple(each for each in others if isinstance(each, HourlyOutcomes)),
+        promise=promise,
+        events=tuple(sorted(events, key=lambda event: event.ts)),
+        acts_through=through,
+        cycle=cycle,
+    )
+
+
+def prospect(
+    before: Window,
+    deployment_id: int,
+    *,
+    siblings: Iterable[int] = (),
+    promise: Promise | None = None,
+    through: frozenset[Covariate] = frozenset(),
+    cycle: Cycle = WEEK_OF_HOURS,
+) -> Question | Refused:
+    """Return what could be asked of a change at the end of a window, or why its hours cannot be used."""
+    hours = before.outcomes(deployment_id, cycle.bucket_s)
+    if isinstance(hours, Comparison):
+        return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
+    events = _changes(before, before, deployment_id)
+    start = max([before.start, *(event.ts for event in events)]) + _washout_s(cycle)
+    others = [
+        before.outcomes(one, cycle.bucket_s)
+        for one in siblings
+        if one != deployment_id and all(event.ts <= start for event in _changes(before, before, one))
+    ]
+    return Question(
+        hours,
+        before.end,
+        before.end,
+        siblings=tuple(each for each in others if isinstance(each, HourlyOutcomes)),
+        promise=promise,
+        events=tuple(events),
+        acts_through=through,
+        cycle=cycle,
+    )
+
+
+def _washout_s(cycle: Cycle) -> int:
+    return cycle.buckets_of(WASHOUT_DAYS) * cycle.bucket_s
+
+
+def _hours(before: Window, after: Window, deployment_id: int, cycle: Cycle) -> HourlyOutcomes | Comparison:
+    found = [window.outcomes(deployment_id, cycle.bucket_s) for window in (before, after)]
+    used = [each for each in found if isinstance(each, HourlyOutcomes)]
+    refused = [each for each in found if isinstance(each, Comparison)]
+    return refused[0] if refused else in_turn(used)
+
+
+def _changes(before: Window, after: Window, deployment_id: int) -> list[Event]:
+    """Return what changed at each epoch of a deployment that began within the windows, but the first."""
+    epochs: dict[int, tuple[Any, Sequence[int]]] = {}
+    for window in (before, after):
+        for row in window.inventory.epochs_of.get(deployment_id, ()):
+            epochs[row.epoch_id] = row, window.inventory.epoch_devices.get(row.epoch_id, ())
+    ordered = sorted(epochs.values(), key=lambda each: int(each[0].start_ts))
+    return [
+        Event(int(later[0].start_ts), *_change(earlier, later))
+        for earlier, later in pairwise(ordered)
+        if later[0].start_ts < after.end
+    ]
+
+
+def _change(earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]) -> tuple[EventKind, str]:
+    """Return the weightiest of what differs between two epochs, and all of it for people."""
+    differences = list(_differences(earlier, later))
+    if not differences:
+        return EventKind.KNOBS, "restarted as it was, or with settings that are not read"
+    return differences[0][0], "; ".join(text for _, text in differences)
+
+
+def _differences(
+    earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]
+) -> Iterator[tuple[EventKind, str]]:
+    (row, devices), (new, new_devices) = earlier, later
+    old_knobs, new_knobs = json.loads(row.knobs), json.loads(new.knobs)
+    if row.engine_version != new.engine_version:
+        yield EventKind.ENGINE, f"engine {_known(row.engine_version)} → {_known(new.engine_version)}"
+    if old_knobs.get(DRIVER) != new_knobs.get(DRIVER):
+        yield EventKind.DRIVER, f"driver {_known(old_knobs.get(DRIVER))} → {_known(new_knobs.get(DRIVER))}"
+    if set(devices) != set(new_devices):
+        yield EventKind.DEVICES, f"devices {len(devices)} → {len(new_devices)}"
+    for name in knobs():
+        if old_knobs.get(name) != new_knobs.get(name):
+            yield EventKind.KNOBS, f"{name} {_known(old_knobs.get(name))} → {_known(new_knobs.get(name))}"
+
+
+def _known(value: object) -> str:
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,66 @@
+"""What an effect proves, by its 90 % interval and what was promised.
+
+With s the saving (fraction of the device-seconds per token), (low, high) its 90 % interval and w half its width:
+
+| verdict | when |
+|---|---|
+| REALIZED | low > 0, w < s / 2, and the promise was kept: the interval reaches its low end |
+| PARTIAL | low > 0, w < s / 2, and the whole interval is below the low end of the promise |
+| REGRESSED | high < 0 and w < -s / 2 |
+| NO_EFFECT | none of these, and the whole interval is within the margin: 5 %, or half of a smaller promise |
+| INCONCLUSIVE | none of these, or a gate failed |
+"""
+
+from enum import StrEnum
+
+from pertoken.proof.verification.estimate import Effect, Interval, saving
+from pertoken.proof.verification.question import Promise
+
+MARGIN = 0.05
+"""Saving or loss that does not matter, unless less than twice as much was promised. A judgement."""
+MAX_RELATIVE_HALF_WIDTH = 0.5
+"""Half-width over saving up to which it is proven (ASHRAE Guideline 14 asks for it at 68 % confidence)."""
+
+
+class Verdict(StrEnum):
+    """Outcome of a verification."""
+
+    REALIZED = "REALIZED"
+    PARTIAL = "PARTIAL"
+    NO_EFFECT = "NO_EFFECT"
+    REGRESSED = "REGRESSED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    DECAYED = "DECAYED"
+    """Of a re-check: a proven saving that does not stand any more."""
+
+
+def judge(effect: Effect, promise: Promise | None) -> Verdict:
+    """Return the verdict on an effect whose baseline passed all gates."""
+    found = saving(effect, effect.half_width_90)
+    if proves_change(effect):
+        if found.likely < 0:
+            return Verdict.REGRESSED
+        return Verdict.REALIZED if kept(found, promise) else Verdict.PARTIAL
+    margin = margin_of(promise)
+    return Verdict.NO_EFFECT if -margin <= found.low and found.high <= margin else Verdict.INCONCLUSIVE
+
+
+def margin_of(promise: Promise | None) -> float:
+    """Return the saving or loss that does not matter."""
+    return MARGIN if promise is None else min(MARGIN, max(0.0, promise.likely / 2))
+
+
+def kept(found: Interval, promise: Promise | None) -> bool:
+    """Whether the interval of a proven saving reaches the low end of what was promised."""
+    return promise is None or found.high >= promise.low
+
+
+def proves_change(effect: Effect) -> bool:
+    """Whether the 90 % interval excludes 0 and its half-width is below half of the saving, or of the loss."""
+    return proven(saving(effect, effect.half_width_90))
+
+
+def proven(found: Interval) -> bool:
+    """Whether a 90 % interval of a saving excludes 0, with a half-width below half of the saving or the loss."""
+    excludes_0 = found.low > 0 or found.high < 0
+    return excludes_0 and found.half_width < MAX_RELATIVE_HALF_WIDTH * abs(found.likely)

@@ -1,0 +1,175 @@
+"""From a question to a verdict: matching, siblings, estimate, gates."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pertoken.proof.verification.estimate import Effect, Estimator, Interval, saving
+from pertoken.proof.verification.gates import MAX_CV_RMSE, MAX_NMBE, MIN_DATES, HeldOut, Placebo, held_out, placebo
+from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
+from pertoken.proof.verification.siblings import Siblings, siblings
+from pertoken.proof.verification.verdict import Verdict, judge
+from pertoken.proof.verification.windows import Refused, Windows, windows
+from pertoken.window.columns import Mask
+
+MIN_SHIFT = 0.05
+"""Change of mean load or mix from which it is listed as an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A window as it was used."""
+
+    start: int
+    end: int
+    hours: int
+    """Hours that count."""
+    expected: int
+    """Hours in it, measured or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Answer to a question. What could not be computed is None."""
+
+    verdict: Verdict
+    code: str | None = None
+    """Why INCONCLUSIVE, for programs."""
+    reason: str | None = None
+    """The same for people."""
+    saving_90: Interval | None = None
+    """Fraction of the device-seconds per token saved, 90 % interval, widened by `placebo.factor`; below 0 is a loss."""
+    saving_80: Interval | None = None
+    earlier_s_per_mtok: float | None = None
+    """Device-seconds per 10^6 tokens in the window before, as measured."""
+    expected_s_per_mtok: float | None = None
+    """The same in the window after, had nothing been changed: at its load, mix and cache level."""
+    later_s_per_mtok: float | None = None
+    """The same, as measured in the matched hours after."""
+    matched_mtok: float | None = None
+    """10^6 tokens of those hours."""
+    before: Span | None = None
+    after: Span | None = None
+    held_out: HeldOut | None = None
+    placebo: Placebo | None = None
+    siblings: int = 0
+    """Siblings that were compared with."""
+    sibling_weight: float = 0.0
+    explained: tuple[tuple[Covariate, float], ...] = ()
+    """Change of the cost of a token that load, mix and cache level caused, as fractions: never part of the saving."""
+    events: tuple[Event, ...] = ()
+    """What else happened, in order of time: the events of the question, and shifts of load and mix."""
+    not_matched: tuple[Covariate, ...] = ()
+    """Covariates that were not measured, or that the change is meant to alter."""
+
+
+def verify(question: Question) -> Finding:
+    """Return what the change did, by all that its deployment and siblings show."""
+    used = windows(question)
+    absent = Finding(Verdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
+    if isinstance(used, Refused):
+        return replace(absent, code=used.code, reason=used.reason)
+    others = siblings(question.siblings, used)
+    base, after = used.base, used.after
+    cost = used.of.cost
+    if others.count:
+        base, after = base & others.known, after & others.known
+        cost = cost - others.weight * others.excess
+    estimator = Estimator(used.of, cost, base)
+    effect = estimator.effect(base, after)
+    tested = held_out(estimator, base)
+    tried = placebo(estimator, base, int(used.expected_after))
+    effect = effect.widened(tried.factor)
+    finding = _described(question, used, others, estimator, effect)
+    finding = replace(finding, held_out=tested, placebo=tried)
+    refused = refusal(tested, tried)
+    if refused is not None:
+        return replace(finding, code=refused.code, reason=refused.reason)
+    verdict = judge(effect, question.promise)
+    if verdict is Verdict.INCONCLUSIVE:
+        return replace(finding, code="wide-interval", reason=_too_wide(effect))
+    return replace(finding, verdict=verdict)
+
+
+def refusal(tested: HeldOut | None, tried: Placebo) -> Refused | None:
+    """Return which gate a baseline fails, None where it passes both."""
+    if tested is None:
+        return Refused("short-history", "too few hours of the last week before the change are measured to test it on")
+    if not tested.passed:
+        text = f"predicted the last week before the change with a bias of {tested.nmbe:+.1%} (limit {MAX_NMBE:.0%})"
+        text += f" and an hourly error of {tested.cv_rmse:.0%} (limit {MAX_CV_RMSE:.0%})"
+        return Refused("baseline-fails", f"the baseline {text}")
+    if tried.dates < MIN_DATES:
+        return Refused("few-placebos", f"{tried.dates} placebo dates fit into the history, {MIN_DATES} are needed")
+    return None
+
+
+def _too_wide(effect: Effect) -> str:
+    found = saving(effect, effect.half_width_90)
+    return (
+        f"the 90 % interval of the saving is {found.low:+.1%} to {found.high:+.1%}: "
+        "too wide to prove a saving, or that there is none"
+    )
+
+
+def _described(question: Question, used: Windows, others: Siblings, estimator: Estimator, effect: Effect) -> Finding:
+    of, base, after = used.of, used.base, used.after
+    fitted = estimator.fit.baseline(estimator.cost)
+    shift = (of.mean(after) - of.mean(base)) * fitted.covariates
+    explained = {
+        covariate: math.expm1(float(shift[[column == covariate for column in of.columns]].sum()))
+        for covariate in dict.fromkeys(of.columns)
+    }
+    (earlier, _), (later, mtok) = (_s_per_mtok(question, used, mask) for mask in (base, after))
+    return Finding(
+        Verdict.INCONCLUSIVE,
+        saving_90=saving(effect, effect.half_width_90),
+        saving_80=saving(effect, effect.half_width_80),
+        earlier_s_per_mtok=earlier,
+        expected_s_per_mtok=later / math.exp(effect.log_ratio),
+        later_s_per_mtok=later,
+        matched_mtok=mtok,
+        before=Span(used.base_start, question.changed_at, int(base.sum()), used.expected_base),
+        after=Span(used.after_start, used.after_end, int(after.sum()), used.expected_after),
+        siblings=others.count,
+        sibling_weight=others.weight,
+        explained=tuple(explained.items()),
+        events=tuple(sorted([*question.events, *_shifts(question, used)], key=lambda event: event.ts)),
+        not_matched=tuple(each for each in Covariate if each not in of.columns),
+    )
+
+
+def _s_per_mtok(question: Question, used: Windows, mask: Mask) -> tuple[float, float]:
+    """Return the device-seconds per 10^6 tokens of some buckets, and their 10^6 tokens."""
+    hours = question.deployment
+    at = (hours.ts - used.of.ts[0]) // used.of.cycle.bucket_s
+    inside = (at >= 0) & (at < len(mask))
+    chosen = np.flatnonzero(inside)[mask[at[inside]]]
+    tokens = hours.tokens_per_s[chosen] * question.cycle.bucket_s
+    seconds = hours.device_s_per_token[chosen] * tokens
+    return float(seconds.sum() / tokens.sum()) * 1e6, float(tokens.sum()) / 1e6
+
+
+def _shifts(question: Question, used: Windows) -> list[Event]:
+    """Return the shifts of load and mix from before to after, as events at the time of the change."""
+    of = used.of
+    shifts = []
+    for covariate, kind, label in (
+        (Covariate.LOAD, EventKind.LOAD, "load"),
+        (Covariate.MIX, EventKind.MIX, "share of generated tokens"),
+    ):
+        if covariate in of.columns:
+            values = of.covariates[:, of.columns.index(covariate)]
+            ratio = math.exp(float(_weekly(values, of.phase, used.after, used.base)))
+            if abs(ratio - 1) >= MIN_SHIFT:
+                text = f"{label} {ratio - 1:+.0%} in the same hours of the week"
+                shifts.append(Event(question.changed_at, kind, text))
+    return shifts
+
+
+def _weekly(values: np.ndarray, phase: np.ndarray, after: Mask, base: Mask) -> float:
+    """Return the mean over `after` of a value less its mean in the same bucket of the week in `base`."""
+    count = np.bincount(phase[base], minlength=int(phase.max()) + 1)
+    mean = np.bincount(phase[base], values[base], len(count)) / np.maximum(count, 1)
+    return float((values[after] - mean[phase[after]]).mean())

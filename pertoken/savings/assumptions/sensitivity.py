@@ -1,0 +1,306 @@
+"""How much each assumption moves an estimate: the estimate again with that one at its low and at its high end."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pertoken.evidence import Evidence, Series
+from pertoken.forecast.formats import defaults
+from pertoken.provenance import Provenance
+from pertoken.savings.assumptions.traffic import under_load
+from pertoken.savings.context import NOTHING, Context
+from pertoken.savings.estimate import LIKELY, Estimate, estimate, prepare
+from pertoken.savings.forecasts import Forecasts
+from pertoken.state.demand import EDITABLE, LIMITS, Demand, Quantity
+from pertoken.state.deployment import Deployment, Expectation
+from pertoken.state.fleet import Fleet, services_unlike
+from pertoken.state.service import Service
+
+K = TypeVar("K")
+LOAD = (0.8, 1.25)
+"""Times the measured load. A judgement: weeks of one service differ by about that much."""
+PAID_OF_LIST = 0.7
+"""Least part of a list price that is paid. A judgement: discounts for volume or terms reach about 30 %."""
+UNSEEN = (0.5, 2.0)
+"""Times an assumed length or limit."""
+MEMORY = (0.8, 0.95)
+"""`gpu_memory_utilization` where it was not seen."""
+OF_PROPOSED = (0.5, 1.5)
+"""Part of a proposed change of demand that comes true."""
+ENERGY = (0.75, 1.25)
+"""Times the price of a kilowatt-hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The likely estimate with one assumption at one end, nano-USD per month."""
+
+    value: str
+    """What is assumed, in words."""
+    bankable: int
+    capacity: int
+    refused: str | None = None
+    """Why nothing would be saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What an assumption is worth."""
+
+    assumption: str
+    low: At
+    high: At
+    swing: tuple[int, int]
+    """Largest change of the likely bankable and capacity dollars, either way, nano-USD per month."""
+    ends: tuple[float, float] | None = None
+    """Numbers that it was set to; None where it is no number that can be set."""
+
+
+@dataclass(frozen=True)
+class _Case:
+    before: Fleet
+    after: Fleet
+    context: Context
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """Names of the services that change."""
+        return frozenset(each.name for each in services_unlike(self.after, self.before))
+
+    @property
+    def deployments(self) -> frozenset[int]:
+        """Ids of the deployments of these services, as they are now."""
+        changed = self.changed
+        return frozenset(
+            one.deployment_id for each in self.before.services if each.name in changed for one in each.deployments
+        )
+
+
+Edit = Callable[[_Case, float], _Case]
+
+
+@dataclass(frozen=True)
+class _Assumption:
+    name: str
+    ends: tuple[float, float]
+    words: Callable[[float], str]
+    edit: Edit
+
+
+def sensitivities(before: Fleet, after: Fleet, context: Context) -> tuple[Sensitivity, ...]:
+    """Return what each assumption of the estimate from `before` to `after` is worth, the one that moves it most first.
+
+    None where the change has no price. Raises InvalidEdit as `estimate` does.
+    """
+    base = estimate(before, after, context)
+    if not _priced(base):
+        return ()
+    case = _Case(before, after, context)
+    found = [_forecast(base), *(_of(each, case, base) for each in _assumptions(case))]
+    moved = [each for each in found if each.swing != (0, 0)]
+    return tuple(sorted(moved, key=lambda each: (-each.swing[0], -each.swing[1], each.assumption)))
+
+
+def _forecast(base: Estimate) -> Sensitivity:
+    """Return what the interval of the estimate itself is worth: speed, latency and prices elsewhere."""
+    bankable, capacity = base.bankable or NOTHING, base.capacity or NOTHING
+    ends = [At(word, bankable[end], capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
+    return _between("the forecast and prices elsewhere, within their interval", ends[0], ends[1], base)
+
+
+def _of(assumed: _Assumption, case: _Case, base: Estimate) -> Sensitivity:
+    low, high = (_at(assumed, case, end) for end in assumed.ends)
+    return replace(_between(assumed.name, low, high, base), ends=assumed.ends)
+
+
+def estimate_with(before: Fleet, after: Fleet, context: Context, values: Mapping[str, float]) -> Estimate:
+    """Return the estimate with some of its assumptions, by their names, set to other numbers.
+
+    Raises InvalidEdit as `estimate` does; a name that the estimate does not assume changes nothing.
+    """
+    case = _Case(before, after, context)
+    for assumed in _assumptions(case):
+        if assumed.name in values:
+            case = assumed.edit(case, values[assumed.name])
+    there = replace(case.context, forecasts=Forecasts())
+    prepare(case.before, [case.after], there)
+    return estimate(case.before, case.after, there)
+
+
+def _at(assumed: _Assumption, case: _Case, end: float) -> At:
+    there = assumed.edit(case, end)
+    context = replace(there.context, forecasts=Forecasts())
+    prepare(there.before, [there.after], context)
+    found = estimate(there.before, there.after, context)
+    words = assumed.words(end)
+    if not _priced(found):
+        return At(words, 0, 0, found.infeasible or found.unpriced or found.break_even)
+    return At(words, (found.bankable or NOTHING)[LIKELY] - found.bill_rise, (found.capacity or NOTHING)[LIKELY])
+
+
+def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
+    bankable, capacity = (base.bankable or NOTHING)[LIKELY] - base.bill_rise, (base.capacity or NOTHING)[LIKELY]
+    swing = (
+        max(abs(each.bankable - bankable) for each in (low, high)),
+        max(abs(each.capacity - capacity) for each in (low, high)),
+    )
+    return Sensitivity(name, low, high, swing)
+
+
+def _priced(found: Estimate) -> bool:
+    return found.infeasible is None and found.unpriced is None and found.break_even is None
+
+
+# -- what is assumed -----------------------------------------------------------------------------------------------
+
+
+def _assumptions(case: _Case) -> Iterator[_Assumption]:
+    deployments, changed = case.deployments, case.changed
+    if changed:
+        yield _Assumption("the load stays as measured", LOAD, lambda x: f"{x:g} times the load", _with_load)
+    if case.context.listed:
+        yield _Assumption("the list price is paid", (PAID_OF_LIST, 1.0), lambda x: f"{x:.0%} of it", _paid)
+    for name in ("generated_len", "prompt_len"):
+        if any(_unknown(case.context.evidence(each), name) for each in deployments):
+            typical: float = getattr(defaults(), name)
+            words = "tokens generated per request" if name == "generated_len" else "tokens per prompt"
+            yield _Assumption(
+                f"{typical:.0f} {words}",
+                (UNSEEN[0] * typical, UNSEEN[1] * typical),
+                "{:.0f}".format,
+                _with_length(name),
+            )
+    now = [case.before.deployment(each) for each in sorted(deployments)]
+    if any(each.gpu_memory_utilization is None for each in now):
+        share = defaults().gpu_memory_utilization
+        yield _Assumption(
+            f"gpu_memory_utilization is {share:g}", MEMORY, "{:g}".format, _with_knob("gpu_memory_utilization", float)
+        )
+    if any(each.max_num_seqs is None for each in now):
+        limit = defaults().max_num_seqs
+        ends = (UNSEEN[0] * limit, UNSEEN[1] * limit)
+        yield _Assumption(f"max_num_seqs is {limit}", ends, "{:.0f}".format, _with_knob("max_num_seqs", int))
+    for source in sorted({e.expected.source for e in case.after.deployments if e.expected is not None}):
+        yield _Assumption(f"the rule's expectation: {source}", (0.0, 1.0), _end, _expected(source))
+    for service in services_unlike(case.after, case.before):
+        for name in _proposed(case.before.service_of.get(service.name), service):
+            what = f"{name.replace('_', ' ')} of {service.name} as proposed"
+            yield _Assumption(what, OF_PROPOSED, lambda x: f"{x:.0%} of the change", _demanding(service.name, name))
+    owned = any(each.placement.purchase == "owned" for each in case.before.hosts)
+    if case.context.energy is not None and owned:
+        usd = case.context.energy.nano_usd_per_kwh / 1e9
+        yield _Assumption("the price of energy", ENERGY, lambda x: f"${usd * x:.3g}/kWh", _with_energy)
+
+
+def _end(at: float) -> str:
+    return "its high end" if at else "its low end"
+
+
+def _unknown(seen: Evidence, name: str) -> bool:
+    if name == "prompt_len" and seen.peek("prompt_tok_s") is not None:
+        return False
+    return seen.peek(name) is None and seen.peek("generated_tok_s") is not None
+
+
+def _proposed(now: Service | None, to: Service) -> Iterator[str]:
+    for name in EDITABLE:
+        after: Quantity | None = getattr(to.demand, name)
+        changed = now is not None and after is not None and after != getattr(now.demand, name)
+        if changed and after is not None and after.provenance is Provenance.ASSUMED:
+            yield name
+
+
+# -- edits ---------------------------------------------------------------------------------------------------------
+
+
+def _measured(case: _Case, edit: Callable[[Evidence], Evidence]) -> _Case:
+    """Return a case with other evidence of the services that change."""
+
+    def edited(known: Mapping[K, Evidence], keys: frozenset[K]) -> Mapping[K, Evidence]:
+        return {key: edit(each) if key in keys else each for key, each in known.items()}
+
+    context = case.context
+    known = edited(context.deployments, case.deployments), edited(context.services, case.changed)
+    return replace(case, context=replace(context, deployments=known[0], services=known[1]))
+
+
+def _with_load(case: _Case, factor: float) -> _Case:
+    return _measured(case, lambda seen: under_load(seen, factor))
+
+
+def _with_length(name: str) -> Edit:
+    def edit(case: _Case, tokens: float) -> _Case:
+        known = Series(tokens, tokens, tokens, tokens, 1, Provenance.ASSUMED)
+        return _measured(
+            case, lambda seen: Evidence({**dict(seen.items()), name: known}) if _unknown(seen, name) else seen
+        )
+
+    return edit
+
+
+def _paid(case: _Case, factor: float) -> _Case:
+    listed = case.context.listed
+    prices = {
+        key: round(price * factor) if price is not None and key in listed else price
+        for key, price in case.context.nano_usd_per_hour.items()
+    }
+    return replace(case, context=replace(case.context, nano_usd_per_hour=prices))
+
+
+def _with_energy(case: _Case, factor: float) -> _Case:
+    energy = case.context.energy
+    assert energy is not None
+    changed = replace(energy, nano_usd_per_kwh=round(energy.nano_usd_per_kwh * factor))
+    return replace(case, context=replace(case.context, energy=changed))
+
+
+def _edited(fleet: Fleet, names: frozenset[str], edit: Callable[[Deployment], Deployment]) -> Fleet:
+    """Return a fleet with the deployments of some services edited."""
+    services = (
+        replace(each, deployments=tuple(map(edit, each.deployments))) if each.name in names else each
+        for each in fleet.services
+    )
+    return replace(fleet, services=tuple(services))
+
+
+def _with_knob(name: str, kind: type[int] | type[float]) -> Edit:
+    def edit(case: _Case, value: float) -> _Case:
+        def seen(each: Deployment) -> Deployment:
+            return each.but(**{name: kind(value)}) if getattr(each, name) is None else each
+
+        changed = case.changed
+        return replace(case, before=_edited(case.before, changed, seen), after=_edited(case.after, changed, seen))
+
+    return edit
+
+
+def _expected(source: str) -> Edit:
+    def edit(case: _Case, at: float) -> _Case:
+        def certain(each: Deployment) -> Deployment:
+            known = each.expected
+            if known is None or known.source != source:
+                return each
+            ratio = known.high if at else known.low
+            return replace(each, expected=Expectation(ratio, ratio, ratio, source))
+
+        return replace(case, after=_edited(case.after, case.changed, certain))
+
+    return edit
+
+
+def _demanding(service: str, name: str) -> Edit:
+    def edit(case: _Case, part: float) -> _Case:
+        before: Demand = case.before.service(service).demand
+        now, to = getattr(before, name), getattr(case.after.service(service).demand, name)
+        start = now.value if now is not None else 0.0
+        low, high = LIMITS.get(name, (0.0, 1.0))
+        value = min(high, max(low, start + part * (to.value - start)))
+        services = (
+            replace(each, demand=replace(each.demand, **{name: replace(to, value=value)}))
+            if each.name == service
+            else each
+            for each in case.after.services
+        )
+        return replace(case, after=replace(case.after, services=tuple(services)))
+
+    return edit

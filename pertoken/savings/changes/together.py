@@ -1,0 +1,82 @@
+"""Changes of one service that are made together: its deployments, its demand and its hours.
+
+Each is priced on what the others leave. A shorter demand frees a share of the busy time that faster deployments still
+take. Hours off hold no requests, so that nothing is busy in them: what they free and the busy time of other hours are
+different time of the same devices.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+from pertoken.provenance import worst
+from pertoken.savings.context import Money
+from pertoken.savings.outcome import Outcome
+from pertoken.savings.slo import VERDICTS
+from pertoken.state.deployment import Deployment
+from pertoken.state.schedule import Schedule
+
+FIXED = "a schedule with numbers of replicas and deployments or replicas change at once: propose one, then the other"
+OTHER_DEVICES = (
+    "hours off and another change of the devices that it uses or pays for are made at once: apply one, then the other"
+)
+_FASTEST = 2
+
+
+Part = Literal["deployments", "demand", "schedule"]
+PARTS: tuple[Part, ...] = get_args(Part)
+"""What of a service may change."""
+
+
+def apart(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]) -> str | None:
+    """Return why hours of a schedule cannot be priced beside a change of deployments; None if they can."""
+    if schedule.replicas:
+        return FIXED
+    held = {each.deployment_id: each.device_ids for each in now}
+    same = all({each.deployment_id: each.device_ids for each in kept} == held for kept in deployments.kept)
+    paid = any(deployments.new_nano_usd_per_hour) or deployments.bankable is not None
+    return None if same and not paid else OTHER_DEVICES
+
+
+def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[Deployment]) -> Outcome:
+    """Return one outcome of changes that are made together: what refuses one of them refuses all.
+
+    `schedule`: the one that is proposed. `now`: the deployments as they are.
+    """
+    deployments, demand, hours = map(changes.get, PARTS)
+    parts = [each for each in (deployments, demand, hours) if each is not None]
+    first = next((each for each in parts if each.infeasible is not None or each.unpriced is not None), parts[0])
+    if len(parts) == 1 or first.infeasible is not None or first.unpriced is not None:
+        return first
+    if deployments is not None and hours is not None and (why := apart(schedule, deployments, now)) is not None:
+        return Outcome(unpriced=why)
+    if demand is not None and deployments is not None and deployments.ratio is not None:
+        demand = replace(demand, capacity=_remaining(demand.capacity, deployments.ratio))
+    monies = [each.capacity for each in (deployments, demand, hours) if each is not None and each.capacity is not None]
+    banked = [each.bankable for each in parts if each.bankable is not None]
+    return replace(
+        first,
+        bankable=_sum(banked),
+        capacity=_sum(monies),
+        timed=hours.timed if hours is not None else None,
+        slo=max((each.slo for each in parts if each is not hours), key=VERDICTS.index),
+        provenance=worst([each.provenance for each in parts if each.provenance is not None]),
+        assumptions=tuple(dict.fromkeys(line for each in parts for line in each.assumptions)),
+        against=tuple(dict.fromkeys(line for each in parts for line in each.against)),
+        unconfirmed="; ".join(filter(None, (each.unconfirmed for each in parts))) or None,
+    )
+
+
+def _remaining(money: Money | None, ratio: Sequence[float]) -> Money | None:
+    """Return what a share of busy time is worth after deployments became faster: the fastest leave the least."""
+    if money is None:
+        return None
+    low, likely, high = (round(each / max(1.0, ratio[_FASTEST - end])) for end, each in enumerate(money))
+    return low, likely, high
+
+
+def _sum(monies: Sequence[Money]) -> Money | None:
+    if not monies:
+        return None
+    low, likely, high = (sum(each[end] for each in monies) for end in range(3))
+    return low, likely, high

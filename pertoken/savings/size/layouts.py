@@ -1,0 +1,65 @@
+"""Deployments that could serve a model: every accelerator, number of tensor-parallel ranks, and weight format."""
+
+from collections.abc import Iterable, Iterator
+
+from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
+from pertoken.forecast.formats import defaults
+from pertoken.savings.size.workload import Workload
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import WEIGHT_BYTES, Model
+from pertoken.state.placement import Placement
+
+ENGINE = "vllm"
+"""Engine that is sized: it runs on NVIDIA and AMD devices, and the forecast was fitted on it."""
+MAX_BATCHED_TOKENS = 8192
+"""Prompt tokens of one engine step. Source: vLLM 0.32 `engine/arg_utils.py`, its default on devices of 70 GiB or more;
+it is stated in the proposed flags, so that smaller devices use it too."""
+WITHOUT_BF16 = ("Volta", "Turing")
+"""Architectures whose tensor cores have FP16 alone (NVIDIA compute capability below 8.0)."""
+FORMATS = tuple(WEIGHT_BYTES)
+"""Names of weight formats that can be asked for."""
+
+
+def formats(accelerator: Accelerator) -> tuple[str, ...]:
+    """Return the weight formats worth sizing on an accelerator, 16-bit first.
+
+    8-bit formats only where its matrix units compute in them; INT4 everywhere, since it is unpacked to 16 bits.
+    """
+    found = ["fp16" if accelerator.arch in WITHOUT_BF16 else "bf16"]
+    if accelerator.fp8_flops is not None:
+        found.append("fp8")
+    elif accelerator.int8_flops is not None and accelerator.int8_flops > accelerator.fp16_flops:
+        found.append("int8")
+    found.append("int4")
+    if accelerator.fp4_flops is not None:
+        found.append("fp4")
+    return tuple(found)
+
+
+def layouts(
+    model: Model, dtypes: Iterable[str] | None, accelerators: Iterable[Accelerator], workload: Workload, market: Market
+) -> Iterator[Deployment]:
+    """Yield deployments of one replica each: layouts whose memory cannot hold the weights are left out.
+
+    `dtypes`: weight formats to use; None for those of `formats`.
+    """
+    wanted = None if dtypes is None else tuple(dtypes)
+    for accelerator in accelerators:
+        for dtype in formats(accelerator) if wanted is None else wanted:
+            ranks = market.fewest_ranks(model, dtype, accelerator)
+            while ranks is not None and ranks <= MAX_RANKS:
+                yield Deployment(
+                    model,
+                    ENGINE,
+                    tp=ranks,
+                    pp=1,
+                    dp=1,
+                    weight_dtype=dtype,
+                    max_num_seqs=defaults().max_num_seqs,
+                    max_num_batched_tokens=MAX_BATCHED_TOKENS,
+                    max_model_len=workload.longest,
+                    gpu_memory_utilization=defaults().gpu_memory_utilization,
+                    enable_prefix_caching=workload.cached_share > 0,
+                    placement=Placement(accelerator=accelerator.name),
+                )
+                ranks *= 2

@@ -1,0 +1,8 @@
+"""Values of settings: how each is read, checked and refused; `pertoken.config` is the table of all of them.
+
+Front door:
+
+- `settings.values`: one reader for each kind of value, which says what it must be.
+- `settings.fleet`: services, hosts, commitments, gateways and tenants, which a person describes as tables.
+- `settings.rules`: options of rules, and the tables `[rules.ID]` that set them.
+"""

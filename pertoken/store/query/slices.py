@@ -1,0 +1,88 @@
+"""Roll-ups of a few owners by slices of a window, for the plots of one host or deployment."""
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, cast, func, select
+
+from pertoken.store.query.answers import Rows, named_tuples
+from pertoken.store.query.segments import Segment, column
+from pertoken.store.schema import telemetry as t
+
+DEVICE = ("power_mw", "util_1e4", "sm_active_1e4", "dram_active_1e4", "tensor_active_1e4")
+"""Gauges of devices that are plotted."""
+DEPLOYMENT = ("running_1e2", "waiting_1e2", "kv_use_1e4")
+"""Gauges of deployments that are plotted."""
+TOKENS = ("generated_tokens", "prompt_tokens", "cached_tokens")
+ENERGY = ("energy_counter_mj", "energy_integral_mj")
+HAPPENINGS = 1000
+
+
+def device_slices(connection: Connection, segment: Segment, slice_s: int, device_ids: Collection[int]) -> Rows:
+    """Return (device_id, slice_ts, duration_ms, energy, `GAUGE_sum` and `GAUGE_n` of `DEVICE`) by slice."""
+    table = t.device_rollup[segment.seconds]
+    names = ("duration_ms", *ENERGY, *(f"{each}_{part}" for each in DEVICE for part in ("sum", "n")))
+    return _by_slice(connection, table, "device_id", device_ids, segment, slice_s, names)
+
+
+def deployment_slices(connection: Connection, segment: Segment, slice_s: int, epoch_ids: Collection[int]) -> Rows:
+    """Return (epoch_id, slice_ts, duration_ms, tokens, `GAUGE_sum` and `GAUGE_n` of `DEPLOYMENT`) by slice."""
+    table = t.deployment_rollup[segment.seconds]
+    names = ("duration_ms", *TOKENS, *(f"{each}_{part}" for each in DEPLOYMENT for part in ("sum", "n")))
+    return _by_slice(connection, table, "epoch_id", epoch_ids, segment, slice_s, names)
+
+
+def histogram_slices(
+    connection: Connection, segment: Segment, slice_s: int, epoch_ids: Collection[int], metrics: Collection[str]
+) -> Rows:
+    """Return (slice_ts, metric, upper_bounds, bucket, total) of all these epochs together."""
+    of = t.histogram_rollup[segment.seconds].c
+    sets = t.histogram_set.c
+    slice_ts = _slice(of.ts, slice_s)
+    query = (
+        select(slice_ts, of.metric, sets.upper_bounds, of.bucket, _sum(of["count"]).label("total"))
+        .join(t.histogram_set, sets.bucket_set_id == of.bucket_set_id)
+        .where(of.epoch_id.in_(epoch_ids), of.metric.in_(metrics), of.ts >= segment.start, of.ts < segment.end)
+        .group_by(slice_ts, of.metric, sets.upper_bounds, of.bucket)
+    )
+    return named_tuples(connection, query)
+
+
+def happenings(connection: Connection, until: int) -> Rows:
+    """Return (ts, message) of the newest `HAPPENINGS` events and starts of epochs up to `until`, in no order."""
+    event, epoch, served = t.event.c, t.epoch.c, t.deployment.c
+    events = select(event.ts, event.message).where(event.ts <= until)
+    epochs = select(epoch.start_ts.label("ts"), served.served_model, epoch.epoch_id, epoch.deployment_id)
+    epochs = epochs.join(t.deployment, served.deployment_id == epoch.deployment_id).where(epoch.start_ts <= until)
+    return [
+        *((row.ts, row.message) for row in _newest(connection, events, event.ts)),
+        *((row.ts, f"{row.served_model}: an epoch began") for row in _newest(connection, epochs, epoch.start_ts)),
+    ]
+
+
+def _newest(connection: Connection, query: Any, ts: Any) -> Rows:
+    return named_tuples(connection, query.order_by(ts.desc()).limit(HAPPENINGS))
+
+
+def _by_slice(
+    connection: Connection,
+    table: Any,
+    owner: str,
+    owners: Collection[int],
+    segment: Segment,
+    slice_s: int,
+    names: Collection[str],
+) -> Rows:
+    slice_ts, key = _slice(table.c.ts, slice_s), table.c[owner]
+    sums = (_sum(column(table, name)).label(name) for name in names)
+    inside = (key.in_(owners), table.c.ts >= segment.start, table.c.ts < segment.end)
+    return named_tuples(connection, select(key, slice_ts, *sums).where(*inside).group_by(key, slice_ts))
+
+
+def _slice(ts: Any, slice_s: int) -> Any:
+    return (ts - ts % slice_s).label("slice_ts")
+
+
+def _sum(values: Any) -> Any:
+    # PostgreSQL sums bigint as numeric, which would come back as Decimal.
+    return cast(func.sum(values), BigInteger)

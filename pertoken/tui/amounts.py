@@ -1,0 +1,127 @@
+"""Amounts of money as people see them, in the currency of the settings.
+
+Everything is computed, stored and exported in US dollars. Screens and commands write amounts with `amount`, which
+converts them by the rate in force on the day they are of, and captions with `caption`. One process shows one currency
+at a time, as it has one locale: the command line sets it with `show_in` once it has read the settings.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pertoken.settings.currency import USD, Currency, Rate
+from pertoken.units import NANO_USD, format_money
+
+NO_AMOUNT = "–"
+SYMBOLS = {USD: "$", "EUR": "€", "GBP": "£"}
+"""Of currencies that share theirs with no other one; the rest is written with the code before the amount."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    currency: Currency
+    day: date | None
+    """Day that figures are of; None: today."""
+    converted: bool
+    """Whether an amount was written since."""
+
+    @property
+    def rate(self) -> Rate | None:
+        return self.currency.on(self.on)
+
+    @property
+    def on(self) -> date:
+        return self.day or datetime.now(UTC).date()
+
+
+_shown = _Shown(Currency(), None, False)
+
+
+def show_in(currency: Currency) -> None:
+    """Write amounts in this currency from now on."""
+    _shown.currency, _shown.converted = currency, False
+
+
+def show_of(ts: float) -> None:
+    """Convert by the rate of the day (UTC) of an instant, epoch seconds, from now on."""
+    _shown.day = datetime.fromtimestamp(ts, UTC).date()
+
+
+def reset() -> None:
+    """Write US dollars again, of today."""
+    _shown.currency, _shown.day, _shown.converted = Currency(), None, False
+
+
+def rate() -> float | None:
+    """Return the units of the shown currency for one US dollar; None if no rate is known."""
+    if _shown.currency.code == USD:
+        return 1.0
+    _shown.converted = True
+    known = _shown.rate
+    return None if known is None else float(known.per_usd)
+
+
+def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
+    """Return an amount of nano-USD in the shown currency: `$1,234`, `€0.0123`; `–` where it has no rate."""
+    per_usd = rate()
+    if nano_usd is None:
+        return unknown
+    return NO_AMOUNT if per_usd is None else format_money(nano_usd / NANO_USD * per_usd, symbol())
+
+
+def symbol() -> str:
+    """Return what stands before an amount: `$`, `€`, or a code and a blank."""
+    code = _shown.currency.code
+    return SYMBOLS.get(code, f"{code} ")
+
+
+def caption(text: str) -> str:
+    """Return a caption in which dollars are named with the shown currency instead: `€/Mtok`."""
+    if _shown.currency.code == USD:
+        return text
+    unit = SYMBOLS.get(_shown.currency.code, _shown.currency.code)
+    return _shown.currency.code if text == "dollars" else text.replace("$", unit)
+
+
+def no_rate() -> str | None:
+    """Return why no amount can be written; None if they can."""
+    code = _shown.currency.code
+    if code == USD or _shown.rate is not None:
+        return None
+    return f"no rate of {code}"
+
+
+def note() -> str | None:
+    """Return the rate with its date and source, or that it is missing; None for US dollars."""
+    code, known = _shown.currency.code, _shown.rate
+    if code == USD:
+        return None
+    if known is None:
+        return f"No amount is shown: currency.rates has no rate of {code} on or before {_shown.on}."
+    return f"Amounts are in {code}: {known.per_usd} per USD, {known.day}, {known.source}."
+
+
+def note_once() -> str | None:
+    """Return `note` if an amount was written since the currency was set, and forget that."""
+    written, _shown.converted = _shown.converted, False
+    return note() if written else None
+
+
+def currency_values() -> dict[str, Any] | None:
+    """Return the currency with its rate as values for JSON; None for US dollars. `per_usd` is None without a rate."""
+    code, known = _shown.currency.code, _shown.rate
+    if code == USD:
+        return None
+    if known is None:
+        return {"code": code, "per_usd": None, "date": None, "source": None, "reason": note()}
+    return {"code": code, "per_usd": float(known.per_usd), "date": known.day.isoformat(), "source": known.source}
+
+
+def beside(values: Any) -> Any:
+    """Return values for JSON with the currency beside their dollars: of an object once, of a list in each object."""
+    found = currency_values()
+    if found is None:
+        return values
+    if isinstance(values, list):
+        return [{**each, "currency": found} if isinstance(each, dict) else each for each in values]
+    return {**values, "currency": found}

@@ -1,0 +1,96 @@
+"""One host or service: where a dollar goes, plots that share one window, what changed, and all facts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Grid, VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from pertoken.tui.pages.sheet_page import SheetPage, drawn_sheet
+from pertoken.tui.source import Read, View
+from pertoken.tui.text.course.notes import dollar_lines, marks_title, title_line
+from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
+from pertoken.tui.text.sheet import Sheet
+from pertoken.window.course.course import Course, Subject
+
+PANELS = 7
+_READING = "Reading its history…"
+_GONE = "It is no longer there: esc goes back."
+
+
+class CoursePage(SheetPage):
+    """`sheet` makes the facts of a view; `dollars` its share of the bill as sentences."""
+
+    class Opened(Message):
+        """The page is there: its history is to be read."""
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        heading: str,
+        subject: Subject,
+        sheet: Callable[[View], Sheet | None],
+        line: Callable[[View], Any],
+    ) -> None:
+        super().__init__(view, heading, sheet, lambda view: view.reading.fleet, windowed=True)
+        self.subject = subject
+        self._line = line
+
+    def body(self) -> ComposeResult:
+        """Dollars, plots, marks and facts in one column that scrolls."""
+        from pertoken.tui.widgets.course_plot import CoursePlot  # plotext is loaded by the page that plots
+
+        with VerticalScroll():
+            yield Static(id="subject", markup=False)
+            yield Static(id="dollars", markup=False)
+            with Grid(id="plots"):
+                for n in range(PANELS):
+                    yield CoursePlot(id=f"plot{n}")
+            yield Static(id="marks", markup=False)
+            yield self._text
+
+    def on_mount(self) -> None:
+        """Ask for its history, and show what is known already."""
+        super().on_mount()
+        self.post_message(self.Opened())
+
+    def part(self, view: View) -> Read[Any]:
+        """Return its history; until it is read, the fleet that its facts are of."""
+        course = view.reading.course
+        return view.reading.fleet if course.value is None and course.error is None else course
+
+    def show(self, view: View) -> None:
+        """Show what is now known of it."""
+        from pertoken.tui.widgets.course_plot import CoursePlot
+
+        sheet, line, course = self._sheet(view), self._line(view), self._course(view)
+        title = self.query_one("#subject", Static)
+        title.update(_GONE if line is None else title_line(line))
+        notes = [] if line is None else list(dollar_lines(line, view.reading.fleet.value))
+        found: tuple[Panel, ...] = ()
+        if course is None:
+            notes.append(_READING)
+        else:
+            found, missing = panels(course, course.slo)
+            notes += filter(None, [token_sentence(course)])
+            if missing:
+                notes.append(f"Not measured in this window: {', '.join(missing)}.")
+        self.query_one("#dollars", Static).update("\n".join(notes))
+        plots = list(self.query(CoursePlot))
+        for n, plot in enumerate(plots):
+            if course is None:
+                plot.display = False
+            else:
+                plot.show(found[n] if n < len(found) else None, course)
+        marks = self.query_one("#marks", Static)
+        lines = () if course is None else mark_lines(course)
+        marks.display = bool(lines)
+        marks.update("\n".join((marks_title(), *lines)))
+        self._text.update("" if sheet is None else drawn_sheet(sheet))
+
+    def _course(self, view: View) -> Course | None:
+        """Return its history, not that of the page that was open before."""
+        read = view.reading.course
+        return read.value if read.asked is not None and read.asked.subject == self.subject else None

@@ -1,0 +1,123 @@
+"""The formats that a plan is exported in: written to a file, or copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.source import Read, View
+from pertoken.tui.study import ShownPlan
+from pertoken.tui.text.columns import Column
+from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    suffix: str
+    name: str
+    use: str
+
+
+_FORMS = (
+    _Form("md", "Markdown", "a page for people: the bill, each step, its commands and their undo"),
+    _Form("sh", "shell script", "commands to read and run; work for people and all undo are comments"),
+    _Form("yaml", "Kubernetes patches", "for a kustomization.yaml: arguments of engines in pods"),
+    _Form("json", "JSON", "for other programs; as `pertoken plan --json` prints it"),
+)
+_COLUMNS: tuple[Column[_Form], ...] = (
+    Column("format", lambda each: each.name, 0),
+    Column("what it is", lambda each: each.use, 1, least=20),
+)
+
+
+class ExportPage(ListPage):
+    """`enter` writes a file into the folder that pertoken was started in, `y` copies."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = ("open", "back", "copy", "keys", "quit")
+    OWN: ClassVar[frozenset[str]] = frozenset({"copy"})
+    late_s = None
+
+    def __init__(self, view: Callable[[], View], heading: str, shown: ShownPlan) -> None:
+        super().__init__(view, heading, windowed=False)
+        self._shown = shown
+
+    def lists(self) -> ComposeResult:
+        """What is done with a format, and the formats."""
+        yield Static(id="export-head", markup=False)
+        with Stack():
+            yield Rows[_Form](lambda each: each.suffix, "formats")
+
+    def part(self, view: View) -> Read[Any]:
+        """This page is of the plan."""
+        return view.study.plan
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """The formats."""
+        return _FORMS
+
+    def fill(self, view: View) -> None:
+        """Show the formats."""
+        head = f"Export the plan. enter writes a file into {Path.cwd()}; y copies it instead; esc goes back."
+        self.query_one("#export-head", Static).update(head)
+        self.query_one("#formats", Rows).show(_FORMS, _COLUMNS, lambda _: False)
+
+    def cannot(self, action: str) -> str | None:
+        """Escape goes back to the plan."""
+        return None if action == "back" else super().cannot(action)
+
+    def back(self) -> None:
+        """Go back to the plan."""
+        self.app.pop_screen()
+
+    def open(self) -> None:
+        """Write a file that was not there before, and show its path."""
+        form = self._selected()
+        made = datetime.fromtimestamp(self.view().now_ts, UTC)
+        name = f"pertoken-plan-{made:%Y%m%d-%H%M%S}"
+        try:
+            file = _written(Path.cwd(), name, form.suffix, self._text(form))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self.app.notify(f"{Path.cwd()}: {reason}; y copies it instead", severity="error", markup=False)
+            return
+        self.app.pop_screen()
+        self.app.notify(f"Wrote {file}", markup=False)
+
+    def copy(self) -> None:
+        """Copy the text of a format."""
+        form = self._selected()
+        self.app.copy_to_clipboard(self._text(form))
+        self.app.notify(f"Copied the plan as {form.name}.", markup=False)
+
+    def _selected(self) -> _Form:
+        rows = self.rows()
+        assert rows is not None and rows.selected is not None
+        form: _Form = rows.selected
+        return form
+
+    def _text(self, form: _Form) -> str:
+        from pertoken.advisor.plan.export import Format, exported
+
+        return exported(self._shown.plan, self._shown.window_s, Format(form.suffix))
+
+
+def _written(folder: Path, name: str, suffix: str, text: str) -> Path:
+    """Write a new file; one of that name that is there already stays, and the new one gets a number."""
+    number = 1
+    while True:
+        file = folder / f"{name}{'' if number == 1 else f'-{number}'}.{suffix}"
+        try:
+            with file.open("x", encoding="utf-8") as opened:
+                opened.write(text)
+        except FileExistsError:
+            number += 1
+        else:
+            return file

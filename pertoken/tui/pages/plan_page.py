@@ -1,0 +1,253 @@
+"""The plan: which changes, in which order, and what they save together; steps are moved, left out, and asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widgets import Static
+
+from pertoken.errors import BadInput
+from pertoken.tui.pages.command_page import CommandPage
+from pertoken.tui.pages.export_page import ExportPage
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.page import Page
+from pertoken.tui.source import Read, View
+from pertoken.tui.study import ShownPlan
+from pertoken.tui.text.notes import advice_note
+from pertoken.tui.text.plan.head import EXAMPLE, capacity_line, headline, weakest, what_if_words
+from pertoken.tui.text.plan.lines import (
+    LEFT_OUT_COLUMNS,
+    PLAN_COLUMNS,
+    PlanLine,
+    others_left_out,
+    plan_lines,
+)
+from pertoken.tui.text.plan.step import left_out_sheet, step_sheet
+from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.ask_box import AskBox
+from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.stack import Stack
+
+if TYPE_CHECKING:
+    from pertoken.advisor.plan.plan import Limits
+    from pertoken.advisor.planning import PlanRequest
+
+_ACTIONS = frozenset({"toggle", "move_up", "move_down", "assume", "export", "reload"})
+_A_BILL = "This line is the bill: choose a step."
+_NOT_A_STEP = "It cannot be a step: enter shows why."
+_ASK = f"What if: {EXAMPLE}\nType some of these, then enter. An empty line: as it is today. esc closes."
+
+
+class PlanPage(ListPage):
+    """The third screen."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = (
+        *("savings", "rules", "open", "toggle", "move_up", "move_down", "assume", "export", "keys"),
+    )
+    OWN: ClassVar[frozenset[str]] = _ACTIONS
+    late_s = None
+
+    class Requested(Message):
+        """A person asks something else of the plan."""
+
+        def __init__(self, request: PlanRequest | None, *, fresh: bool = False) -> None:
+            super().__init__()
+            self.request = request
+            self.fresh = fresh
+
+    def body(self) -> ComposeResult:
+        """Lists, and the line to type assumptions in."""
+        yield from super().body()
+        yield AskBox()
+
+    def lists(self) -> ComposeResult:
+        """Figures, steps as a waterfall, and what was left out."""
+        yield Static(id="plan-head", markup=False)
+        with Stack():
+            yield Rows[PlanLine](lambda line: line.key, "steps")
+            yield Rows[Any](lambda each: each.recommendation_id, "left-out")
+
+    def part(self, view: View) -> Read[Any]:
+        """This page shows the plan."""
+        return view.study.plan
+
+    def waiting(self, view: View) -> str:
+        """What is being done for the first plan."""
+        doing = view.working.get("plan")
+        return super().waiting(view) if doing is None else f"Composing the plan: {literal(doing)}…"
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """The steps between both bills, or what was left out."""
+        shown: ShownPlan | None = view.study.plan.value
+        if shown is None:
+            return ()
+        without = frozenset() if shown.request is None else shown.request.limits.without
+        asked = frozenset() if view.request is None else view.request.limits.without
+        if table == "left-out":
+            return others_left_out(shown.plan, without)
+        return [
+            replace(line, mark="[ ]") if line.step is not None and line.recommendation_id in asked else line
+            for line in plan_lines(shown.plan, without)
+        ]
+
+    def fill(self, view: View) -> None:
+        """Show the plan."""
+        self.query_one("#plan-head", Static).update("\n".join(self._head(view)))
+        self.query_one("#steps", Rows).show(self.lines_of("steps", view), PLAN_COLUMNS, lambda _: False)
+        self.query_one("#left-out", Rows).show(self.lines_of("left-out", view), LEFT_OUT_COLUMNS, lambda _: False)
+
+    def _head(self, view: View) -> list[str]:
+        shown: ShownPlan = self._shown(view)
+        plan = shown.plan
+        lines = [headline(plan)]
+        if plan.steps:
+            lines += [weakest(plan) or "", capacity_line(plan)]
+        elif not plan.left_out:
+            lines.append(advice_note(view.reading.advice.value or ()))
+        if plan.unpriced_hosts:
+            lines.append(f"Without a price, and not counted: {literal(', '.join(plan.unpriced_hosts))}.")
+        if not plan.exact:
+            lines.append("Some services act on each other in too many ways to try all: other plans may be better.")
+        if shown.request is not None and shown.request.what_if:
+            lines.append(f"What if: {literal(what_if_words(shown.request.what_if))}. Not as it is today: w changes it.")
+        doing = view.working.get("plan")
+        lines.append(f"Composing again: {literal(doing)}…" if doing is not None else "")
+        return [line for line in lines if line]
+
+    def details(self, line: Any, view: View) -> Sheet:
+        """All of a step, or why something is none."""
+        return step_sheet(line) if isinstance(line, PlanLine) else left_out_sheet(line)
+
+    def page_of(self, line: Callable[[View], Any]) -> Page:
+        """A step can be copied from."""
+        shown = line(self.view())
+        if isinstance(shown, PlanLine) and shown.step is not None:
+            return StepPage(self.view, self.heading, line)
+        return super().page_of(line)
+
+    def cannot(self, action: str) -> str | None:
+        """Steps alone are moved and left out."""
+        if action in ("toggle", "move_up", "move_down", "open"):
+            rows = self.rows()
+            line = None if rows is None else rows.selected
+            if isinstance(line, PlanLine) and line.recommendation_id is None:
+                return _A_BILL
+            if action == "open":
+                return super().cannot(action)
+            if not isinstance(line, PlanLine):
+                return "There is no step here." if line is None else _NOT_A_STEP
+            return None if action == "toggle" else self._cannot_move(line, -1 if action == "move_up" else 1)
+        if action == "export" and self.view().study.plan.value is None:
+            return "There is no plan yet."
+        return super().cannot(action)
+
+    def _cannot_move(self, line: PlanLine, by: int) -> str | None:
+        rows = self.rows()
+        if rows is not None and rows.is_sorted:
+            return "The table is sorted: press o until it is not, then move steps."
+        if line.number is None:
+            return "It is left out: space takes it in."
+        if not 0 <= line.number - 1 + by < len(self._shown(self.view()).plan.steps):
+            return f"It is the {'first' if by < 0 else 'last'} step."
+        return None
+
+    def toggle(self) -> None:
+        """Leave a step out of the plan, or take it in again."""
+        line = self._selected()
+        limits = self._limits()
+        recommendation_id = line.recommendation_id
+        assert recommendation_id is not None
+        self._ask_for(replace(limits, without=limits.without ^ {recommendation_id}))
+
+    def move_up(self) -> None:
+        """Make a step before the one above it."""
+        self._move(-1)
+
+    def move_down(self) -> None:
+        """Make a step after the one below it."""
+        self._move(1)
+
+    def _move(self, by: int) -> None:
+        line = self._selected()
+        order = [each.recommendation_id for each in self._shown(self.view()).plan.steps]
+        assert line.number is not None
+        at = line.number - 1
+        order[at], order[at + by] = order[at + by], order[at]
+        self._ask_for(replace(self._limits(), order=tuple(order)))
+
+    def assume(self) -> None:
+        """Type other traffic, prices, a tariff or objectives."""
+        request = self.view().request
+        self.query_one(AskBox).ask(_ASK, "" if request is None else what_if_words(request.what_if))
+
+    def on_ask_box_given(self, event: AskBox.Given) -> None:
+        """Plan with what was typed."""
+        from pertoken.advisor.plan.what_if import what_if_of
+
+        event.stop()
+        try:
+            what_if = what_if_of(event.text)
+        except BadInput as error:
+            self.app.notify(str(error).removeprefix("--"), severity="error", markup=False)
+            return
+        self.close_input()
+        self.post_message(self.Requested(replace(self._request(), what_if=what_if)))
+
+    def close_input(self) -> bool:
+        """Leave the assumptions as they are."""
+        was = self.query_one(AskBox).close()
+        if was:
+            self._focus_rows()
+        return was
+
+    def export(self) -> None:
+        """Choose a format."""
+        shown = self._shown(self.view())
+        self.app.push_screen(ExportPage(self.view, self.heading, shown))
+
+    def reload(self) -> None:
+        """Compose it again from the newest telemetry."""
+        self.post_message(self.Requested(self.view().request, fresh=True))
+
+    def _request(self) -> PlanRequest:
+        from pertoken.advisor.planning import PlanRequest
+
+        return self.view().request or PlanRequest()
+
+    def _limits(self) -> Limits:
+        return self._request().limits
+
+    def _ask_for(self, limits: Limits) -> None:
+        self.post_message(self.Requested(replace(self._request(), limits=limits)))
+
+    def _selected(self) -> PlanLine:
+        rows = self.rows()
+        assert rows is not None and isinstance(rows.selected, PlanLine)
+        return rows.selected
+
+    def _shown(self, view: View) -> ShownPlan:
+        shown: ShownPlan | None = view.study.plan.value
+        assert shown is not None
+        return shown
+
+
+class StepPage(CommandPage):
+    """All of one step of the plan."""
+
+    def __init__(self, view: Callable[[], View], heading: str, line: Callable[[View], Any]) -> None:
+        self.line = line
+        super().__init__(view, heading, self._sheet_of, lambda view: view.study.plan, late_s=None)
+
+    def _sheet_of(self, view: View) -> Sheet | None:
+        line = self.line(view)
+        return None if line is None else step_sheet(line)
+
+    def commands(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Those of the step as it is now."""
+        line: PlanLine | None = self.line(self.view())
+        return ((), ()) if line is None or line.step is None else (line.step.commands, line.step.undo)

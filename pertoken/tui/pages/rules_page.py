@@ -1,0 +1,137 @@
+"""The rules: which run, what they found, how right they were; a rule is switched off or on here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widgets import Static
+
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.source import Read, View
+from pertoken.tui.study import RuleList
+from pertoken.tui.text.rules.lines import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
+from pertoken.tui.text.sheet import Section, Sheet
+from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.stack import Stack
+
+
+class RulesPage(ListPage):
+    """The fourth screen."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = (
+        "fleet",
+        "savings",
+        "plan",
+        "open",
+        "toggle",
+        "reload",
+        "filter",
+        "sort",
+        "keys",
+        "quit",
+    )
+    OWN: ClassVar[frozenset[str]] = frozenset({"toggle", "reload"})
+    late_s = None
+
+    class Reload(Message):
+        """A person wants the rules loaded again."""
+
+    def lists(self) -> ComposeResult:
+        """How many there are, and the table."""
+        yield Static(id="rules-head", markup=False)
+        with Stack():
+            yield Rows[RuleLine](lambda line: line.rule_id, "rules")
+
+    def part(self, view: View) -> Read[Any]:
+        """This page shows rules."""
+        return view.study.rules
+
+    def waiting(self, view: View) -> str:
+        """Rules are loaded when they are first looked at."""
+        return super().waiting(view) if self.part(view).error is not None else "Loading the rules…"
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """The rules."""
+        known: RuleList | None = view.study.rules.value
+        if known is None:
+            return ()
+        advice = view.reading.advice.value or ()
+        return rule_lines(known.rules, advice, view.study.records.value or {}, view.now_ts)
+
+    def details(self, line: Any, view: View) -> Sheet:
+        """All of one rule."""
+        return rule_sheet(line)
+
+    def fill(self, view: View) -> None:
+        """Show the rules."""
+        known: RuleList | None = view.study.rules.value
+        assert known is not None
+        lines = self.lines_of("rules", view)
+        doing = "\nLoading the rules again…" if "rules" in view.working else ""
+        self.query_one("#rules-head", Static).update(rules_head(lines, known.folder) + doing)
+        self.query_one("#rules", Rows).show(lines, RULE_COLUMNS, lambda line: line.is_off)
+
+    def cannot(self, action: str) -> str | None:
+        """A rule that may not be loaded at all is no matter of a switch."""
+        if action == "toggle":
+            rows = self.rows()
+            line = None if rows is None else rows.selected
+            if line is None:
+                return "There is no rule here."
+            if line.listed.entry.state == "denied":
+                return f"It is denied: {literal(line.listed.entry.reason or '')}"
+            return None
+        return super().cannot(action)
+
+    def toggle(self) -> None:
+        """Ask before a rule is switched off or on."""
+        rows = self.rows()
+        assert rows is not None and rows.selected is not None
+        self.app.push_screen(SwitchPage(self.view, rows.selected.rule_id, on=rows.selected.is_off))
+
+    def reload(self) -> None:
+        """Load files of the drop-in folder again."""
+        self.post_message(self.Reload())
+
+
+class SwitchPage(SheetPage):
+    """What switching a rule means; enter does it, escape goes back."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
+
+    class Switched(Message):
+        """A person decided."""
+
+        def __init__(self, rule_id: str, *, on: bool) -> None:
+            super().__init__()
+            self.rule_id = rule_id
+            self.on = on
+
+    def __init__(self, view: Callable[[], View], rule_id: str, *, on: bool) -> None:
+        self._switched = self.Switched(rule_id, on=on)
+        super().__init__(view, "Rules", lambda _: _question(rule_id, on=on), lambda view: view.study.rules, late_s=None)
+
+    def cannot(self, action: str) -> str | None:
+        """Enter and escape answer it."""
+        return None if action == "open" else super().cannot(action)
+
+    def open(self) -> None:
+        """Confirm."""
+        self.app.post_message(self._switched)
+
+
+def _question(rule_id: str, *, on: bool) -> Sheet:
+    text = (
+        "It runs again from the next advice run on."
+        if on
+        else "No later advice run has it, that of a service included. Its open proposals close after two runs."
+    )
+    return (
+        Section(f"Switch {literal(rule_id)} {'on' if on else 'off'}?", (text,)),
+        Section("enter confirms, esc goes back", ("Kept in disabled-rules.txt beside the settings file.",)),
+    )

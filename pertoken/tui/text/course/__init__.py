@@ -1,0 +1,1 @@
+"""How one host or service is shown over time, and how time is stepped through."""

@@ -1,0 +1,54 @@
+"""Where the dollars of a host or deployment go, as sentences."""
+
+from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
+from pertoken.tui.amounts import amount
+from pertoken.tui.text.bill import PARTS
+from pertoken.tui.text.fleet_columns import busy_share, usd_per_mtok
+from pertoken.tui.text.words import literal, percent, usd_parts
+from pertoken.units import format_duration
+
+_NAMES = {
+    "busy": "busy",
+    "idle": "idle while reserved",
+    "other": "other processes",
+    "unallocated": "unallocated",
+}
+
+
+def title_line(line: DeploymentLine | HostUse) -> str:
+    """Return what it is and what its tokens cost: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
+    if isinstance(line, HostUse):
+        gpus = "1 accelerator" if line.accelerators == 1 else f"{line.accelerators} accelerators"
+        price, use = amount(line.nano_usd_per_mtok), f"util {percent(line.util)}"
+        return f"{literal(line.name)} · {gpus} · {price} per Mtok · {use}"
+    where = f"{literal(line.engine)} on {literal(line.host)}{', ended' if line.ended else ''}"
+    return f"{literal(line.model)} · {where} · {usd_per_mtok(line)} per Mtok · busy {busy_share(line)}"
+
+
+def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> tuple[str, ...]:
+    """Return where each dollar of the window went; a sentence also where that is not known."""
+    window = "the window" if report is None else format_duration(report.window_s)
+    if isinstance(line, HostUse):
+        if line.bill is None:
+            return (f"Where a dollar goes: not known, since no device of it had a price in {window}.",)
+        parts, bound = (line.bill.busy, line.bill.idle, line.bill.other, line.bill.unallocated), line.bill.busy_is_bound
+        return (_goes(line.bill.paid, dict(zip(PARTS, parts, strict=True)), window, bound=bound),)
+    if line.nano_usd is None or line.idle_nano_usd is None:
+        return (f"Where a dollar goes: not known, since not all of its devices had a price in {window}.",)
+    split = {"busy": line.nano_usd - line.idle_nano_usd, "idle": line.idle_nano_usd}
+    return (_goes(line.nano_usd, split, window, bound=line.busy_is_bound),)
+
+
+def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
+    whole, texts = usd_parts(paid, tuple(split.values()))
+    sign = {"busy": "≤ ", "idle": "≥ "} if bound else {}
+    named = (
+        f"{_NAMES[name]} {sign.get(name, '')}{text} ({percent(nano / paid) if paid else '–'})"
+        for (name, nano), text in zip(split.items(), texts, strict=True)
+    )
+    return f"Where a dollar goes: {whole} in {window} = {' + '.join(named)}"
+
+
+def marks_title() -> str:
+    """Return the title above the list of marks."""
+    return "What changed (│ in the plots: epochs and verdicts)"

@@ -1,0 +1,138 @@
+"""What is plotted of a host or deployment: panels that share one window, as plain values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pertoken.state.service import Slo
+from pertoken.tui.text.words import literal, percent
+from pertoken.units import format_count, format_utc
+from pertoken.window.course.course import Course, Values
+
+MARKERS = ("▪", "·", "x")
+"""Of the first, second and third line of a plot: they differ without colour."""
+MAX_MARKS = 12
+_KINDS = {"epoch": "epoch", "verdict": "verdict", "event": "event"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a plot; None is a gap."""
+
+    label: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plot. `levels` are horizontal lines: a limit, a cap, an objective."""
+
+    name: str
+    unit: str
+    lines: tuple[Line, ...]
+    levels: tuple[tuple[str, float], ...] = ()
+    top: float | None = None
+    """Fixed upper end of the scale; None: the highest value or level."""
+
+    @property
+    def caption(self) -> str:
+        """`Power, W: ▪ drawn 512 · limit 700 (-)`, with the newest values."""
+        parts = [
+            f"{marker} {line.label} {_newest(line.values)}" for marker, line in zip(MARKERS, self.lines, strict=False)
+        ]
+        parts += [f"─ {label} {format_count(value)}" for label, value in self.levels]
+        return f"{self.name}, {self.unit}: {'  '.join(parts)}"
+
+    @property
+    def highest(self) -> float:
+        """Upper end of the scale, above 0."""
+        if self.top is not None:
+            return self.top
+        known = [value for line in self.lines for value in line.values if value is not None]
+        return max([*known, *(value for _, value in self.levels)], default=0.0) or 1.0
+
+
+def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
+    """Return what can be plotted, and the names of what was not measured in the window."""
+    limits = (("limit", course.power_limit_w), ("cap", course.power_cap_w))
+    power = tuple((label, value) for label, value in limits if value is not None)
+    ttft = None if slo is None else slo.ttft_p95_ms
+    tpot = None if slo is None else slo.tpot_p95_ms
+
+    def lines(*named: tuple[str, str], scale: float = 1) -> tuple[Line, ...]:
+        found = ((label, course.series.get(name, ())) for label, name in named)
+        return tuple(
+            Line(label, tuple(None if value is None else value * scale for value in values))
+            for label, values in found
+            if any(value is not None for value in values)
+        )
+
+    activity = (("busy by the driver", "util"), ("SM active", "sm_active"), ("memory", "dram_active"))
+    every = (
+        Panel("Tokens", "tok/s", lines(("generated", "generated_tok_s"), ("prompt", "prompt_tok_s"))),
+        Panel("Power", "W", lines(("drawn", "power_w")), power),
+        Panel("Activity", "%", lines(*activity, scale=100), top=100),
+        Panel("Requests", "mean", lines(("running", "running"), ("waiting", "waiting"))),
+        Panel("KV cache", "%", lines(("used", "kv_use"), scale=100), top=100),
+        Panel("TTFT", "ms", lines(("p50", "ttft_p50"), ("p95", "ttft_p95"), scale=1000), _slo(ttft)),
+        Panel("TPOT", "ms", lines(("p50", "tpot_p50"), ("p95", "tpot_p95"), scale=1000), _slo(tpot)),
+    )
+    return tuple(each for each in every if each.lines), tuple(each.name for each in every if not each.lines)
+
+
+def _slo(limit_ms: float | None) -> tuple[tuple[str, float], ...]:
+    return () if limit_ms is None else (("SLO p95", limit_ms),)
+
+
+def _newest(values: Values) -> str:
+    known = next((value for value in reversed(values) if value is not None), None)
+    return format_count(known)
+
+
+def runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    """Return the stretches without a gap as (position, value)."""
+    found: list[list[tuple[int, float]]] = []
+    last = -2
+    for i, value in enumerate(values):
+        if value is None:
+            continue
+        if i != last + 1:
+            found.append([])
+        found[-1].append((i, value))
+        last = i
+    return found
+
+
+def ticks(course: Course, cells: int) -> list[tuple[int, str]]:
+    """Return (position of a slice, its time) of a few slices that fit under a plot so wide."""
+    n = (course.end_ts - course.start_ts) // course.slice_s
+    form = "%H:%M" if course.end_ts - course.start_ts <= 86_400 else "%m-%d"
+    count = max(2, min(6, cells // 16))
+    at = sorted({round(i * (n - 1) / (count - 1)) for i in range(count)}) if n > 1 else [0]
+    return [(i, f"{datetime.fromtimestamp(course.start_ts + i * course.slice_s, UTC):{form}}") for i in at]
+
+
+def mark_lines(course: Course) -> tuple[str, ...]:
+    """Return what changed, newest first, a line each."""
+    shown = [
+        f"{format_utc(mark.ts)[5:]}  {_KINDS[mark.kind]:<7}  {literal(mark.text)}" for mark in reversed(course.marks)
+    ]
+    more = len(shown) - MAX_MARKS
+    return (*shown[:MAX_MARKS], *((f"and {more} earlier",) if more > 0 else ()))
+
+
+def token_sentence(course: Course) -> str | None:
+    """Return what its tokens were, and the energy of each; None without a token."""
+    prompt, cached, generated = course.prompt_tokens, course.cached_tokens, course.generated_tokens
+    whole = prompt + generated
+    if not whole:
+        return None
+    computed = max(0, prompt - cached)
+    parts = (("prompt computed", computed), ("prompt cached", cached), ("generated", generated))
+    split = ", ".join(f"{name} {percent(count / whole)}" for name, count in parts)
+    energy = ""
+    if course.energy_kwh is not None:
+        per_token = course.energy_kwh * 3_600_000 / generated if generated else None
+        each = f", {per_token:.3g} J per generated token" if per_token is not None else ""
+        energy = f" Energy: {course.energy_kwh:.3g} kWh{each}."
+    return f"Of {format_count(whole)} tokens: {split}.{energy}"

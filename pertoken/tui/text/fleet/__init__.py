@@ -1,0 +1,1 @@
+"""How the fleet is shown beside its tables of services and devices: hosts, groups, the chart of free height."""

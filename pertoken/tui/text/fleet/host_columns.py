@@ -1,0 +1,74 @@
+"""Columns of hosts by what they do and cost, and of advice by host and deployment."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pertoken.costs.report.lines import FleetReport, HostUse
+from pertoken.proof.recommendation import Recommendation
+from pertoken.tui.amounts import amount
+from pertoken.tui.text.advice_columns import open_advice
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.fleet_columns import SPARK_CELLS, age, staleness, with_peak
+from pertoken.tui.text.words import literal, percent, stretched, watts
+from pertoken.units import format_count, format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceCounts:
+    """How many changes are proposed for each host and deployment."""
+
+    hosts: Counter[int] = field(default_factory=Counter)
+    """By host id, those for what it serves included."""
+    deployments: Counter[int] = field(default_factory=Counter)
+
+
+def advice_counts(advice: Iterable[Recommendation], report: FleetReport) -> AdviceCounts:
+    """Count open advice: of a service for each deployment that serves its model."""
+    counts = AdviceCounts()
+    host_ids = {host.name: host.host_id for host in report.hosts}
+    for each in open_advice(advice):
+        if each.target_kind == "host":
+            counts.hosts[int(each.target_key)] += 1
+            continue
+        touched: set[int] = set()
+        for line in report.deployments:
+            if line.deployment_id == each.deployment_id or (each.target_kind, each.target_key) == (
+                "service",
+                line.model,
+            ):
+                counts.deployments[line.deployment_id] += 1
+                touched.add(host_ids.get(line.host, 0))
+        counts.hosts.update(touched)
+    return counts
+
+
+def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float = 0.0) -> tuple[Column[HostUse], ...]:
+    """Return the columns of hosts."""
+    stale = staleness(report, older_s)
+    return (
+        Column("host", lambda use: literal(use.name), 0, least=10),
+        Column("state", lambda use: age(stale, use, older_s), 1),
+        Column("GPUs", lambda use: str(use.accelerators), 6, lambda use: use.accelerators),
+        Column("util", lambda use: percent(use.util), 3, lambda use: use.util),
+        Column("SM", lambda use: percent(use.sm_active), 5, lambda use: use.sm_active),
+        Column("mem BW", lambda use: percent(use.dram_active), 5, lambda use: use.dram_active),
+        Column("power", lambda use: watts(use.power_w), 4, lambda use: use.power_w),
+        Column("tok/s", lambda use: format_count(use.generated_tok_s_now), 2, lambda use: use.generated_tok_s_now),
+        Column("$/hour", lambda use: amount(use.nano_usd_per_hour), 3, lambda use: use.nano_usd_per_hour),
+        Column("$/Mtok", lambda use: amount(use.nano_usd_per_mtok), 1, lambda use: use.nano_usd_per_mtok),
+        Column(
+            "advice",
+            lambda use: str(counts.hosts[use.host.host_id] or ""),
+            4,
+            lambda use: counts.hosts[use.host.host_id],
+        ),
+        Column(
+            f"tok/s in {format_duration(report.window_s)}, peak",
+            lambda use: with_peak(use.spark, SPARK_CELLS),
+            7,
+            wide=lambda use, cells: stretched(use.spark, cells),
+        ),
+        Column("CPU", lambda use: percent(use.host.cpu_util), 8, lambda use: use.host.cpu_util),
+        Column("models", lambda use: literal(", ".join(use.models)), 6, least=12),
+    )

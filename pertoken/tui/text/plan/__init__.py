@@ -1,0 +1,1 @@
+"""The plan in words: its headline, its lines as a waterfall, and one step in full."""

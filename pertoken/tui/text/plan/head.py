@@ -1,0 +1,95 @@
+"""The plan's bankable figure with what it rests on: the one that every screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pertoken.tui.amounts import amount
+from pertoken.tui.text.words import NONE_FOUND, literal
+from pertoken.units import NANO_USD
+
+if TYPE_CHECKING:
+    from pertoken.advisor.plan.plan import Money, Plan
+    from pertoken.advisor.plan.what_if import WhatIf
+    from pertoken.savings.assumptions.sensitivity import At, Sensitivity
+
+
+EXAMPLE = "traffic=1.5 price=H100=2.10 tariff=0.12 slo=chat:ttft_p95<800ms"
+"""What a person may assume, as `advisor.plan.what_if` reads it; tariff is in dollars per kWh."""
+
+
+def headline(plan: Plan) -> str:
+    """Return what all steps together take off the bill and free: the figures of every screen."""
+    n = len(plan.steps)
+    if not plan.spend:
+        return "No host has a price: `pertoken prices set` names what a device-hour costs."
+    if not n:
+        return f"Bill {amount(plan.spend)} a month. Bankable {NONE_FOUND}: no step saves dollars."
+    steps = "1 step" if n == 1 else f"{n} steps"
+    if not any(plan.bankable):
+        return f"Bankable {NONE_FOUND}: the bill of {amount(plan.spend)} a month stays ({steps})."
+    return f"Bankable {money(plan.bankable)} a month of a bill of {amount(plan.spend)} ({steps})."
+
+
+def capacity_line(plan: Plan) -> str:
+    """Return what the same bill could serve more, which is never added to what is bankable."""
+    if not any(plan.capacity):
+        return f"Capacity {NONE_FOUND}: the same bill serves no more than now."
+    return f"Capacity {money(plan.capacity)} a month: the same bill serves more; never added."
+
+
+def weakest(plan: Plan) -> str | None:
+    """Return the assumption that moves the plan most, with both of its ends; None where nothing is assumed."""
+    return f"Least certain: {sensitivity_line(plan.sensitivity[0])}." if plan.sensitivity else None
+
+
+def money(known: Money | None) -> str:
+    """Return the likely dollars with their range: `$1,500 ($1,200 to $1,818)`; `none found` for none."""
+    if known is None or not any(known):
+        return NONE_FOUND
+    low, likely, high = map(amount, known)
+    return likely if low == high else f"{likely} ({low} to {high})"
+
+
+def sensitivity_line(each: Sensitivity) -> str:
+    """Return one assumption with what is left at each of its ends."""
+    return f"{literal(each.assumption)} ({_end(each, each.low)}; {_end(each, each.high)})"
+
+
+def end_dollars(each: Sensitivity, end: At) -> int:
+    """Return the dollars of one end: those that the assumption moves most, bankable before capacity."""
+    return end.bankable if each.swing[0] else end.capacity
+
+
+def _end(each: Sensitivity, end: At) -> str:
+    if end.refused is not None:
+        return f"{literal(end.value)}: nothing, {literal(end.refused)}"
+    what = "" if each.swing[0] else " of capacity"
+    return f"{literal(end.value)}: {amount(end_dollars(each, end))}{what}"
+
+
+def what_if_words(what_if: WhatIf) -> str:
+    """Return assumptions as the line that a person types: `traffic=1.5 tariff=0.12`."""
+    words = [f"traffic={what_if.traffic:g}"] if what_if.traffic != 1 else []
+    words += [
+        f"price={_quoted(each.selector)}={(each.nano_usd_per_device_hour or 0) / NANO_USD:g}" for each in what_if.prices
+    ]
+    words += [f"tariff={what_if.tariff_usd_per_kwh:g}"] if what_if.tariff_usd_per_kwh is not None else []
+    for service, slo in what_if.slo.items():
+        limits = {name.removesuffix("_ms"): getattr(slo, name) for name in _OBJECTIVES}
+        parts = [f"{name}<{limit:g}ms" for name, limit in limits.items() if limit is not None]
+        words.append(f"slo={_quoted(service)}:{','.join(parts)}")
+    return " ".join(words)
+
+
+_OBJECTIVES = ("ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms")
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if " " in name else name
+
+
+def values_words(values: Mapping[str, float]) -> str:
+    """Return the numbers a person set, by assumption."""
+    return "; ".join(f"{literal(name)} = {value:g}" for name, value in values.items())

@@ -1,0 +1,118 @@
+"""The lines of a plan: the bill, what each step takes off it, and the bill that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pertoken.tui.amounts import amount
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.words import UNKNOWN, literal, marked_verdict, percent, usd_triple
+
+if TYPE_CHECKING:
+    from pertoken.advisor.plan.plan import Headroom, LeftOut, Plan, Step
+
+BAR = 16
+"""Cells of the whole bill."""
+NOW, AFTER = "now", "after"
+"""Keys of the lines that are no step."""
+_FULL, _STEP = "█", "▒"
+
+
+@dataclass(frozen=True)
+class PlanLine:
+    """One line of the waterfall: a bill, a step, or a step that a person left out."""
+
+    key: str
+    label: str
+    usd: str
+    nano_usd: int | None
+    """What the bill changes by, or is; None of what was left out."""
+    bar: str = ""
+    mark: str = ""
+    number: int | None = None
+    step: Step | None = None
+    left: LeftOut | None = None
+
+    @property
+    def recommendation_id(self) -> int | None:
+        """Of its recommendation; None of a line that is a bill."""
+        known = self.step or self.left
+        return None if known is None else known.recommendation_id
+
+
+def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
+    """Return the bill now, the steps in their order, what a person left out, and the bill after them."""
+    gone = [each for each in plan.left_out if each.recommendation_id in without]
+    if not plan.steps and not gone:
+        return ()
+    scale = BAR / plan.spend if plan.spend else 0.0
+    lines = [PlanLine(NOW, "bill now", amount(plan.spend), plan.spend, _bar(0, plan.spend, scale, _FULL))]
+    for number, step in enumerate(plan.steps, 1):
+        change = step.spend_after - step.spend_before
+        usd = f"+{amount(change)}" if change > 0 else amount(change) if change else "$0"
+        bar = _bar(step.spend_after, step.spend_before, scale, _STEP)
+        key = str(step.recommendation_id)
+        lines.append(PlanLine(key, literal(step.title), usd, change, bar, "[x]", number, step))
+    for each in gone:
+        lines.append(PlanLine(str(each.recommendation_id), literal(each.title), "out", None, mark="[ ]", left=each))
+    after = plan.spend_after
+    lines.append(PlanLine(AFTER, "bill after", amount(after), after, _bar(0, after, scale, _FULL)))
+    return tuple(lines)
+
+
+def others_left_out(plan: Plan, without: frozenset[int]) -> Sequence[LeftOut]:
+    """Return the proposals that the search left out, each with its reason."""
+    return [each for each in plan.left_out if each.recommendation_id not in without]
+
+
+def headroom_words(known: Headroom | None) -> str:
+    """Return how near the tightest objective is: `12% left`."""
+    if known is None:
+        return UNKNOWN
+    return f"{percent(known.share)} left" if known.share >= 0 else f"{percent(-known.share)} over"
+
+
+def _bar(start: int, end: int, scale: float, mark: str) -> str:
+    first, last = sorted((round(start * scale), round(end * scale)))
+    return " " * first + mark * max(1 if start != end else 0, last - first)
+
+
+def _number(line: PlanLine) -> str:
+    return f"{line.mark} {line.number or ''}".rstrip()
+
+
+def _of(line: PlanLine, field: str) -> str:
+    known = line.step or line.left
+    return "" if known is None else literal(str(getattr(known, field, "")))
+
+
+def _slo(line: PlanLine) -> str:
+    return "" if line.step is None else marked_verdict(line.step.slo)
+
+
+def _capacity(line: PlanLine) -> str:
+    if line.step is None:
+        return ""
+    return usd_triple(line.step.capacity)
+
+
+PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
+    Column("step", _number, 0),
+    Column("change", lambda line: line.label, 0, least=14),
+    Column("$/month", lambda line: line.usd, 0, lambda line: line.nano_usd),
+    Column("bill", lambda line: line.bar.ljust(BAR), 2),
+    Column("where", lambda line: _of(line, "where"), 3, least=8, keep_end=True),
+    Column("SLO", _slo, 1),
+    Column("headroom", lambda line: "" if line.step is None else headroom_words(line.step.headroom), 4),
+    Column("work", lambda line: _of(line, "effort"), 5),
+    Column("risk", lambda line: _of(line, "risk"), 6),
+    Column("capacity $/month", _capacity, 7),
+)
+LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
+    Column("left out", lambda each: literal(each.rule_id), 0, least=16),
+    Column("why", lambda each: " ".join(literal(each.reason).split()), 0, least=40, keep_start=True),
+    Column("change", lambda each: literal(each.title), 1, least=14),
+    Column("where", lambda each: literal(each.where), 2, least=8, keep_end=True),
+)

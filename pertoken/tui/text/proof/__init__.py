@@ -1,0 +1,1 @@
+"""Proof in words: trials, verdicts and track records."""

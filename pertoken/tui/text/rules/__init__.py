@@ -1,0 +1,1 @@
+"""Rules in words: a line for each, and one in full."""

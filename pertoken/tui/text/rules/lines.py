@@ -1,0 +1,143 @@
+"""Rules as lines: whether each runs, what it found, and how right it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pertoken.proof.recommendation import Recommendation, State
+from pertoken.tui.study import ListedRule
+from pertoken.tui.text.advice_columns import record_words
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.sheet import Section, Sheet, sheet
+from pertoken.tui.text.words import UNKNOWN, ago, literal, literal_lines
+from pertoken.units import format_duration
+
+if TYPE_CHECKING:
+    from pertoken.proof.track_record import Record
+
+STATES = {"loaded": "✓ loaded", "disabled": "○ off", "denied": "✗ denied", "broken": "✗ broken"}
+_PROPOSED = (
+    State.OPEN,
+    State.ACCEPTED,
+    State.APPLIED,
+    State.VERIFYING,
+    State.SNOOZED,
+)
+_SILENT = (State.REFUSED, State.BLOCKED)
+
+
+@dataclass(frozen=True)
+class RuleLine:
+    """One rule with its advice and its record."""
+
+    listed: ListedRule
+    proposals: int
+    refusals: int
+    failures: int
+    """Pieces of advice that are the rule's errors."""
+    last_ts: int | None
+    """When advice of it last changed or was confirmed; None where it has none."""
+    record: Record | None
+    now_ts: float
+
+    @property
+    def rule_id(self) -> str:
+        """Its id; of what did not load, its name."""
+        return self.listed.entry.id
+
+    @property
+    def is_off(self) -> bool:
+        """Whether a person switched it off."""
+        return self.listed.entry.state == "disabled"
+
+
+def rule_lines(
+    rules: Iterable[ListedRule], advice: Sequence[Recommendation], records: Mapping[str, Record], now_ts: float
+) -> tuple[RuleLine, ...]:
+    """Return a line for each rule: what does not run first, then those that propose most."""
+    proposals = Counter(each.rule_id for each in advice if each.state in _PROPOSED)
+    refusals = Counter(each.rule_id for each in advice if each.state in _SILENT)
+    failures = Counter(each.rule_id for each in advice if each.state is State.FAILED)
+    newest: dict[str, int] = {}
+    for each in advice:
+        newest[each.rule_id] = max(each.updated_ts, newest.get(each.rule_id, 0))
+    lines = [
+        RuleLine(
+            each,
+            proposals[each.entry.id],
+            refusals[each.entry.id],
+            failures[each.entry.id],
+            newest.get(each.entry.id) or None,
+            records.get(each.entry.id),
+            now_ts,
+        )
+        for each in rules
+    ]
+    order = list(reversed(STATES))
+    return tuple(sorted(lines, key=lambda each: (order.index(each.listed.entry.state), -each.proposals, each.rule_id)))
+
+
+def rules_head(lines: Sequence[RuleLine], folder: str) -> str:
+    """Return how many rules there are in which state, and where one's own go."""
+    states = Counter(each.listed.entry.state for each in lines)
+    counts = ", ".join(f"{states[state]} {STATES[state].partition(' ')[2]}" for state in STATES if states[state])
+    return (
+        f"{counts or 'No rules'}. Files with rules of your own go into {literal(folder)}: r loads them.\n"
+        "Record: saving measured / saving promised, of how many receipts. 1.00× is as promised."
+    )
+
+
+def rule_sheet(line: RuleLine) -> Sheet:
+    """Return all of one rule: its state, its figures, and its page or its traceback."""
+    entry = line.listed.entry
+    looks = format_duration(entry.window_s) if entry.window_s else UNKNOWN
+    record = line.record
+    spread = "" if record is None else f", ± {record.ratio_sd:.2f}"
+    return sheet(
+        Section(
+            literal(entry.id),
+            (
+                ("state", STATES[entry.state] + (f": {literal(entry.reason)}" if entry.reason else "")),
+                ("from", _origin(line)),
+                ("looks at", f"the last {looks}" if entry.window_s else UNKNOWN),
+                ("last result", _last(line)),
+                ("now", f"{line.proposals} proposed, {line.refusals} refused, {line.failures} failed"),
+                ("track record", record_words(record) + (spread if record is not None and record.receipts else "")),
+                *((("kept apart", literal(entry.confinement)),) if entry.confinement else ()),
+            ),
+        ),
+        Section("Its page" if entry.state in ("loaded", "disabled") else "Why it does not run", _page(line)),
+    )
+
+
+def _page(line: RuleLine) -> tuple[str, ...]:
+    return tuple(literal_lines(line.listed.page.rstrip("\n")))
+
+
+def _last(line: RuleLine) -> str:
+    return UNKNOWN if line.last_ts is None else ago(line.now_ts - line.last_ts)
+
+
+def _origin(line: RuleLine) -> str:
+    entry = line.listed.entry
+    return literal(f"{entry.origin} {entry.version or ''}".rstrip())
+
+
+RULE_COLUMNS: tuple[Column[RuleLine], ...] = (
+    Column("rule", lambda line: literal(line.rule_id), 0, least=16),
+    Column("state", lambda line: STATES[line.listed.entry.state], 0),
+    Column("proposed", lambda line: str(line.proposals), 1, lambda line: line.proposals),
+    Column("refused", lambda line: str(line.refusals), 2, lambda line: line.refusals),
+    Column("record", lambda line: record_words(line.record), 3),
+    Column("last result", _last, 4),
+    Column("from", _origin, 5, least=10, keep_end=True),
+    Column(
+        "what it looks for",
+        lambda line: literal(line.listed.entry.title or line.listed.entry.reason or ""),
+        6,
+        least=20,
+    ),
+)

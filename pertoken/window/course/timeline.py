@@ -1,0 +1,37 @@
+"""From when to when a database reaches, and what happened in it."""
+
+from dataclasses import dataclass
+
+from pertoken.store.connect.open import Store
+from pertoken.store.query import read, slices
+from pertoken.store.schema.rollup_tables import MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened: an event, or the start of an epoch."""
+
+    ts: int
+    message: str
+
+    @property
+    def shown_at(self) -> int:
+        """First whole minute of which a screen shows it."""
+        return (self.ts // MINUTE + 1) * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The stretch that is recorded, epoch seconds, and what happened in it, oldest first."""
+
+    first_ts: int | None
+    """None: nothing is recorded."""
+    last_ts: int
+    happenings: tuple[Happening, ...] = ()
+
+
+def read_timeline(store: Store, now_ts: int) -> Timeline:
+    """Read the timeline up to `now_ts`, with its newest happenings. Raises StoreError."""
+    with store.read() as connection:
+        first, rows = read.first_ts(connection), slices.happenings(connection, now_ts)
+    return Timeline(first, now_ts, tuple(Happening(*row) for row in sorted(rows)))

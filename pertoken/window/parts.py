@@ -1,0 +1,63 @@
+"""Parts of a window, each read when it is first looked at."""
+
+from collections.abc import Callable
+from typing import Any
+
+HISTOGRAMS_PART = "histograms"
+"""The part with the bucket counts of each histogram, by epoch and metric."""
+EARLY_PARTS = ("device_time", "deployment", "share")
+"""Parts without which there is no evidence."""
+PARTS = ("counters", "device", "host", "deployment", "share", HISTOGRAMS_PART)
+"""All parts, in the order in which they are read where all are wanted."""
+
+
+class Unread(BaseException):
+    """A process without the database looked at a part that was not read."""
+
+
+class Parts:
+    """Parts of one window by name. A process that is `detached` has those that were read before it was forked."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        """`read` reads a part by name, in the process that has the database."""
+        self._read = read
+        self._values: dict[str, Any] = {}
+        self._detached = False
+        self.missed: str | None = None
+        """The first part that a detached process looked at in vain."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parts that were read."""
+        return frozenset(self._values)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a part. Raises Unread in a process without the database."""
+        if name not in self._values:
+            if self._detached:
+                self.missed = self.missed or name
+                raise Unread(name)
+            self._values[name] = self._read(name)
+        return self._values[name]
+
+    def put(self, name: str, value: Any) -> None:
+        """Take over a part that was read elsewhere."""
+        self._values[name] = value
+
+    def read_by(self, read: Callable[[str], Any]) -> None:
+        """Read further parts in another way."""
+        self._read = read
+
+    def detach(self) -> None:
+        """Read no more: this process has no database."""
+        self._detached = True
+
+
+def no_parts() -> Parts:
+    """Return the parts of a window of which everything is known already."""
+    return Parts(no_part)
+
+
+def no_part(name: str) -> Any:
+    """Raise LookupError: there is no such part."""
+    raise LookupError(f"{name} is no part of this window")

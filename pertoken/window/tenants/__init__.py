@@ -1,0 +1,1 @@
+"""What gateways counted for tenants: `tokens`."""

@@ -1,0 +1,76 @@
+"""Tokens of tenants, as gateways counted them: by hour, model and tenant."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from pertoken.metrics import TENANT_TOKENS
+from pertoken.store.query.segments import Segments, scaled
+from pertoken.store.query.tenants import gateways, tenant_counters
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.window.tenants.gateways import Gateway, counted_twice
+
+_METRIC = re.compile(r"(\w+)\{(.*)\}", re.DOTALL)
+_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")(?:,|$)')
+
+
+class Tenant(NamedTuple):
+    """Whose tokens they are, as far as a gateway names it."""
+
+    team: str | None = None
+    key: str | None = None
+    namespace: str | None = None
+    user: str | None = None
+
+
+class TenantTokens(NamedTuple):
+    """Tokens of one tenant by one model in one hour."""
+
+    hour_ts: int
+    model: str | None
+    tenant: Tenant
+    prompt_tokens: int
+    generated_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Prompt (cached included) and generated tokens."""
+        return self.prompt_tokens + self.generated_tokens
+
+
+def read_tenants(connection: Connection, segments: Segments) -> list[TenantTokens]:
+    """Return what gateways counted in segments; of an hour that is divided the part by time.
+
+    A gateway that several hosts read is counted once.
+    """
+    rows = [(segment, row) for segment in segments for row in tenant_counters(connection, segment)]
+    tokens: Counter[tuple[int, int]] = Counter()
+    for _, row in rows:
+        tokens[row.engine_id, row.ts // HOUR] += int(row.delta)
+    several = len({engine_id for engine_id, _ in tokens}) > 1
+    read = [Gateway(*row) for row in gateways(connection)] if several else []
+    dropped = counted_twice(read, tokens)
+    counts: dict[tuple[int, str | None, Tenant], list[int]] = defaultdict(lambda: [0, 0])
+    columns = tuple(TENANT_TOKENS)
+    for segment, row in rows:
+        parsed = None if (row.engine_id, row.ts // HOUR) in dropped else parse_metric(row.metric)
+        if parsed is None:
+            continue
+        word, model, tenant = parsed
+        delta = int(row.delta)
+        part = delta if segment.part is None else scaled(delta, *segment.part)
+        counts[row.ts // HOUR * HOUR, model, tenant][columns.index(word)] += part
+    return [TenantTokens(*key, *values) for key, values in sorted(counts.items(), key=repr)]
+
+
+def parse_metric(metric: str) -> tuple[str, str | None, Tenant] | None:
+    """Return (word, model, tenant) of a stored metric of a tenant; None for any other."""
+    match = _METRIC.fullmatch(metric)
+    if match is None or match[1] not in TENANT_TOKENS:
+        return None
+    values = {name: str(json.loads(value)) for name, value in _PAIR.findall(match[2])}
+    model = values.pop("model", None)
+    return match[1], model, Tenant(**{name: values.get(name) for name in Tenant._fields})

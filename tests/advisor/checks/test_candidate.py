@@ -1,0 +1,66 @@
+"""What a rule yielded, validated against the present."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from pertoken.advisor.checks.candidate import candidate
+from pertoken.advisor.worker.wire import encoded
+from pertoken.proof.recommendation import State
+from pertoken.provenance import Provenance
+from pertoken.rule import (
+    Deployment,
+    Placement,
+)
+from pertoken.state.demand import Quantity
+from pertoken.state.errors import InvalidEdit
+from tests.advisor.gathered import advised, own
+from tests.advisor.hostile import (
+    FLEET,
+    HOSTILE,
+    NOW,
+    SERVICE,
+    THERE,
+    force,
+    rows,
+)
+from tests.deployments import MARKET
+
+
+def test_a_value_changed_by_force_is_not_possible_where_it_is_yielded() -> None:
+    def forged(now: Deployment) -> Iterator[Deployment]:
+        other = now.but(max_num_seqs=8)
+        force(other, tp=-1)
+        yield other
+
+    found = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
+    assert {each.state for each in found} == {State.FAILED}
+    assert all("tp=-1 is not possible" in (each.reason or "") for each in found)
+
+
+def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
+
+    forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
+    found = candidate(FLEET, encoded(forged, FLEET), SERVICE, MARKET)
+    assert found is not None
+    changed = found.after.service("chat").demand.output_len
+    assert changed is not None and changed.provenance is Provenance.ASSUMED
+
+
+def test_a_proposal_about_another_deployment_than_was_asked_about_is_refused() -> None:
+    first, second, _ = SERVICE.deployments
+    with pytest.raises(InvalidEdit, match="another deployment than it was asked about"):
+        candidate(FLEET, encoded(second.but(max_num_seqs=8), FLEET), first, MARKET)
+
+
+def test_a_proposal_that_equals_the_present_is_no_candidate() -> None:
+    assert candidate(FLEET, encoded(NOW.but(tp=NOW.tp), FLEET), NOW, MARKET) is None
+
+
+def test_a_deployment_that_moves_to_another_placement_leaves_its_devices() -> None:
+    moved = SERVICE.on(Placement(purchase="spot"), all_but=1)
+    found = candidate(FLEET, encoded(moved, FLEET), SERVICE, MARKET)
+    assert found is not None
+    gone = [each for each in found.after.deployments if each.placement and each.placement.purchase == "spot"]
+    assert len(gone) == 2 and all(each.device_ids == () for each in gone)

@@ -1,0 +1,97 @@
+"""A plan as Markdown, a shell script, patches of Kubernetes objects, and JSON."""
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pertoken.advisor.changes.kubernetes import changed
+from pertoken.advisor.plan.export import Format, exported, shell_line
+from pertoken.advisor.plan.plan import LeftOut, Plan, Step
+from pertoken.state.workload import Workload
+from pertoken.units import NANO_USD
+
+PATCH, UNDO = changed(
+    Workload(kind="Deployment", name="chat", namespace="prod"), "vllm", ["--kv-cache-dtype", "fp8"], None
+)
+STEP = Step(
+    rule_id="quantize-kv",
+    recommendation_id=7,
+    variant_key="ab",
+    title="KV cache fp8 | `rm -rf /` <b>",
+    where="chat",
+    risk="quality",
+    effort="minutes",
+    spend_before=10 * NANO_USD,
+    spend_after=7 * NANO_USD,
+    bankable=(2 * NANO_USD, 3 * NANO_USD, 4 * NANO_USD),
+    capacity=(0, 0, 0),
+    slo="pass",
+    commands=(PATCH, "on gpu-a: nvidia-smi -i GPU-1 -pl 500", "Stop the server; rm -rf /"),
+    undo=(UNDO,),
+)
+PLAN = Plan(
+    10 * NANO_USD,
+    (2 * NANO_USD, 3 * NANO_USD, 4 * NANO_USD),
+    (0, 0, 0),
+    (STEP,),
+    (LeftOut("use-spot", 8, "on spot", "chat", "you left it out"),),
+)
+
+
+def test_markdown_holds_the_bill_the_steps_their_commands_and_what_was_left_out() -> None:
+    text = exported(PLAN, 3600, Format.MARKDOWN)
+    assert "- Bill now: $10.00 a month; after all steps: $7.00" in text
+    assert "- More capacity on the same bill: none found" in text
+    assert r"KV cache fp8 \| \`rm -rf /\` \<b\>" in text
+    assert f"    {PATCH}" in text and f"    {UNDO}" in text
+    assert "on spot, chat: you left it out" in text
+
+
+def test_a_shell_script_runs_commands_alone_and_comments_the_rest() -> None:
+    lines = exported(PLAN, 3600, Format.SHELL).splitlines()
+    live = [line for line in lines if line and not line.startswith("#")]
+    assert [shlex.split(line)[0] for line in live] == ["set", "kubectl", "ssh"]
+    assert live[2] == "ssh gpu-a 'nvidia-smi -i GPU-1 -pl 500'"
+    assert "# Stop the server; rm -rf /" in lines
+    assert f"# undo: {UNDO}" in lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kubectl -n prod delete pod x; touch {file}",
+        "kubectl $(touch {file})",
+        "on gpu-a;touch {file}: nvidia-smi",
+        "kubectl x\ntouch {file}",
+        "kubectl `touch {file}`",
+        "aws ec2 'x",
+    ],
+)
+def test_no_name_of_the_fleet_becomes_a_command_of_its_own(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "made"
+    script = f"kubectl() {{ :; }}; ssh() {{ :; }}; aws() {{ :; }}\n{shell_line(line.format(file=file))}\n"
+    subprocess.run(["sh", "-c", script], check=True, timeout=10)
+    assert not file.exists()
+
+
+def test_patches_name_the_object_and_hold_the_json_patch() -> None:
+    text = exported(PLAN, 3600, Format.KUBERNETES)
+    target = json.loads(text.partition("target: ")[2].splitlines()[0])
+    patch = json.loads(json.loads(text.partition("patch: ")[2].splitlines()[0]))
+    assert target == {"kind": "Deployment", "name": "chat", "namespace": "prod"}
+    assert [each["value"] for each in patch] == ["--kv-cache-dtype", "fp8"]
+
+
+def test_a_plan_without_pods_has_no_patches_and_states_so() -> None:
+    text = exported(replace(PLAN, steps=()), 3600, Format.KUBERNETES)
+    assert "No step changes the arguments of an engine in a pod." in text and "patches: []" in text
+
+
+def test_json_holds_the_steps_with_dollars_of_a_month() -> None:
+    values = json.loads(exported(PLAN, 3600, Format.JSON))
+    assert values["bankable_usd_per_month"] == {"low": 2.0, "likely": 3.0, "high": 4.0}
+    assert values["steps"][0]["slo_headroom"] is None

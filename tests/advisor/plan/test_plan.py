@@ -1,0 +1,397 @@
+"""Plans of whole fleets: totals, order, conflicts, and that groups lose nothing against looking at everything."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pertoken.advisor.plan.compose import bounded, compose
+from pertoken.advisor.plan.groups import groups
+from pertoken.advisor.plan.levers import levers
+from pertoken.advisor.plan.plan import Limits, Plan
+from pertoken.advisor.plan.search import Chosen
+from pertoken.advisor.plan.states import States, Worth
+from pertoken.advisor.plan.steps import described
+from pertoken.advisor.present import Present
+from pertoken.errors import BadInput
+from pertoken.proof.recommendation import Recommendation
+from pertoken.rule import propose
+from pertoken.state.fleet import Device, Fleet
+from pertoken.state.placement import Commitment
+from pertoken.state.schedule import off
+from pertoken.state.service import Slo
+from pertoken.units import HOURS_PER_MONTH
+from tests.advisor.plan.fleets import (
+    P5,
+    Asked,
+    advice,
+    commit,
+    everything,
+    exhaustive,
+    move,
+    nights,
+    present,
+    quantize,
+    quantize_kv,
+    release,
+    response_cache,
+    scale,
+    small,
+    spot,
+)
+from tests.savings.fleets import AWS, AWS_H100, host
+
+HOST = 2 * AWS_H100 * HOURS_PER_MONTH
+"""A month of one host of two devices."""
+SHAPES = (((2, 0),), ((3, 0), (1, 3)), ((1, 0), (1, 1)), ((2, 0), (1, 2), (1, 3)), ((4, 0), (1, 5)))
+
+
+@cache
+def known(shape: int) -> tuple[Present, tuple[Recommendation, ...]]:
+    there = present(small(*SHAPES[shape]))
+    return there, tuple(each for each in advice(there, everything(there.fleet)) if each.variants)
+
+
+def planned(there: Present, *asked: Asked, limits: Limits | None = None) -> Plan:
+    return compose(there, advice(there, asked), limits)
+
+
+def rank(plan: Plan) -> tuple[int, int]:
+    return plan.bankable[1], plan.capacity[1]
+
+
+def rules(plan: Plan) -> list[str]:
+    return [each.rule_id for each in plan.steps]
+
+
+Case = tuple[int, tuple[int, ...]]
+"""A shape, and which of all levers on it."""
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    shape = draw(st.integers(0, len(SHAPES) - 1))
+    chosen = draw(st.sets(st.integers(0, len(known(shape)[1]) - 1), min_size=1, max_size=6))
+    return shape, tuple(sorted(chosen))
+
+
+def of(case: Case) -> tuple[Present, tuple[Recommendation, ...]]:
+    there, rows = known(case[0])
+    return there, tuple(rows[each] for each in case[1])
+
+
+# -- properties ----------------------------------------------------------------------------------------------------
+
+
+@example((3, (0, 1, 2, 11)))  # hours off of one service beside fewer replicas of another
+@given(cases())
+@settings(max_examples=8, deadline=None)
+def test_a_plan_by_groups_is_as_good_as_looking_at_every_combination(case: Case) -> None:
+    there, rows = of(case)
+    plan = compose(there, rows)
+    assert plan.exact
+    assert rank(plan) == pytest.approx(exhaustive(there, rows).rank, abs=len(rows))  # nano-dollars, rounded by group
+
+
+@given(cases())
+@settings(max_examples=8, deadline=None)
+def test_a_total_is_never_above_the_spend_and_equals_its_steps(case: Case) -> None:
+    plan = compose(*of(case))
+    for end in range(3):
+        assert plan.bankable[end] >= 0 and plan.capacity[end] >= 0
+        assert plan.bankable[end] + plan.capacity[end] <= plan.spend
+    assert plan.bankable[0] <= plan.bankable[1] <= plan.bankable[2]
+    assert plan.capacity[0] <= plan.capacity[1] <= plan.capacity[2]
+    assert plan.spend_after == (plan.steps[-1].spend_after if plan.steps else plan.spend)
+    assert sum(each.bankable[1] for each in plan.steps) == plan.bankable[1]
+    befores = [plan.spend, *(each.spend_after for each in plan.steps)]
+    assert [each.spend_before for each in plan.steps] == befores[:-1]
+
+
+@given(cases(), st.randoms(use_true_random=False))
+@settings(max_examples=5, deadline=None)
+def test_a_plan_does_not_depend_on_the_order_in_which_rules_were_loaded(case: Case, random: Random) -> None:
+    there, rows = of(case)
+    shuffled = random.sample(rows, len(rows))
+    assert compose(there, shuffled) == compose(there, rows)
+
+
+@given(cases())
+@settings(max_examples=5, deadline=None)
+def test_one_more_rule_never_lowers_a_plan(case: Case) -> None:
+    there, rows = of(case)
+    whole = rank(compose(there, rows))
+    for rule_id in sorted({each.rule_id for each in rows}):
+        less = rank(compose(there, rows, Limits(exclude=(rule_id,))))
+        assert whole >= (less[0] - len(rows), less[1])
+
+
+def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pertoken.advisor.plan.search.MAX_EXACT", 4)
+    monkeypatch.setattr("pertoken.advisor.plan.search.MAX_BLOCK", 2)
+    there, rows = known(1)
+    rows = rows[:5]
+    kept, _ = levers(there, rows, Limits())
+    assert max(map(len, groups(there.fleet, kept))) > 4
+    whole = compose(there, rows)
+    assert not whole.exact
+    for rule_id in sorted({each.rule_id for each in rows}):
+        assert rank(whole) >= rank(compose(there, rows, Limits(exclude=(rule_id,))))
+
+
+# -- steps on the state before them --------------------------------------------------------------------------------
+
+
+def test_a_second_step_is_priced_on_what_the_first_one_left() -> None:
+    there = present(small((4, 0)))
+    service = there.fleet.services[0]
+    alone = planned(there, spot(service)).bankable[1]
+    plan = planned(there, scale(service), spot(service))
+    first, second = plan.steps
+    assert (first.spend_before, second.spend_before) == (2 * HOST, first.spend_after)
+    assert plan.bankable[1] < alone + planned(there, scale(service)).bankable[1]
+    assert plan.bankable[1] > alone
+    assert {first.replicas, second.replicas} == {None, (4, 1)}
+
+
+def test_commands_of_a_step_leave_out_replicas_and_hosts_that_are_gone() -> None:
+    there = present(small((4, 0)))
+    service = there.fleet.services[0]
+    kept, _ = levers(there, advice(there, [quantize_kv(service), scale(service)]), Limits())
+    states = States(kept, there.fleet, there.context)
+    assert [each.row.rule_id for each in kept] == ["quantize-kv", "scale-replicas"]
+    assert None not in states.worth([Chosen({1}), Chosen({0, 1})])
+    first = described(states, there, Chosen(), 1)
+    second = described(states, there, Chosen({1}), 0)
+    assert (first.replicas, second.replicas) == ((4, 1), None)
+    assert first.released and not second.released
+    assert not any(name in line for name in first.released for line in second.commands)
+    assert "replicas" in first.title and "replicas" not in second.title
+
+
+def test_services_on_one_host_release_it_together() -> None:
+    there = present(small((1, 0), (1, 1), placement=AWS))
+    one, other = there.fleet.services
+    plan = planned(there, move(one), move(other))
+    assert [each.released for each in plan.steps] == [(), ("gpu-1",)]
+    assert plan.steps[0].bankable[1] < 0 < plan.bankable[1]
+    alone = planned(there, move(one))
+    assert not alone.steps
+    assert "the bill would rise by" in reasons(alone)["change-provider"]
+
+
+def test_what_leaves_a_released_host_saves_no_busy_time_there() -> None:
+    there = present(small((4, 0), (1, 5)))
+    one, other = there.fleet.services
+    rows = advice(there, [quantize(one), quantize(other), spot(other)])
+    plan = compose(there, rows)
+    assert rank(plan) == exhaustive(there, rows).rank
+    assert plan.capacity[1] == HOST // 2  # the device that `chat-1` leaves free
+
+
+def test_a_step_that_needs_another_rule_comes_after_it_or_not_at_all() -> None:
+    there = present(small((4, 0)))
+    service = there.fleet.services[0]
+    needs: Asked = ("use-spot", service, [propose(spot(service)[2][0].state, requires=("scale-replicas",))])  # type: ignore[attr-defined]
+    assert rules(planned(there, needs, scale(service))) == ["scale-replicas", "use-spot"]
+    alone = planned(there, needs)
+    assert not alone.steps
+    assert [each.reason for each in alone.left_out] == ["scale-replicas has to come before it, and is no step"]
+
+
+# -- conflicts -----------------------------------------------------------------------------------------------------
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    return {each.rule_id: each.reason for each in plan.left_out}
+
+
+def test_two_levers_that_move_one_service_are_a_conflict_that_names_the_placement() -> None:
+    there = present(small((2, 0)))
+    service = there.fleet.services[0]
+    plan = planned(there, spot(service), move(service))
+    assert len(plan.steps) == 1
+    (left,) = plan.left_out
+    assert "conflicts with step 1" in left.reason and "both set placement of chat-1" in left.reason
+    (named,) = plan.steps[0].conflicts
+    assert named.startswith(left.rule_id) and "placement" in named
+
+
+def test_two_levers_that_set_one_knob_otherwise_are_a_conflict_that_names_both_values() -> None:
+    there = present(small((2, 0)))
+    service = there.fleet.services[0]
+    one: Asked = ("one", service, [service.but(kv_dtype="fp8").resized()])
+    other: Asked = ("other", service, [service.but(kv_dtype="fp16").resized()])
+    plan = planned(there, one, other)
+    (left,) = plan.left_out
+    assert "both set KV cache of chat-1: to" in left.reason and "fp8" in left.reason and "fp16" in left.reason
+
+
+def test_two_levers_that_set_another_number_of_replicas_are_a_conflict() -> None:
+    there = present(small((4, 0)))
+    service = there.fleet.services[0]
+    plan = planned(there, ("one", service, [service.scaled_to(2)]), ("other", service, [service.scaled_to(3)]))
+    assert rules(plan) == ["one"]
+    assert "both set the number of replicas of chat-1: to 2 and to 3" in reasons(plan)["other"]
+
+
+def test_variants_of_one_recommendation_are_alternatives() -> None:
+    there = present(small((2, 0)))
+    service = there.fleet.services[0]
+    both: Asked = ("quantize-kv", service, [service.but(kv_dtype=each) for each in ("fp8", "fp8_e5m2")[:1]])
+    several: Asked = ("own", service, [service.scaled_to(1), spot(service)[2][0]])
+    plan = planned(there, several, both)
+    assert rules(plan).count("own") == 1
+    assert "own" not in reasons(plan)
+
+
+def test_a_rule_that_excludes_another_one_is_named() -> None:
+    there = present(small((2, 0)))
+    service = there.fleet.services[0]
+    one: Asked = ("one", service, [propose(service.resized(), excludes=("quantize-kv",))])
+    plan = planned(there, one, quantize_kv(service))
+    assert rules(plan) == ["one"]
+    assert "one excludes quantize-kv" in reasons(plan)["quantize-kv"]
+
+
+def test_a_commitment_is_not_made_for_hosts_that_a_step_may_give_back() -> None:
+    there = present(small((4, 0)))
+    service = there.fleet.services[0]
+    plan = planned(there, commit(there.fleet), scale(service))
+    assert rules(plan) == ["scale-replicas"]
+    assert "may give back" in reasons(plan)["commit-capacity"]
+    # Where nothing is given back it is the last step.
+    alone = planned(there, commit(there.fleet, 2), quantize_kv(service))
+    assert rules(alone) == ["quantize-kv", "commit-capacity"]
+
+
+def test_hosts_of_a_commitment_that_runs_are_searched_together() -> None:
+    fleet = small((2, 0), (2, 2))
+    running = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 2 * AWS_H100, end_ts=2_000_000_000)
+    there = present(replace(fleet, commitments=(running,)))
+    rows = advice(there, map(spot, there.fleet.services))
+    kept, _ = levers(there, rows, Limits())
+    assert groups(there.fleet, kept) == ((0, 1),)
+    plan = compose(there, rows)
+    assert rank(plan) == exhaustive(there, rows).rank
+    assert len([name for each in plan.steps for name in each.released]) <= 1
+
+
+def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None:
+    hours = tuple(0.0 if hour < 6 else 0.2 for hour in range(168))
+    fleet = small((2, 0))
+    service = replace(fleet.services[0], demand=replace(fleet.services[0].demand, requests_by_hour_of_week=hours))
+    there = present(replace(fleet, services=(service,)))
+    night: Asked = ("scale-to-zero", service, [service.scheduled(off(range(6)))])
+    plan = planned(there, night, spot(service))
+    assert len(plan.steps) == 1
+    assert "hours off" in plan.left_out[0].reason
+
+
+def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:
+    there = present(small((1, 0)))
+    service = there.fleet.services[0]
+    alone = [planned(there, asked(service)) for asked in (quantize_kv, nights, response_cache)]
+    plan = planned(there, quantize_kv(service), nights(service), response_cache(service))
+    assert sorted(rules(plan)) == ["quantize-kv", "response-cache", "scale-to-zero"]
+    assert plan.bankable == alone[1].bankable and plan.bankable[1] > 0
+    assert max(each.capacity[1] for each in alone) < plan.capacity[1] < sum(each.capacity[1] for each in alone)
+
+
+# -- limits and what is left out -----------------------------------------------------------------------------------
+
+
+def test_an_idle_host_is_given_back_and_counted_once() -> None:
+    fleet = small((2, 0))
+    idle = host(7, placement=P5)
+    there = present(Fleet(fleet.services, (*fleet.hosts, idle), (*fleet.devices, *_devices(idle.device_ids))))
+    plan = planned(there, release(there.fleet, 7))
+    assert (plan.spend, plan.bankable) == (2 * HOST, (HOST, HOST, HOST))
+    assert plan.steps[0].released == ("gpu-7",)
+
+
+def _devices(ids: Sequence[int]) -> list[Device]:
+    like = small((1, 0)).devices[0]
+    return [replace(like, device_id=each, host_id=7) for each in ids]
+
+
+def test_rules_and_effort_that_are_not_wanted_are_left_out_with_the_reason() -> None:
+    there = present(small((4, 0)))
+    service = there.fleet.services[0]
+    rows = advice(there, [scale(service), spot(service), quantize(service)])
+    plan = compose(there, rows, Limits(exclude=("scale-replicas",), max_effort="hours"))
+    assert rules(plan) == ["quantize-weights"]
+    assert reasons(plan) == {
+        "scale-replicas": "scale-replicas is excluded",
+        "use-spot": "it takes days, and at most hours are asked for",
+    }
+    assert {each.effort for each in plan.steps} == {"hours"}
+
+
+def test_an_effort_that_is_none_is_refused() -> None:
+    with pytest.raises(BadInput, match="max effort 'weeks' is not possible: use minutes, hours, days"):
+        compose(present(small((1, 0))), (), Limits(max_effort="weeks"))
+
+
+def test_what_has_no_price_yet_is_left_out_and_no_money_is_counted() -> None:
+    there = present(small((2, 0)))
+    service = there.fleet.services[0]
+    plan = planned(there, ("upgrade-engine", service, [service.but(engine_version="9.9")]))
+    assert not plan.steps
+    assert reasons(plan)["upgrade-engine"].startswith("no money is counted for it: ")
+
+
+def test_a_step_that_would_miss_an_objective_is_no_part_of_a_plan() -> None:
+    there = present(small((4, 0), slo=Slo(ttft_p95_ms=400, tpot_p95_ms=30)))
+    service = there.fleet.services[0]
+    strict = replace(service, slo=Slo(tpot_p95_ms=0.01))
+    rows = advice(there, [scale(service), quantize(service)])
+    assert compose(there, rows).steps
+    tight = replace(there, fleet=replace(there.fleet, services=(strict,)))
+    plan = compose(tight, rows)
+    assert not plan.steps
+    assert all("SLO" in each or "replicas" in each for each in reasons(plan).values())
+
+
+def test_advice_for_what_runs_no_more_is_left_out() -> None:
+    there = present(small((2, 0), (1, 2)))
+    rows = advice(there, [scale(there.fleet.services[0]), quantize_kv(there.fleet.services[1])])
+    gone = replace(there, fleet=replace(there.fleet, services=there.fleet.services[:1]))
+    plan = compose(gone, rows)
+    assert reasons(plan)["quantize-kv"].startswith("it does not apply any more: ")
+
+
+def test_advice_of_an_older_version_has_to_be_made_again() -> None:
+    there = present(small((2, 0)))
+    (row,) = advice(there, [scale(there.fleet.services[0])])
+    old = replace(row, variants=tuple(replace(each, proposal="") for each in row.variants))
+    assert "run `pertoken advise` again" in reasons(compose(there, [old]))["scale-replicas"]
+
+
+def test_a_host_without_a_price_is_named_and_not_counted() -> None:
+    there = present(small((2, 0)), price=None)
+    plan = compose(there, advice(there, [scale(there.fleet.services[0])]))
+    assert (plan.spend, plan.unpriced_hosts, plan.steps) == (0, ("gpu-1",), ())
+
+
+def test_nothing_at_all_is_an_empty_plan() -> None:
+    plan = compose(present(small((1, 0))), ())
+    assert (plan.spend, plan.spend_after, plan.steps, plan.left_out) == (HOST, HOST, (), ())
+
+
+@pytest.mark.parametrize(
+    ("bankable", "capacity", "bounded_to"),
+    [
+        ((1, 2, 3), (1, 2, 3), ((1, 2, 3), (1, 2, 3))),
+        ((1, 5, 12), (0, 9, 9), ((1, 5, 10), (0, 0, 0))),
+        ((-3, 4, 6), (2, 9, 9), ((0, 4, 6), (2, 4, 4))),
+    ],
+)
+def test_money_beyond_the_spend_is_cut(
+    bankable: tuple[int, int, int], capacity: tuple[int, int, int], bounded_to: object
+) -> None:
+    assert bounded(Worth(bankable, capacity), spend=10) == bounded_to

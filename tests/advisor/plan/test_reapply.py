@@ -1,0 +1,137 @@
+"""A proposal on a fleet that another one changed already."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.advisor.plan.reapply import Conflict, reapplied
+from pertoken.provenance import Provenance
+from pertoken.state.demand import Demand, Quantity, times
+from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Commitment, Placement
+from pertoken.state.service import Service
+from tests.savings.fleets import fleet_of, host, llama
+
+BASE = fleet_of(
+    [
+        Service("chat", (llama(1, (10, 11)), llama(2, (20, 21)))),
+        Service("code", (llama(3, (30, 31), "code"),)),
+    ],
+    [host(1), host(2), host(3), host(4)],
+)
+CHAT, CODE = BASE.services
+BOUGHT = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 1, years=1)
+
+
+def both(one: Fleet, other: Fleet) -> tuple[Fleet, Fleet]:
+    """Return two proposals applied in either order."""
+    return reapplied(BASE, other, one, "other"), reapplied(BASE, one, other, "one")
+
+
+def test_changes_of_different_fields_combine_to_the_same_fleet_in_either_order() -> None:
+    first, second = both(BASE.edit(CHAT.but(weight_dtype="fp8").resized()), BASE.edit(CHAT.but(kv_dtype="fp8")))
+    assert first == second
+    assert {(each.weight_dtype, each.kv_dtype) for each in first.service("chat").deployments} == {("fp8", "fp8")}
+    assert first.service("chat").replicas == "fewest"
+
+
+def test_changes_of_different_services_hosts_and_commitments_combine() -> None:
+    one = BASE.edit(CODE.on(Placement(purchase="spot"))).commit(BOUGHT)
+    first, second = both(one, BASE.release(4).edit(CHAT.resized()))
+    assert first == second
+    assert (len(first.hosts), first.commitments, first.service("chat").replicas) == (3, (BOUGHT,), "fewest")
+    assert first.service("code").deployments[0].placement.purchase == "spot"
+
+
+def test_two_that_set_one_field_to_one_value_agree() -> None:
+    first, second = both(BASE.edit(CHAT.but(kv_dtype="fp8").resized()), BASE.edit(CHAT.resized()))
+    assert first == second
+
+
+def test_expectations_of_two_changes_multiply() -> None:
+    one = BASE.edit(CODE.but(engine_version="1").expecting(1.0, 1.5, 2.0, "a paper"))
+    other = BASE.edit(CODE.but(draft_model="tiny").expecting(1.0, 2.0, 3.0, "a test"))
+    first, second = both(one, other)
+    expected = first.service("code").deployments[0].expected
+    assert first == second and expected is not None
+    assert (expected.low, expected.likely, expected.high, expected.source) == (1.0, 3.0, 6.0, "a paper; a test")
+
+
+def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
+    a, b = CHAT.deployments
+    merged = BASE.merge((a, b), a)
+    other = BASE.merge((a, b), b)
+    made = {each.deployment_id for key in ("x", "y") for each in reapplied(BASE, merged, BASE, key).deployments}
+    assert len(made) == 3  # `code` and one engine of each
+    with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this one merges it"):
+        reapplied(BASE, other, merged, "y")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reason"),
+    [
+        (CHAT.but(kv_dtype="fp8"), CHAT.but(kv_dtype="fp16"), "both set KV cache of Llama-3.3-70B: to fp8 and to fp16"),
+        (CHAT.scaled_to(1), CHAT.resized(), "both set the number of replicas of chat: to 1 and to fewest"),
+        (
+            CODE.on(Placement(purchase="spot")),
+            CODE.on(Placement(accelerator="H200 SXM")),
+            "both set placement of Llama-3.3-70B: to H100 SXM5, aws, us-east-1, spot and to H200 SXM, aws, us-east-1, "
+            "on_demand",
+        ),
+    ],
+)
+def test_a_field_that_two_set_otherwise_is_a_conflict_that_names_both(
+    one: Service, other: Service, reason: str
+) -> None:
+    with pytest.raises(Conflict) as raised:
+        reapplied(BASE, BASE.edit(other), BASE.edit(one), "other")
+    assert str(raised.value) == reason
+
+
+def test_two_that_move_one_deployment_are_a_conflict() -> None:
+    code = CODE.deployments[0]
+    one, other = (BASE.replace(code, code.on_devices(ids)) for ids in ((40, 41), (20, 21)))
+    with pytest.raises(Conflict, match=r"both move Llama-3\.3-70B"):
+        reapplied(BASE, other, one, "other")
+
+
+def test_a_demand_that_two_change_is_a_conflict() -> None:
+    fleet = replace(BASE, services=(replace(CHAT, demand=_demand(0.5)), CODE))
+    service = fleet.services[0]
+    one, other = (fleet.edit(service.serving(output_len=times(factor))) for factor in (0.5, 0.7))
+    with pytest.raises(Conflict, match="of the demand of chat: to 200 and to 280"):
+        reapplied(fleet, other, one, "other")
+
+
+def _demand(requests_s: float) -> Demand:
+    return Demand(
+        Quantity(requests_s, Provenance.COUNTER),
+        prompt_len=Quantity(1600, Provenance.COUNTER),
+        output_len=Quantity(400, Provenance.COUNTER),
+    )
+
+
+def test_a_host_is_released_once_and_only_while_nothing_moves_there() -> None:
+    released = BASE.release(4)
+    with pytest.raises(Conflict, match="gpu-4 is released by another step already"):
+        reapplied(BASE, released, released, "again")
+    moved = BASE.replace(CODE.deployments[0], CODE.deployments[0].on_devices((40, 41)))
+    for first, second in ((released, moved), (moved, released)):
+        with pytest.raises(Conflict, match=r"Llama-3\.3-70B runs on a device that is released"):
+            reapplied(BASE, second, first, "second")
+
+
+def test_a_commitment_that_is_made_already_is_a_conflict() -> None:
+    with pytest.raises(Conflict, match="the commitment is made already"):
+        reapplied(BASE, BASE.commit(BOUGHT), BASE.commit(BOUGHT), "again")
+
+
+def test_a_deployment_that_was_merged_away_can_not_be_changed() -> None:
+    a, b = CHAT.deployments
+    with pytest.raises(Conflict, match=r"Llama-3\.3-70B does not run any more after another step"):
+        reapplied(BASE, BASE.edit(CHAT.but(kv_dtype="fp8")), BASE.merge((a, b), a), "later")
+
+
+def test_a_device_is_divided_once() -> None:
+    with pytest.raises(Conflict, match="both set partitions of H100 #0"):
+        reapplied(BASE, BASE.partition(40, "1g.10gb"), BASE.partition(40, "3g.40gb"), "other")

@@ -1,0 +1,132 @@
+"""The search over combinations, with made-up worths: against every order of every subset."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pertoken.advisor.plan.search import Chosen, Found, Problem, Rank, better, by_block, exact, replayed
+
+
+@dataclass(frozen=True)
+class Worth:
+    rank: Rank
+
+
+@dataclass(frozen=True)
+class Table:
+    """What each combination of `count` items is worth; None for one that cannot be."""
+
+    count: int
+    worth: Mapping[Chosen, Rank | None]
+    excluded: frozenset[tuple[int, int]]
+    before: Mapping[int, int]
+    """Item -> the item that has to come before it."""
+
+    def problem(self, allowed: Sequence[int] | None = None) -> Problem:
+        def worth(some: Sequence[Chosen]) -> list[Worth | None]:
+            known = [self.worth.get(each) if each else (0, 0) for each in some]
+            return [None if each is None else Worth(each) for each in known]
+
+        def follows(chosen: Chosen, item: int) -> bool:
+            apart = any((min(each, item), max(each, item)) in self.excluded for each in chosen)
+            return not apart and (item not in self.before or self.before[item] in chosen)
+
+        return Problem(worth, follows, lambda item: (item % 3,))
+
+    def best(self, items: Sequence[int]) -> Rank:
+        """Return the best rank over every order of every subset."""
+        problem, best = self.problem(), (0, 0)
+        for order in chain.from_iterable(
+            permutations(each) for size in range(len(items) + 1) for each in combinations(items, size)
+        ):
+            if possible(problem, order) and (found := problem.worth([Chosen(order)])[0]) is not None:
+                best = max(best, found.rank)
+        return best
+
+
+def possible(problem: Problem, order: Sequence[int]) -> bool:
+    """Return whether each step of an order can follow on the ones before, and each combination on the way can be."""
+    for at, item in enumerate(order):
+        before = Chosen(order[:at])
+        if not problem.follows(before, item) or problem.worth([before | {item}])[0] is None:
+            return False
+    return True
+
+
+@st.composite
+def tables(draw: st.DrawFn, largest: int = 5) -> Table:
+    count = draw(st.integers(0, largest))
+    items = range(count)
+    every = [Chosen(each) for size in range(1, count + 1) for each in combinations(items, size)]
+    ranks = st.none() | st.tuples(st.integers(-20, 20), st.integers(0, 9))
+    pairs = list(combinations(items, 2))
+    return Table(
+        count,
+        {each: draw(ranks) for each in every},
+        frozenset(draw(st.sets(st.sampled_from(pairs), max_size=2)) if pairs else ()),
+        dict(draw(st.lists(st.sampled_from(pairs), max_size=1)) if pairs else ()),
+    )
+
+
+@given(tables())
+@settings(max_examples=40, deadline=None)
+def test_the_exact_search_finds_the_best_order_of_the_best_subset(table: Table) -> None:
+    found = exact(table.problem(), range(table.count))
+    assert found.rank == table.best(range(table.count))
+    assert possible(table.problem(), found.steps)
+
+
+@given(tables())
+@settings(max_examples=30, deadline=None)
+def test_one_more_item_never_lowers_the_exact_result(table: Table) -> None:
+    ranks = [exact(table.problem(), range(count)).rank for count in range(table.count + 1)]
+    assert ranks == sorted(ranks)
+
+
+@given(tables())
+@settings(max_examples=30, deadline=None)
+def test_a_search_by_block_returns_an_order_that_can_be_made(table: Table) -> None:
+    problem = table.problem()
+    found = by_block(problem, [[item] for item in range(table.count)])
+    assert possible(problem, found.steps)
+    assert found.rank >= (0, 0) or not found.steps
+    worth = problem.worth([Chosen(found.steps)])[0]
+    assert worth is not None and worth.rank == found.rank
+
+
+def plain(values: dict[tuple[int, ...], Rank]) -> Problem:
+    return Table(9, {Chosen(key): rank for key, rank in values.items()}, frozenset(), {}).problem()
+
+
+def test_a_step_that_saves_nothing_is_not_made() -> None:
+    assert exact(plain({(0,): (5, 0), (1,): (0, 0), (0, 1): (5, 0)}), (0, 1)).steps == (0,)
+
+
+def test_a_step_that_costs_now_is_made_where_the_next_one_saves_more() -> None:
+    assert exact(plain({(0,): (-3, 0), (0, 1): (4, 0)}), (0, 1)).steps == (0, 1)
+
+
+def test_capacity_decides_between_combinations_that_take_as_much_off_the_bill() -> None:
+    assert exact(plain({(0,): (5, 0), (1,): (5, 2)}), (0, 1)).steps == (1,)
+
+
+def test_the_step_that_saves_most_comes_first() -> None:
+    assert exact(plain({(0,): (1, 0), (1,): (3, 0), (0, 1): (4, 0)}), (0, 1)).steps == (1, 0)
+
+
+def test_of_equal_steps_the_one_that_asks_less_is_made() -> None:
+    assert exact(plain({(1,): (5, 0), (3,): (5, 0)}), (1, 3)).steps == (3,)
+
+
+def test_what_can_follow_on_nothing_is_left_out_of_an_order() -> None:
+    problem = plain({(0,): (1, 0), (0, 1): (2, 0)})
+    assert replayed(problem, Chosen((0, 1, 2))).steps == (0, 1)
+
+
+def test_a_better_combination_is_the_one_that_saves_more() -> None:
+    problem = plain({})
+    assert better(problem, Found((0,), (2, 0)), Found((1,), (1, 9)))
+    assert not better(problem, Found((0,), (1, 0)), Found((0,), (1, 0)))

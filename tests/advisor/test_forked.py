@@ -1,0 +1,77 @@
+"""A fork shares a computation: its result is used, and where there is none the work is done here."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from pertoken.advisor.forked import Forked, can_fork
+
+
+def ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_the_result_of_a_fork_is_used_and_nothing_of_it_is_left() -> None:
+    here, beats = os.getpid(), []
+
+    def work(report: Callable[[int], None]) -> tuple[int, bytes]:
+        report(7)
+        return os.getpid(), b"x" * 3_000_000
+
+    with Forked(work) as other:
+        pid, data = other.result(lambda: beats.append(other.done), 0.01)
+        assert other.done == 7
+    assert pid != here and len(data) == 3_000_000 and beats
+    assert ended(pid)
+
+
+@pytest.mark.parametrize("fails", [lambda: 1 / 0, lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL)])
+def test_where_a_fork_ends_without_a_result_the_work_is_done_here(fails: Callable[[], object]) -> None:
+    here = os.getpid()
+
+    def work(report: Callable[[int], None]) -> int:
+        if os.getpid() != here:
+            fails()
+        return os.getpid()
+
+    with Forked(work) as other:
+        assert other.result(lambda: None, 0.01) == here
+
+
+def test_what_fails_everywhere_is_raised_here() -> None:
+    def work(report: Callable[[int], None]) -> int:
+        raise ValueError("on both sides")
+
+    with Forked(work) as other, pytest.raises(ValueError, match="on both sides"):
+        other.result(lambda: None, 0.01)
+
+
+def test_a_fork_ends_with_its_context() -> None:
+    reader, writer = os.pipe()
+
+    def work(report: Callable[[int], None]) -> None:
+        os.write(writer, str(os.getpid()).encode())
+        signal.pause()
+
+    with pytest.raises(KeyboardInterrupt), Forked(work):
+        pid = int(os.read(reader, 20))
+        raise KeyboardInterrupt
+    os.close(reader)
+    os.close(writer)
+    assert ended(pid)
+
+
+def test_a_process_with_threads_does_not_fork() -> None:
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    assert not can_fork()
+    go.set()
+    thread.join()

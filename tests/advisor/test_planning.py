@@ -1,0 +1,112 @@
+"""A plan from a store: from advice that is given, or from rules."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pertoken.advisor import planning as module
+from pertoken.advisor.plan.plan import Limits
+from pertoken.advisor.plan.what_if import WhatIf, price_of
+from pertoken.advisor.planning import (
+    Planned,
+    Planner,
+    PlanRequest,
+    ground_of_rules,
+    plan_of_advice,
+    plan_of_rules,
+)
+from pertoken.advisor.worker.source import Source
+from pertoken.catalog.market import load_market
+from pertoken.config import Settings
+from pertoken.errors import BadInput
+from pertoken.proof.recommendation import Recommendation, State
+from pertoken.rule import Service, rule
+from pertoken.store.connect.open import Store, open_store
+from pertoken.units import NANO_USD
+from tests.advisor.gathered import source_of
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.test_rule import DOC
+
+NOW = 1_790_000_040
+
+
+def asked(folder: Path, what_if: WhatIf | None = None) -> Planned:
+    where = seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=10, end_ts=NOW)
+    return Planned(open_store(where), load_market(), Settings(), 3600, NOW, what_if=what_if or WhatIf())
+
+
+def narrower() -> Source:
+    def narrow(service: Service) -> Iterator[Service]:
+        yield service.but(weight_dtype="fp8")
+
+    narrow.__doc__ = DOC
+    return source_of(rule("narrow")(narrow))
+
+
+def test_rules_run_and_what_they_propose_becomes_steps_with_their_sensitivity(tmp_path: Path) -> None:
+    plan = plan_of_rules(asked(tmp_path), [narrower()], Limits())
+    assert [each.rule_id for each in plan.steps] == ["narrow"]
+    assert plan.capacity[1] > 0 and plan.sensitivity
+
+
+def test_an_assumed_price_is_that_of_the_spend(tmp_path: Path) -> None:
+    plan = plan_of_advice(asked(tmp_path, WhatIf(prices=(price_of("H100=1"),))), (), Limits())
+    assert plan.spend == 2 * 730 * NANO_USD
+
+
+def test_a_rule_that_did_not_run_cannot_be_excluded(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--exclude other: no rule of that id ran; rules: narrow"):
+        plan_of_rules(asked(tmp_path), [narrower()], Limits(exclude=("other",)))
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> tuple[Planner, Store, tuple[Recommendation, ...]]:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=10, end_ts=NOW)
+    store = open_store(where)
+    ground = Planned(store, load_market(), Settings(), 3600, NOW, dated=True)
+    rows = tuple(ground_of_rules(ground, [narrower()]).rows)
+    return Planner(Settings(advisor_since=3600), as_of=NOW), store, rows
+
+
+def test_the_next_plan_of_the_same_advice_is_composed_of_what_was_gathered(
+    planned: tuple[Planner, Store, tuple[Recommendation, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner, store, rows = planned
+    plan = planner.plan(store, rows, PlanRequest())
+    (step,) = plan.steps
+    monkeypatch.setattr(module, "ground_of_advice", None)
+    without = planner.plan(store, rows, PlanRequest(Limits(without=frozenset({step.recommendation_id}))))
+    assert (without.steps, [each.reason for each in without.left_out]) == ((), ["you left it out"])
+
+
+def test_an_assumption_set_to_another_number_prices_the_recommendation_again(
+    planned: tuple[Planner, Store, tuple[Recommendation, ...]],
+) -> None:
+    planner, store, rows = planned
+    row = next(each for each in rows if each.state is State.OPEN)
+    measured = planner.tested(store, rows, row, {})
+    names = [each.assumption for each in measured.sensitivity if each.ends is not None]
+    assert "the load stays as measured" in names
+    half = planner.tested(store, rows, row, {"the load stays as measured": 0.5}).estimate
+    assert measured.estimate.capacity is not None and half.capacity is not None
+    assert half.capacity[1] < measured.estimate.capacity[1]
+
+
+def test_a_recommendation_without_a_proposal_is_refused_with_the_reason(
+    planned: tuple[Planner, Store, tuple[Recommendation, ...]],
+) -> None:
+    planner, store, rows = planned
+    silent = next(each for each in rows if not each.variants) if any(not e.variants for e in rows) else None
+    row = silent or Recommendation(1, "narrow", State.REFUSED, "narrow", "chat")
+    with pytest.raises(BadInput, match="no proposal"):
+        planner.tested(store, rows, row, {})
+
+
+def test_other_assumptions_run_the_rules_again(
+    planned: tuple[Planner, Store, tuple[Recommendation, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner, store, rows = planned
+    monkeypatch.setattr(module, "find_rules", lambda settings: ())
+    plan = planner.plan(store, rows, PlanRequest(what_if=WhatIf(traffic=2.0)))
+    assert plan.steps == ()  # no rule is left that would propose any

@@ -1,0 +1,68 @@
+"""Proposals of many targets, which are forecast together."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from pertoken.advisor import pricing
+from pertoken.advisor.forked import Forked
+from pertoken.proof.recommendation import State
+from pertoken.rule import Skip, skip
+from pertoken.savings import estimate
+from pertoken.savings.context import Context
+from pertoken.state.fleet import Fleet
+from pertoken.state.service import Service
+from tests.advisor.gathered import advised, gathered, own
+from tests.advisor.services import narrower, services
+
+
+def test_targets_forecast_together_get_what_each_gets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = gathered(*services(3))
+    together = advised(there, own(narrower))
+    monkeypatch.setattr("pertoken.advisor.rows.MAX_TOGETHER", 1)
+    assert [each.state for each in together] == [State.OPEN] * 3
+    alone = advised(gathered(*services(3)), own(narrower))
+    assert [each.best and each.best.capacity for each in alone] == [
+        each.best and each.best.capacity for each in together
+    ]
+
+
+def test_a_target_that_cannot_be_forecast_costs_no_other_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def fails_for_one(before: Fleet, proposed: Iterable[Fleet], known: Context) -> Any:
+        fleets = list(proposed)
+        asked.append(len(fleets))
+        if any(each.deployment(2) != before.deployment(2) for each in fleets):
+            raise RuntimeError("not this one")
+        return estimate.prepare(before, fleets, known)
+
+    monkeypatch.setattr(pricing, "prepare", fails_for_one)
+    found = advised(gathered(*services(3)), own(narrower))
+    assert [each.state for each in found] == [State.OPEN] * 3
+    assert asked == [3, 1, 1, 1]
+
+
+def test_rows_that_a_fork_makes_half_of_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fleet_wide(fleet: Fleet) -> Iterator[Service | Skip]:
+        yield skip("looked", "at all of it")
+        yield fleet.services[1].but(weight_dtype="fp8")
+
+    def of_service(service: Service) -> Iterator[Service]:
+        yield service.resized()
+
+    rules = own(narrower, "narrower"), own(fleet_wide, "fleet-wide"), own(of_service, "of-service")
+    alone = advised(gathered(*services(5)), *rules)
+    forks: list[int] = []
+
+    def counted(work: Any) -> Forked[Any]:
+        forks.append(1)
+        return Forked(work)
+
+    monkeypatch.setattr("pertoken.advisor.rows.Forked", counted)
+    monkeypatch.setattr("pertoken.advisor.rows.can_fork", lambda: True)
+    assert advised(gathered(*services(5)), *rules) == alone and not forks
+    monkeypatch.setattr("pertoken.advisor.rows.MIN_SHARED", 1)
+    assert advised(gathered(*services(5)), *rules) == alone and forks
+    assert {each.target_kind for each in alone} == {"deployment", "service", "fleet"}

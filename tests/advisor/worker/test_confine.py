@@ -1,0 +1,18 @@
+"""What a worker is kept from, and what the kernel does not allow."""
+
+import pytest
+
+from pertoken.advisor.worker import confine
+from pertoken.advisor.worker.limits import Limits
+from pertoken.advisor.worker.run import run_plugins
+from tests.advisor.gathered import source_of
+from tests.advisor.hostile import NEIGHBOURS
+
+
+def test_what_the_kernel_does_not_allow_is_exposed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = confine.Confinement("no filter of system calls", None, None)
+    monkeypatch.setattr(confine, "confine", lambda folder: refused)
+    (run,) = run_plugins((source_of(NEIGHBOURS[0]),), None, Limits.of_call(1.0))
+    assert not run.confinement.confined
+    assert run.confinement.label == "not confined (network: no filter of system calls)"
+    assert confine.Confinement(None, None, "no namespace").label == "confined"

@@ -1,0 +1,111 @@
+"""One gateway's page: whose tokens it counts, or why it cannot be used."""
+
+import pytest
+
+from pertoken.access import Access
+from pertoken.agent.gateways.reader import GatewayWatch, read_gateway
+from pertoken.agent.readings import GatewayReading
+from pertoken.agent.scrape.http import Limits, ScrapeError
+from pertoken.settings.fleet import GatewaySettings
+from tests.agent.engine_pages import CAPTURES
+from tests.agent.servers import answering, pages
+from tests.recorded import until
+
+LITELLM = (CAPTURES / "litellm-1.106.2.prom").read_bytes()
+SMG = b"""\
+smg_router_tokens_total{router_type="grpc",model="llama",token_type="input"} 90
+smg_router_tokens_total{router_type="grpc",model="llama",token_type="output"} 40
+smg_router_requests_total{router_type="grpc",model="llama"} 3
+"""
+EPP = b"""\
+inference_objective_input_tokens_sum{model_name="search-llama",target_model_name="llama"} 70
+inference_objective_output_tokens_sum{model_name="search-llama",target_model_name="llama"} 30
+"""
+
+
+def by_metric(reading: GatewayReading) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for series, value in reading.counters.items():
+        counts[reading.metric_of[series]] = counts.get(reading.metric_of[series], 0) + value
+    return counts
+
+
+def test_a_captured_page_of_litellm_counts_two_keys_by_team_and_served_model() -> None:
+    with answering(pages({"/metrics/": LITELLM})) as url:
+        reading = read_gateway(GatewaySettings(url), Limits())
+    assert reading.kind == "litellm"
+    assert reading.life_ms == 1_795_374_298_160
+    assert by_metric(reading) == {
+        'tenant_prompt_tokens{key="alpha-prod",model="tiny-llama",team="alpha"}': 7,
+        'tenant_prompt_tokens{key="beta-prod",model="tiny-llama",team="beta"}': 14,
+        'tenant_generated_tokens{key="alpha-prod",model="tiny-llama",team="alpha"}': 5,
+        'tenant_generated_tokens{key="beta-prod",model="tiny-llama",team="beta"}': 10,
+    }
+
+
+def test_end_users_are_kept_apart_only_where_that_is_set_and_models_take_their_served_names() -> None:
+    page = b'litellm_input_tokens_metric_total{end_user="%s",model="gpt-oss",team="a"} 5\n'
+    body = page % b"u1" + page % b"u2"
+    with answering(pages({"/metrics/": body})) as url:
+        together = read_gateway(GatewaySettings(url, models={"gpt-oss": "openai/gpt-oss-120b"}), Limits())
+        apart = read_gateway(GatewaySettings(url, users=True), Limits())
+    assert by_metric(together) == {'tenant_prompt_tokens{model="openai/gpt-oss-120b",team="a"}': 10}
+    assert len(by_metric(apart)) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "metrics"),
+    [
+        (SMG, {'tenant_prompt_tokens{model="llama"}': 90, 'tenant_generated_tokens{model="llama"}': 40}),
+        (
+            EPP,
+            {
+                'tenant_prompt_tokens{key="search-llama",model="llama"}': 70,
+                'tenant_generated_tokens{key="search-llama",model="llama"}': 30,
+            },
+        ),
+    ],
+    ids=["sgl-router", "llm-d"],
+)
+def test_the_kind_is_known_by_the_page(body: bytes, metrics: dict[str, int]) -> None:
+    with answering(pages({"/metrics": body})) as url:
+        assert by_metric(read_gateway(GatewaySettings(url), Limits())) == metrics
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        ({"/metrics": b"vllm:prompt_tokens_total 1\n"}, "http"),
+        ({"/metrics/": (401, b"")}, "access"),
+        ({"/metrics/": b"litellm_input_tokens_metric_total -1\n"}, "malformed"),
+        ({"/metrics/": LITELLM[:-40]}, "malformed"),
+    ],
+)
+def test_a_page_that_cannot_be_used_is_refused(replies: dict[str, bytes | tuple[int, bytes]], kind: str) -> None:
+    with answering(pages(replies)) as url, pytest.raises(ScrapeError) as refused:
+        read_gateway(GatewaySettings(url, "litellm" if kind != "http" else None), Limits())
+    assert refused.value.kind == kind
+
+
+def test_the_watch_reads_beside_the_ticks_and_reports_what_it_cannot_read() -> None:
+    with answering(pages({"/metrics/": LITELLM})) as url, answering(pages({})) as broken:
+        limits = Limits(access=(Access(broken, token_env="NO_SUCH_VARIABLE"),))
+        watch = GatewayWatch([GatewaySettings(url), GatewaySettings(broken)], limits)
+        try:
+            assert watch.take() == ()
+            watch.start_read()
+            until(lambda: watch.gaps, "the fault")
+            (gap,) = watch.gaps
+            assert gap.metric == f"gateway {broken}"
+            assert "agent.access" in (gap.remedy or "")
+            taken: list[GatewayReading] = []
+
+            def arrived() -> bool:
+                taken.extend(watch.take())
+                return bool(taken)
+
+            until(arrived, "the page")
+            assert [each.base_url for each in taken] == [url]
+            assert watch.take() == ()
+        finally:
+            watch.close()

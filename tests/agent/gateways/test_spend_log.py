@@ -1,0 +1,100 @@
+"""The spend log of a LiteLLM proxy: rows of requests become tokens of tenants by minute."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pertoken.agent.gateways.spend_log import read_spend_log
+from pertoken.errors import BadInput
+from pertoken.settings.fleet import GatewaySettings
+
+GATEWAY = GatewaySettings("http://gw:4000", models={"hosted_vllm/chat": "llama-70b"})
+NOON = 1_789_992_000
+"""2026-09-21 12:00Z."""
+
+
+def row(number: int = 1, **fields: Any) -> dict[str, Any]:
+    return {
+        "request_id": f"chatcmpl-{number}",
+        "call_type": "acompletion",
+        "api_key": "hash-of-a-key",
+        "model": "hosted_vllm/chat",
+        "model_group": "chat",
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
+        "startTime": "2026-09-21T11:59:50Z",
+        "endTime": "2026-09-21T12:00:10Z",
+        "end_user": "",
+        "team_id": "team-id",
+        "cache_hit": "False",
+        "metadata": {"user_api_key_alias": "alpha-prod", "user_api_key_team_alias": "alpha"},
+        **fields,
+    }
+
+
+def written(folder: Path, value: Any) -> Path:
+    file = folder / "log.json"
+    file.write_text(value if isinstance(value, str) else json.dumps(value))
+    return file
+
+
+def metric(word: str, **labels: str) -> str:
+    pairs = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
+    return f"tenant_{word}_tokens{{{pairs}}}"
+
+
+OF_ALPHA = {"key": "alpha-prod", "model": "llama-70b", "team": "alpha"}
+
+
+def test_tokens_are_summed_by_the_minute_in_which_a_request_ended(tmp_path: Path) -> None:
+    later = row(3, endTime="2026-09-21 12:01:00", completion_tokens=0)
+    found = read_spend_log(written(tmp_path, [row(1), row(2), later]), GATEWAY)
+    assert found.tokens == {
+        NOON: {metric("prompt", **OF_ALPHA): 200, metric("generated", **OF_ALPHA): 40},
+        NOON + 60: {metric("prompt", **OF_ALPHA): 100},
+    }
+    assert (found.requests, found.cached, found.repeated) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("form", ["list", "object with data", "lines"])
+def test_every_form_of_an_export_is_read(tmp_path: Path, form: str) -> None:
+    rows = [row(1), row(2)]
+    value: Any = {"list": rows, "object with data": {"data": rows, "total": 2}}.get(form)
+    text = "\n".join(map(json.dumps, rows)) if value is None else json.dumps(value)
+    assert sum(read_spend_log(written(tmp_path, text), GATEWAY).tokens[NOON].values()) == 240
+
+
+def test_answers_from_the_gateways_own_cache_and_repeated_rows_do_not_count(tmp_path: Path) -> None:
+    found = read_spend_log(written(tmp_path, [row(1), row(1), row(2, cache_hit="True")]), GATEWAY)
+    assert sum(found.tokens[NOON].values()) == 120
+    assert (found.requests, found.cached, found.repeated) == (1, 1, 1)
+
+
+def test_without_aliases_the_key_is_its_hash_and_end_users_are_kept_apart_only_where_that_is_set(
+    tmp_path: Path,
+) -> None:
+    bare = row(metadata="{}", end_user="mallory")
+    (name, _) = read_spend_log(written(tmp_path, [bare]), GATEWAY).tokens[NOON]
+    assert name == metric("prompt", key="hash-of-a-key", model="llama-70b", team="team-id")
+    apart = GatewaySettings(GATEWAY.url, users=True)
+    (name, _) = read_spend_log(written(tmp_path, [bare]), apart).tokens[NOON]
+    assert 'user="mallory"' in name
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[", "not valid JSON"),
+        ("[1]", "must be a list of objects"),
+        ("[]", "holds no request"),
+        ([row(prompt_tokens="many")], "row 1: prompt_tokens 'many' is not a number of tokens"),
+        ([row(prompt_tokens=-1)], "is not a number of tokens"),
+        ([row(1), row(2, endTime="soon")], "row 2: endTime 'soon' is not a time"),
+    ],
+)
+def test_a_file_that_is_no_spend_log_is_refused_with_its_row(tmp_path: Path, value: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_spend_log(written(tmp_path, value), GATEWAY)

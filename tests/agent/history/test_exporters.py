@@ -1,0 +1,13 @@
+"""Tables of exporters agree with the table of device metrics."""
+
+from pertoken.agent.history.exporters import EXPORTERS
+from pertoken.metrics import DEVICE
+
+
+def test_each_exporter_maps_onto_values_that_a_device_reading_has() -> None:
+    known = {each.reading for each in DEVICE}
+    for exporter in EXPORTERS.values():
+        readings = [each.reading for each in exporter.series]
+        assert set(readings) <= known
+        assert len(set(readings)) == len(readings)
+        assert {each.names[0] for each in exporter.series} <= set(exporter.names)

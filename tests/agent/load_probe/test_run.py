@@ -1,0 +1,126 @@
+"""A probe of a real llama.cpp server: what it measures, and when it refuses or stops."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pertoken.access import Access
+from pertoken.agent.engines.reader import detect
+from pertoken.agent.load_probe import run as probing
+from pertoken.agent.load_probe.client import Client, ProbeError
+from pertoken.agent.load_probe.run import run
+from pertoken.agent.load_probe.script import Step
+from pertoken.agent.load_probe.server_watch import ServerWatch
+from pertoken.agent.scrape.http import Limits
+from tests.llama import ALIAS, LlamaServer, write_model
+
+STEPS = (Step(40, 1, 1, 2), Step(300, 1, 1, 2), Step(20, 96, 1, 1), Step(20, 96, 4, 2), Step(200, 96, 4, 1))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
+    with LlamaServer(write_model(tmp_path_factory.mktemp("probe") / "model.gguf")) as running:
+        yield running
+
+
+def client_of(server: LlamaServer, seed: int = 0) -> Client:
+    return Client(server.url, ALIAS, Access(server.url), seed)
+
+
+def watch_of(server: LlamaServer, sleep: Callable[[float], None] = time.sleep) -> ServerWatch:
+    return ServerWatch(detect(server.url, Limits()), Limits(), sleep=sleep)
+
+
+def test_each_step_is_a_point_and_every_token_the_server_counts_is_the_probes(server: LlamaServer) -> None:
+    before = server.counted()
+    found = run(client_of(server), watch_of(server), STEPS, 60)
+    assert found.stopped is None and found.notes == []
+    assert [round(each.running) for each in found.points] == [1, 1, 1, 4, 4]
+    alone, batches = found.points[:2], found.points[2:]
+    assert all(each.ttft_s and each.token_s is None and each.probed for each in alone)
+    assert all(each.token_s and each.ttft_s is None and each.generated_len == 96 for each in batches)
+    for point, step in zip(found.points, STEPS, strict=True):
+        assert point.prompt_len == pytest.approx(step.prompt_tokens, rel=0.2)
+    after = server.counted()
+    assert after["generated_tokens"] - before["generated_tokens"] == found.sent.generated_tokens
+    assert after["prompt_tokens"] - before["prompt_tokens"] == found.sent.prompt_tokens
+
+
+def test_salted_prompts_are_never_answered_from_a_prefix_cache(server: LlamaServer) -> None:
+    computed = server.counted()["computed_tokens"]
+    found = run(client_of(server, seed=1), None, [Step(300, 1, 1, 3)], 60)
+    fresh = server.counted()["computed_tokens"] - computed
+    assert fresh > 0.9 * found.sent.prompt_tokens
+
+
+def test_a_foreign_request_ends_the_probe_within_one_wave_and_what_it_spoiled_is_dropped(
+    server: LlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waves = []
+    wave = probing._wave
+
+    def disturbed(client: Client, step: Step) -> object:
+        waves.append(step)
+        if len(waves) == 2:
+            server.complete([5, 6, 7, 8] * 5, 12)
+        return wave(client, step)
+
+    monkeypatch.setattr(probing, "_wave", disturbed)
+    found = run(client_of(server, seed=2), watch_of(server), [Step(40, 1, 1, 1), *STEPS], 60)
+    assert found.stopped is not None and "somebody else" in found.stopped
+    assert len(waves) == 2 and len(found.points) == 1
+
+
+def test_a_server_in_use_is_refused_and_an_idle_one_only_after_its_time(server: LlamaServer) -> None:
+    watch = watch_of(server)
+    begun = time.monotonic()
+    watch.wait_idle(0.3)
+    assert time.monotonic() - begun >= 0.3
+
+    def others_come(_: float) -> None:
+        server.complete([9] * 30, 4)
+
+    with pytest.raises(ProbeError, match="drain it"):
+        watch_of(server, others_come).wait_idle(0.3)
+
+
+def test_an_interrupt_ends_the_requests_and_keeps_what_was_measured(
+    server: LlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, wave, seen = client_of(server, seed=3), probing._wave, []
+
+    def interrupted(client: Client, step: Step) -> object:
+        seen.append(step)
+        if len(seen) == 3:
+            timer = threading.Timer(0.05, client.stop)
+            timer.start()
+            try:
+                wave(client, Step(20, 1500, 4, 1))
+            except ProbeError:
+                raise KeyboardInterrupt from None
+            finally:
+                timer.join()
+        return wave(client, step)
+
+    monkeypatch.setattr(probing, "_wave", interrupted)
+    found = run(client, None, STEPS, 60)
+    assert found.stopped == "interrupted" and len(found.points) == 1
+    deadline = time.monotonic() + 20
+    while server.counter("requests_processing"):
+        assert time.monotonic() < deadline, "requests of an interrupted probe still run"
+        time.sleep(0.02)
+
+
+def test_a_probe_ends_when_its_time_is_over(server: LlamaServer) -> None:
+    ticks = iter(range(1000))
+    found = run(client_of(server, seed=4), None, [Step(40, 1, 1, 50)] * 3, 6, clock=lambda: next(ticks))
+    assert any("time was over" in each for each in found.notes)
+    assert 1 <= len(found.points) < 3
+
+
+def test_a_server_that_does_not_answer_is_one_clear_error(server: LlamaServer) -> None:
+    gone = Client("http://127.0.0.1:9", "none", Access("http://127.0.0.1:9"), 0)
+    with pytest.raises(ProbeError, match=r"http://127\.0\.0\.1:9/v1/completions"):
+        run(gone, None, STEPS, 5)

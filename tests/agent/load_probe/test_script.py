@@ -1,0 +1,29 @@
+"""What a probe sends fits the server, and its cost is an upper bound."""
+
+import pytest
+
+from pertoken.agent.load_probe.script import MAX_BATCH, SHARE_OF_CONTEXT, Step, cost, script
+
+
+@pytest.mark.parametrize("slots", [None, 1, 3, 8, 256])
+@pytest.mark.parametrize("context", [None, 64, 300, 4096, 131_072])
+def test_every_request_fits_a_slot_and_every_batch_the_server(slots: int | None, context: int | None) -> None:
+    steps = script(slots, context)
+    assert {each.alone for each in steps} == {True, False}
+    for each in steps:
+        assert each.prompt_tokens >= 1 and each.prompt_tokens + each.generated_tokens <= 1 + SHARE_OF_CONTEXT * (
+            context or 4096
+        )
+        assert 1 <= each.batch <= min(slots or 8, MAX_BATCH)
+    assert max(each.batch for each in steps) == min(slots or 8, MAX_BATCH)
+    assert len(steps) == len(set(steps))
+
+
+def test_prompts_alone_come_before_batches() -> None:
+    alone = [each.alone for each in script(8, 4096)]
+    assert alone == sorted(alone, reverse=True)
+
+
+def test_the_cost_counts_every_wave_of_every_client() -> None:
+    spent = cost([Step(100, 1, 1, 3), Step(50, 10, 4, 2)])
+    assert (spent.prompt_tokens, spent.generated_tokens, spent.requests) == (300 + 400, 3 + 80, 3 + 8)

@@ -1,0 +1,146 @@
+"""Every command and option with many kinds of bad input, in one process: `python -m tests.cli.errors.sweep FOLDER`.
+
+Prints what ended wrongly as JSON: a list of (arguments, exit code, last line).
+"""
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from pertoken.cli import main
+from tests.values import laid
+
+NUMBERS = ("", " ", "-1", "1e400", "nan", "inf", "0x10", "1,5", "ten", "٣x", "1/0", "$", "--", "9" * 400)
+DURATIONS = ("", "5 years", "-1h", "1", "1e9d", "h", "1h30m", "∞", "9" * 400 + "d", "0.0000001s", "nans")
+PORTS = ("0", "65536", "-1", "http", "8080/tcp", "80 80", "")
+URLS = (
+    "",
+    "localhost:8000",
+    "ftp://h/",
+    "http://",
+    "http://[::1",
+    "http://h:port",
+    "http://h:99999",
+    "http://user:planted-secret@h/",
+    "http://h/?q=1",
+    "postgresql://",
+    "postgresql://u:planted-secret@h@h/d",
+    "postgresql://u:planted-secret@127.0.0.1:1/d",
+    "postgresql://u:planted-secret@127.0.0.1:99999/d",
+    "mysql://u:planted-secret@h/d",
+    "sqlite:///x.db",
+)
+TEXTS = ("caf\udce9", "\x1b[31mred", "a\nb", "'; DROP TABLE host; --", "x" * 5000, "~no-such-user-here/x", "\u202eabc")
+NAMES = {"a\nb", "'; DROP TABLE host; --", "\u202eabc"}
+"""Odd names of folders, at which an agent can record."""
+
+
+def paths(folder: Path) -> Iterator[str]:
+    """Yield paths at which there is nothing to use: wrong kinds of files, rights, damaged databases."""
+    (folder / "file").write_text("text")
+    (folder / "closed").mkdir()
+    laid(folder / "unwritable")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "dangling").symlink_to(folder / "gone")
+    for name, content in (("empty", b""), ("noise", os.urandom(8192)), ("text", b"not a database at all\n" * 400)):
+        (folder / name).mkdir()
+        (folder / name / "telemetry.db").write_bytes(content)
+    laid(folder / "cut")
+    with (folder / "cut" / "telemetry.db").open("rb+") as file:
+        file.truncate(5000)
+    laid(folder / "newer")
+    with sqlite3.connect(folder / "newer" / "telemetry.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    laid(folder / "unreadable")
+    (folder / "unreadable" / "telemetry.db").chmod(0)
+    (folder / "as_folder" / "telemetry.db").mkdir(parents=True)
+    (folder / "closed").chmod(0)
+    (folder / "unwritable").chmod(0o500)
+    names = (
+        "file",
+        "file/below",
+        "closed",
+        "closed/below",
+        "loop",
+        "dangling",
+        "empty",
+        "noise",
+        "text",
+        "cut",
+        "newer",
+    )
+    yield from (str(folder / name) for name in (*names, "unreadable", "as_folder", "n" * 300))
+    yield from ("/dev/null", "/dev/null/x", "/proc/self/mem", "/proc/nothing")
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command by the words that name it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield (*path, name), command
+
+
+def cases(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Yield arguments of which at least one is bad."""
+    bad_paths = tuple(paths(folder))
+    repaired = {str(folder / name) for name in ("dangling", "empty", "noise", "text", "cut")}
+    fit = {
+        "DIR|URL": (*bad_paths, *URLS[9:]),
+        "FILE": bad_paths,
+        "PATH": bad_paths,
+        "TIME": DURATIONS,
+        "AGE": DURATIONS,
+        "URL": URLS,
+        "PORT": PORTS,
+    }
+    for words, command in commands(main):
+        if words[:2] in (("agent", "install"), ("agent", "uninstall")):
+            continue  # they change this host
+        arguments = [each for each in command.params if isinstance(each, click.Argument)]
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
+        given = tuple("1" for each in arguments if each.required)
+        safe = ("--db", str(folder / "nothing")) if any(each.name == "db" for each in options) else ()
+        yield (*words, *given, "--no-such-option")
+        for option in options:
+            name = option.opts[-1]
+            rest = () if name == "--db" else safe
+            must = tuple(
+                part for each in options if each.required and each is not option for part in (each.opts[-1], "event")
+            )
+            values = (*fit.get(str(option.metavar), NUMBERS), *TEXTS)
+            if words in (("up",), ("agent",)) and name == "--db":
+                values = tuple(each for each in values if each not in repaired | NAMES)  # an agent records there
+            for value in values:
+                yield (*words, *given, *must, name, value, *rest)
+        for index in range(len(given)):
+            for value in (*NUMBERS, *bad_paths, *TEXTS):
+                yield (*words, *given[:index], value, *given[index + 1 :], *safe)
+
+
+def wrong(folder: Path) -> Iterator[tuple[tuple[str, ...], int, str]]:
+    """Run every case; yield those that end in a traceback, a wrong exit code, control characters or a secret."""
+    for arguments in cases(folder):
+        done = CliRunner().invoke(main, arguments)
+        lines = done.output.splitlines() or [""]
+        error = done.exception if not isinstance(done.exception, SystemExit) else None
+        if error is not None:
+            yield arguments, done.exit_code, f"{type(error).__name__}: {error}"
+        elif done.exit_code not in (0, 1, 2):
+            yield arguments, done.exit_code, lines[-1]
+        elif "planted-secret" in done.output:
+            yield arguments, done.exit_code, "a secret"
+        elif any(not (each.isprintable() or each in "\n\xa0") for each in done.output):
+            yield arguments, done.exit_code, f"control characters: {done.output!r}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps([[list(map(ascii, each[0])), *each[1:]] for each in wrong(Path(sys.argv[1]))]))

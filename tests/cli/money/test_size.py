@@ -1,0 +1,54 @@
+import json
+from pathlib import Path
+
+from tests.cli.builders import run
+
+ASKED = ("--requests-per-s", "5", "--prompt", "1000", "--output", "250", "--tpot-p95", "60ms")
+"""A workload, but for its TTFT."""
+SOME = ("--providers", "lambda,bedrock", "--formats", "fp8")
+
+
+def test_sizing_needs_no_database_and_names_price_fit_and_latency_of_the_cheapest() -> None:
+    done = run("size", "llama-3.1-70b", *ASKED, *SOME, "--ttft-p95", "800ms", "--rows", "2")
+    assert done.exit_code == 0
+    for words in ("API, by the token", "replicas ", "price ", "TTFT p95 about", "KV cache", "--quantization fp8"):
+        assert words in done.output
+    assert "dearer ones (--rows, or --json for all)" in done.output
+
+
+def test_nothing_that_holds_the_slo_exits_with_3_and_the_nearest_miss() -> None:
+    done = run("size", "llama-3.1-70b", *ASKED, *SOME, "--ttft-p95", "5ms")
+    assert done.exit_code == 3 and "Nothing holds the SLO. The nearest miss:" in done.output
+    found = json.loads(run("size", "llama-3.1-70b", *ASKED, *SOME, "--ttft-p95", "5ms", "--json").stdout)
+    assert found["nearest_miss"]["over"] > 1 and [each["kind"] for each in found["choices"]] == ["serverless"]
+
+
+def test_a_folder_with_a_config_describes_a_model_that_is_not_in_the_catalog(tmp_path: Path) -> None:
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    config = {
+        "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "intermediate_size": 14336,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    done = run("size", str(folder), *ASKED, *SOME, "--ttft-p95", "800ms")
+    assert done.exit_code == 0 and done.output.startswith("ours at 5 requests/s")
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "strange"}))
+    refused = run("size", str(folder), *ASKED, "--ttft-p95", "800ms")
+    assert refused.exit_code == 2 and "does not give params_total" in refused.output
+
+
+def test_what_is_not_understood_is_refused_with_what_there_is() -> None:
+    for wrong, words in (
+        (("llama-3-700b", "--ttft-p95", "1s"), "near: meta-llama/Llama-3.3-70B"),
+        (("llama-3.1-70b", "--ttft-p95", "800"), "write it with a unit"),
+        (("llama-3.1-70b", "--ttft-p95", "0s"), "must be above 0"),
+        (
+            ("llama-3.1-70b", "--ttft-p95", "1s", "--providers", "nowhere"),
+            "is not a provider of the catalog: there are aws",
+        ),
+        (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", "fp9"), "is not a weight format: there are bf16"),
+        (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", ","), "names none"),
+    ):
+        refused = run("size", *wrong, *ASKED)
+        assert refused.exit_code == 2 and words in refused.output

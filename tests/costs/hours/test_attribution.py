@@ -1,0 +1,86 @@
+"""Dollars of a model among its tenants: exact, never negative, and nobody's where nobody was seen."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.costs.hours.attribution import attribute, by_model
+from pertoken.costs.hours.hour import ModelHour, ModelHours
+from pertoken.window.tenants.tokens import Tenant, TenantTokens
+
+A, B = Tenant(team="a"), Tenant(team="b")
+_TOKENS = st.integers(0, 10**9)
+_HOURS = st.lists(
+    st.one_of(
+        st.none(),
+        st.builds(
+            ModelHour,
+            nano_usd=st.one_of(st.none(), st.integers(0, 10**12)),
+            tokens=st.one_of(st.none(), _TOKENS),
+            observed_ms=st.just(0),
+            expected_ms=st.just(0),
+            uncounted_nano_usd=st.integers(0, 10**12),
+            estimated=st.just(False),
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)
+_COUNTED = st.lists(
+    st.builds(
+        TenantTokens,
+        st.integers(0, 5).map(lambda n: n * 3600),
+        st.just("m"),
+        st.sampled_from((A, B, Tenant(key="k"))),
+        _TOKENS,
+        _TOKENS,
+    ),
+    max_size=12,
+)
+
+
+@given(hours=_HOURS, counted=_COUNTED, nano_usd=st.integers(0, 10**15))
+def test_shares_sum_exactly_to_the_dollars_and_none_is_negative(
+    hours: list[ModelHour | None], counted: list[TenantTokens], nano_usd: int
+) -> None:
+    found = attribute(ModelHours("m", 0, tuple(hours)), counted, nano_usd)
+    assert sum(each.nano_usd for each in found.shares) == nano_usd
+    assert min(each.nano_usd for each in found.shares) >= 0
+    assert min(each.tokens for each in found.shares) >= 0
+    assert [each.tenant for each in found.shares].count(None) == 1
+    seen = sum(each.tokens for each in counted if each.hour_ts < 3600 * len(hours))
+    served = sum(each.tokens or 0 for each in hours if each is not None)
+    assert found.overcounted_tokens == max(0, seen - served)
+
+
+def test_an_hour_is_split_by_tokens_and_what_was_not_seen_is_nobodys() -> None:
+    hours = (ModelHour(1000, 100), ModelHour(500, 0), None)
+    counted = [TenantTokens(0, "m", A, 10, 10), TenantTokens(0, "m", B, 20, 10)]
+    found = attribute(ModelHours("m", 0, hours), counted, 1500)
+    # Of the second hour nothing was served: its dollars are nobody's.
+    assert [(each.tenant, each.nano_usd, each.tokens) for each in found.shares] == [
+        (A, 200, 20),
+        (B, 300, 30),
+        (None, 1000, 50),
+    ]
+    assert found.overcounted_tokens == 0
+
+
+def test_a_gateway_that_counted_more_than_the_engines_is_flagged_and_leaves_nothing() -> None:
+    counted = [TenantTokens(0, "m", A, 60, 0), TenantTokens(0, "m", B, 60, 0)]
+    found = attribute(ModelHours("m", 0, (ModelHour(1000, 100),)), counted, 1000)
+    assert [each.nano_usd for each in found.shares] == [500, 500, 0]
+    assert found.overcounted_tokens == 20
+
+
+def test_a_gateways_model_is_a_served_one_by_its_name_or_its_last_part() -> None:
+    def tokens(model: str) -> TenantTokens:
+        return TenantTokens(0, model, A, 1, 0)
+
+    served = ["meta/llama", "tiny", "x/same", "y/same"]
+    found, elsewhere = by_model(served, map(tokens, ("hosted_vllm/llama", "tiny", "x/same", "same", "gpt-9")))
+    assert {model: [each.model for each in rows] for model, rows in found.items()} == {
+        "meta/llama": ["hosted_vllm/llama"],
+        "tiny": ["tiny"],
+        "x/same": ["x/same"],
+    }
+    assert elsewhere == {"same": 1, "gpt-9": 1}

@@ -1,0 +1,107 @@
+"""The bill by tenant, team, model, host and device: lines that sum to it to the nano-dollar."""
+
+from pathlib import Path
+
+import pytest
+
+from pertoken.costs.hours.spend import BY, OTHER, UNALLOCATED, UNATTRIBUTED, Spend, spend, team_of
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.store.connect.open import Store, open_store
+from pertoken.units import NANO_USD
+from pertoken.window.tenants.tokens import Tenant
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.tenants import count, metric
+
+END = 1_790_000_400 // 3600 * 3600 + 3600
+MODEL = LOW_BATCH_70B.model
+TOKENS = 3600 * 200
+"""Of one hour of the scenario."""
+HOURLY = 2 * 6.88
+"""Dollars of the two devices that the model holds; the host has four."""
+
+
+def tokens(share: float, **labels: str) -> dict[str, int]:
+    counts = {"prompt": 160, "generated": 40}
+    return {metric(word, **labels): round(3600 * per_s * share) for word, per_s in counts.items()}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    where = seed(tmp_path_factory.mktemp("spend"), LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
+    first = {**tokens(0.5, model=MODEL, team="alpha", key="alpha-prod"), **tokens(0.25, model=MODEL, key="k2")}
+    second = {**tokens(0.25, model="x/Llama-3.3-70B-Instruct", team="alpha", key="alpha-dev")}
+    count(where, END - 5400, {**first, **tokens(1, model="gpt-9", team="alpha")})
+    count(where, END - 1800, second)
+    return open_store(where)
+
+
+def of(store: Store, by: str, **teams: str) -> Spend:
+    return spend(store, by, 3, END, teams)
+
+
+def dollars(found: Spend) -> dict[str, float]:
+    return {each.name: each.nano_usd / NANO_USD for each in found.lines}
+
+
+@pytest.mark.parametrize("by", BY)
+def test_lines_sum_to_the_bill_of_the_same_time(store: Store, by: str) -> None:
+    found = of(store, by)
+    bill = fleet_report(store, 2 * 3600, END).bill
+    assert bill is not None
+    assert found.nano_usd == bill.paid
+    assert sum(each.nano_usd for each in found.lines) == bill.paid
+    assert min(each.nano_usd for each in found.lines) >= 0
+
+
+def test_tenants_pay_by_their_tokens_of_each_hour_and_the_rest_is_unattributed(store: Store) -> None:
+    assert dollars(of(store, "tenant")) == pytest.approx(
+        {
+            "alpha / alpha-prod": 0.5 * HOURLY,
+            "k2": 0.25 * HOURLY,
+            "alpha / alpha-dev": 0.25 * HOURLY,
+            UNATTRIBUTED: HOURLY,
+            UNALLOCATED: 4 * 6.88,
+        }
+    )
+    lines = {each.name: each for each in of(store, "tenant").lines}
+    assert lines["alpha / alpha-prod"].tokens == TOKENS // 2
+    assert lines[UNATTRIBUTED].tokens == TOKENS
+
+
+def test_teams_are_those_of_the_gateway_or_as_set_for_a_key(store: Store) -> None:
+    assert dollars(of(store, "team", k2="search"))["search"] == pytest.approx(0.25 * HOURLY)
+    assert dollars(of(store, "team"))["alpha"] == pytest.approx(0.75 * HOURLY)
+    assert team_of(Tenant("alpha", "k", "space", "u"), {"space": "b", "k": "a"}) == "a"
+    assert team_of(Tenant("alpha", "k", "space", "u"), {"alpha": "c"}) == "c"
+    assert team_of(Tenant(None, "k"), {}) is None
+
+
+def test_models_hosts_and_devices_have_lines_of_their_own(store: Store) -> None:
+    assert dollars(of(store, "model")) == pytest.approx({MODEL: 2 * HOURLY, UNALLOCATED: 4 * 6.88})
+    assert len(of(store, "gpu").lines) == 4
+    assert OTHER not in dollars(of(store, "model"))
+
+
+def test_models_that_no_engine_here_serves_are_named(store: Store) -> None:
+    (note,) = of(store, "tenant").notes
+    assert note.startswith("gpt-9: gateways counted 720k tokens, and no engine here serves it.")
+
+
+def test_a_gateway_is_no_deployment_on_any_screen(store: Store) -> None:
+    report = fleet_report(store, 2 * 3600, END)
+    assert [each.model for each in report.deployments] == [MODEL]
+
+
+def test_without_a_gateway_all_is_unattributed_and_that_is_explained(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    found = spend(open_store(where), "team", 2, END, {})
+    assert dollars(found) == pytest.approx({UNATTRIBUTED: HOURLY})
+    assert "[[gateways]]" in found.notes[0]
+
+
+def test_without_a_price_there_are_tokens_and_no_dollars(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=END)
+    count(where, END - 1800, tokens(0.5, model=MODEL, team="alpha"))
+    found = spend(open_store(where), "team", 2, END, {})
+    assert found.nano_usd is None
+    assert {each.name: each.tokens for each in found.lines} == {"alpha": TOKENS // 2, UNATTRIBUTED: TOKENS // 2}

@@ -1,0 +1,102 @@
+"""Figures beside dollars per Mtok, worked out by hand of seeded hosts."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report.figures import (
+    GENERATION,
+    NO_ENERGY,
+    NO_PRICE,
+    POOLING,
+    ModelFigures,
+    figures_of,
+    model_figures,
+    plain,
+)
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.provenance import Provenance
+from pertoken.state.service import Slo
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import Store, open_store
+from pertoken.window.epochs.energy import EpochEnergy
+from pertoken.window.reading import Window
+from tests.scenario import LOW_BATCH_70B, seed
+
+END = 1_790_000_040 // 3600 * 3600 + 3600
+EMBEDDING = replace(LOW_BATCH_70B, model="BAAI/bge-m3", generated_tok_s=0.0, prompt_tok_s=5000.0)
+SLO = Slo(ttft_p95_ms=250)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("figures")
+    seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
+    seed(folder, EMBEDDING, gpus=2, usd_per_hour=None, minutes=60, end_ts=END, host="gpu-2")
+    return open_store(locate(str(folder)))
+
+
+def figures(store: Store, kind: str) -> ModelFigures:
+    (found,) = (each for each in figures_of(store, 2, END, lambda _: SLO) if each.kind == kind)
+    return found
+
+
+def test_tokens_requests_and_idle_dollars_of_a_generating_model_by_hand(store: Store) -> None:
+    found = figures(store, GENERATION)
+    dollars, tokens, requests = 2 * 6.88, 200 * 3600, 60 * (60 * 40 // 400)
+    assert found.usd.value == pytest.approx(dollars) and found.tokens.value == tokens
+    assert found.tokens_per_usd.value == pytest.approx(tokens / dollars)
+    assert found.usd_per_1000_requests.value == pytest.approx(dollars / requests * 1000)
+    assert found.usd_per_generated_mtok.value == pytest.approx(dollars / (40 * 3600) * 1e6)
+    assert found.idle_usd.value == pytest.approx(0.4 * dollars), "busy is 60 % of the time"
+
+
+def test_requests_inside_the_slo_divide_the_dollars_and_without_an_slo_nobody_knows(store: Store) -> None:
+    found = figures(store, GENERATION)
+    assert (found.good_share.low, found.good_share.high) == (1, 1)
+    assert found.usd_per_goodput_mtok == found.usd_per_goodput_mtok_high == found.usd_per_mtok
+    (vague,) = (each for each in figures_of(store, 2, END, lambda _: Slo(ttft_p95_ms=200)) if each.kind == GENERATION)
+    assert vague.usd_per_goodput_mtok == found.usd_per_mtok and vague.usd_per_goodput_mtok_high.value is None
+    (without,) = (each for each in figures_of(store, 2, END, lambda _: Slo()) if each.kind == GENERATION)
+    assert "no SLO is set" in (without.usd_per_goodput_mtok.reason or "")
+
+
+def test_a_model_that_embeds_has_prompt_tokens_and_enters_no_figure_of_generation(store: Store) -> None:
+    found = figures(store, POOLING)
+    assert found.model == "BAAI/bge-m3" and found.tokens.value == 5000 * 3600
+    assert found.usd_per_mtok.value == pytest.approx(2 * 6.88 / (5000 * 3600) * 1e6)
+    assert found.usd_per_generated_mtok.value is None and found.usd_per_goodput_mtok.value is None
+    report = fleet_report(store, 3600, END)
+    assert report.nano_usd_per_mtok == pytest.approx(2 * 6.88 / (200 * 3600) * 1e6 * 1e9)
+    assert [line.pooling for line in report.deployments] == [True, False]
+
+
+def test_energy_is_that_of_the_measured_time_scaled_to_the_held_time_and_unknown_below_half(store: Store) -> None:
+    with store.read() as connection:
+        window = Window(connection, END - 3600, END)
+        prices = price_book(store, connection, window.inventory)
+        totals, details = window.totals(window.pieces(prices.changes())), window.details()
+        priced = PricedWindow(window, totals, window.recent(), details, prices)
+
+        def of(measured_ms: float) -> ModelFigures:
+            energy = EpochEnergy(900_000.0, measured_ms, 100.0, Provenance.COUNTER)
+            epochs = dict.fromkeys((each.epoch_id for each in window.inventory.epochs), energy)
+            (found,) = (each for each in model_figures(priced, epochs, lambda _: SLO) if each.kind == GENERATION)
+            return found
+
+        assert of(100.0).kwh.value == pytest.approx(0.25)
+        assert of(50.0).kwh.value == pytest.approx(0.5)
+        assert of(100.0).j_per_token.value == pytest.approx(900_000 / (200 * 3600))
+        assert of(49.0).kwh == of(49.0).j_per_token == (None, NO_ENERGY)
+
+
+def test_a_model_without_a_price_has_tokens_and_reasons(tmp_path: Path) -> None:
+    seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=10, end_ts=END)
+    (found,) = figures_of(open_store(locate(str(tmp_path))), 1, END - 1, lambda _: SLO)
+    assert found.usd == found.usd_per_mtok == found.idle_usd == (None, NO_PRICE)
+    assert found.tokens.value is not None and found.tokens_per_usd.reason == NO_PRICE
+    values = plain(found)
+    assert values["usd"] is None and values["unknown"]["usd"] == NO_PRICE and values["good_share"]["high"] == 1

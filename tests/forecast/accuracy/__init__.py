@@ -1,0 +1,1 @@
+"""Folds, refits and tuned values of the accuracy benchmark."""

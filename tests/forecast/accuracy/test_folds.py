@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.forecast.fit import fit
+from benchmarks.forecast.folds import Predicted, quantile, source_weights, together, unfounded
+from benchmarks.forecast.nested import MAX_FOLDS_OF_SOURCE, few_of_each_source, grouped
+from benchmarks.forecast.performance.measurements import Measurements, Pairs, measured, paired, read
+from benchmarks.forecast.tune import attenuations, half_widths, tune
+from tests.forecast.test_accuracy import DATA, few
+
+Rows = tuple[Measurements, Pairs]
+CHANCE = np.random.default_rng(7)
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return read(DATA / "measurements.csv", DATA / "pairs.csv")
+
+
+def invented(n_sources: int, errors: float = 0.1) -> tuple[Pairs, Predicted]:
+    """Pairs of one kind of change, ten from each source; errors are Laplace, those of the second half three times as
+    wide, which their disagreement reports."""
+    lines, changes = [], []
+    for place in range(10 * n_sources):
+        source = f"s{place % n_sources}"
+        line = {"source": source, "model": f"m{place}", "gpu": "H100-SXM", "engine": "vllm", "weight_dtype": "bf16"}
+        lines += [{**line, "key": f"{end}{place}"} for end in "ab"]
+        changes.append({**line, "kind": "move_gpu", "before": f"a{place}", "after": f"b{place}"})
+    pairs = paired(measured(lines).rows, changes)
+    doubt = np.where(np.arange(len(changes)) % 20 < 10, 0.0, 3 * errors)
+    likely = CHANCE.normal(0, 0.5, len(changes))
+    measured_ratio = likely + CHANCE.laplace(0, np.hypot(errors, doubt))
+    pairs.log_ratio[:] = measured_ratio
+    return pairs, Predicted(likely, np.zeros(len(changes)), doubt)
+
+
+def test_a_fold_leaves_out_every_row_that_shares_the_source_a_model_or_a_gpu_of_its_pairs(rows: Rows) -> None:
+    measurements, pairs = rows
+    folds = together(measurements, pairs)
+    assert sorted(np.concatenate([each.pairs for each in folds])) == list(range(len(pairs.rows)))
+    for column in ("source", "model", "gpu"):
+        cells = measurements.column(column)
+        for fold in folds[::20]:
+            ends = {*cells[pairs.before[fold.pairs]], *cells[pairs.after[fold.pairs]]}
+            assert fold.rows[np.isin(cells, list(ends))].all()
+
+
+def test_what_a_fit_leaves_out_changes_no_digit_of_it(rows: Rows) -> None:
+    evidence, other = few(rows), few(rows)
+    without = rows[0].column("gpu") == "H100-SXM"
+    other.log_tok_s = np.where(without, 9.0, other.log_tok_s)
+    touched = without[other.before] | without[other.after]
+    other.log_ratio = np.where(touched, 5.0, other.log_ratio)
+    assert without.any() and (fit(evidence, without) == fit(other, without)).all()
+
+
+def test_kernels_that_no_other_source_ran_are_unfounded(rows: Rows) -> None:
+    measurements, pairs = rows
+    one = pairs.column("source") == pairs.column("source")[0]
+    assert not unfounded(measurements, pairs).all()
+    alone = measurements.paths.astype("<U40")
+    alone[measurements.column("source") == pairs.column("source")[0]] = "kernels of this source"
+    found = unfounded(replace(measurements, paths=alone), pairs)
+    assert found[one].all() and not found[~one].all()
+
+
+def test_sources_weigh_the_same_and_clusters_within_one_too(rows: Rows) -> None:
+    pairs = rows[1]
+    chosen = np.flatnonzero(pairs.column("kind") == "move_gpu")
+    weights, sources = source_weights(pairs, chosen), pairs.column("source")[chosen]
+    assert np.allclose([weights[sources == each].sum() for each in np.unique(sources)], 1.0)
+
+
+def test_groups_of_sources_are_disjoint_and_inner_folds_few(rows: Rows) -> None:
+    measurements, pairs = rows
+    group = grouped(pairs, np.arange(len(pairs.rows)))
+    sources = pairs.column("source")
+    assert all(len(set(group[sources == each])) == 1 for each in np.unique(sources)) and len(set(group)) > 2
+    folds = few_of_each_source(pairs, together(measurements, pairs), np.ones(len(group), dtype=bool))
+    counts = np.unique([sources[each.pairs[0]] for each in folds], return_counts=True)[1]
+    assert counts.max() == MAX_FOLDS_OF_SOURCE
+
+
+def test_tuned_intervals_hold_eighty_percent_of_new_sources_and_widen_with_disagreement() -> None:
+    pairs, predicted = invented(20)
+    tuned = tune(pairs, predicted, np.arange(len(pairs.rows)), lambda predicted: None)
+    assert tuned.intervals.disagreement > 0.5 and tuned.intervals.floor > 0.05
+    others, new = invented(40)
+    half = half_widths(tuned.intervals, others, new)
+    assert 0.78 < np.mean(np.abs(new.log_ratio - others.log_ratio) <= half) < 0.93
+
+
+def test_a_kind_of_fewer_than_five_sources_is_not_attenuated() -> None:
+    for n, named in ((4, False), (5, True)):
+        pairs, predicted = invented(n, errors=0.01)
+        twice = Predicted(2 * predicted.log_ratio, predicted.log_sd, predicted.disagreement)
+        found = attenuations(pairs, twice, np.arange(len(pairs.rows)))
+        assert found == ({"move_gpu": 0.5} if named else {})
+
+
+def test_the_share_of_a_quantile_is_corrected_for_few_sources() -> None:
+    widths = []
+    for n in (5, 50):
+        pairs, predicted = invented(n)
+        found = tune(pairs, predicted, np.arange(len(pairs.rows)), lambda predicted: None).intervals
+        scaled = np.abs(pairs.log_ratio - predicted.log_ratio) / half_widths(found, pairs, predicted)
+        widths.append(quantile(scaled, np.ones(len(scaled)), 0.8))
+    assert widths[0] < widths[1] <= 1.001

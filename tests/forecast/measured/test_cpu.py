@@ -1,0 +1,67 @@
+"""CPUs are forecast from what a probe measured on them, and only in formats that it measured."""
+
+from datetime import date
+
+import pytest
+
+from pertoken.evidence import OperatingPoint
+from pertoken.forecast.host import calibrate
+from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
+from pertoken.forecast.served import Abstained, Load
+from pertoken.forecast.serving import compare, forecast
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
+from tests.forecast.builders import H100, MARKET
+
+MODEL = Model("tiny", 10**9, 10**9, n_layers=16, n_kv_heads=8, head_dim=64)
+ON_CPU = Deployment(
+    MODEL, "llama.cpp", placement=Placement(accelerator="Some CPU"), weight_dtype="fp16", max_num_seqs=4
+)
+
+
+def prompt(tokens: float, ttft_s: float) -> OperatingPoint:
+    return OperatingPoint(0, 1.0, None, tokens, 1.0, ttft_s=ttft_s, probed=True)
+
+
+def batch(running: float, token_s: float) -> OperatingPoint:
+    return OperatingPoint(1, running, token_s, 100.0, 48.0, cached_share=1.0, probed=True)
+
+
+# 100 GFLOP/s: 20 ms a token in prefill and in a step; reading 2 GB at 20 GB/s takes 100 ms.
+PROBED = [prompt(100, 2.1), prompt(500, 10.1), *(batch(n, 0.1 + 0.02 * n) for n in (1, 2, 4))]
+
+
+def test_the_slope_of_ttft_is_the_rate_of_products_and_the_rest_of_a_step_is_reading() -> None:
+    found = measured_rates(MODEL, "fp16", PROBED)
+    assert found is not None
+    assert found.flops == pytest.approx(1e11) and found.memory_bytes_per_s == pytest.approx(2e10)
+    assert measured_rates(MODEL, "fp16", PROBED[1:]) is None
+    assert measured_rates(MODEL, "fp16", PROBED[:2]) is None
+
+
+def test_a_probe_makes_cpus_known_and_forecasts_of_other_batches_follow_it() -> None:
+    rates = measured_rates(MODEL, "fp16", PROBED)
+    assert rates is not None
+    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    load = Load(0, 200, 100, running=3)
+    with pytest.raises(Abstained, match="CPUs"):
+        forecast(ON_CPU, load, MARKET)
+    known = calibrate(ON_CPU, load, market, busy_tok_s=8, points=PROBED)
+    at = forecast(ON_CPU, load, market, known).running
+    # Each token of three requests carries 3 / 100 of a prefill of 200 tokens at 20 ms each.
+    assert at is not None and at.tpot_ms[1] == pytest.approx(160 + 120, rel=0.12)
+    assert at.tok_s[0] < 3 / 0.28 < at.tok_s[2]
+    with pytest.raises(Abstained, match="int8"):
+        forecast(ON_CPU.but(weight_dtype="int8"), load, market, known)
+
+
+def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> None:
+    rates = measured_rates(MODEL, "fp16", PROBED)
+    assert rates is not None
+    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    load = Load(0, 200, 100, running=3)
+    known = calibrate(ON_CPU, load, market, busy_tok_s=8, points=PROBED)
+    for there in (H100, Placement(accelerator="L4")):
+        with pytest.raises(Abstained, match="between CPUs and accelerators"):
+            compare(ON_CPU, ON_CPU.on(there), load, market, known)

@@ -1,0 +1,42 @@
+"""Memory by hand: weights, what the engine may use, and the KV cache between them."""
+
+import pytest
+
+from pertoken.catalog.market import load_market
+from pertoken.forecast.formats import defaults
+from pertoken.forecast.memory import MemoryFit, memory_fits
+from pertoken.forecast.served import Abstained, Load
+from pertoken.state.deployment import Deployment
+from pertoken.state.model import Model
+from pertoken.state.placement import Placement
+
+MARKET = load_market()
+LOAD = Load(100.0, 1000, 250, 1.0)
+
+
+def on(accelerator: str, tp: int, dtype: str = "bf16") -> Deployment:
+    model = MARKET.model("Llama-3.1-70B")
+    assert model is not None
+    return Deployment(model, "vllm", tp=tp, weight_dtype=dtype, placement=Placement(accelerator=accelerator))
+
+
+def test_a_70b_in_16_bits_leaves_two_h100_a_small_kv_cache() -> None:
+    (fit,) = memory_fits([on("H100 SXM5", 2)], LOAD, MARKET)
+    h100 = MARKET.accelerator("H100 SXM5")
+    assert isinstance(fit, MemoryFit) and h100 is not None
+    assert fit.weights_bytes == pytest.approx(70.6e9 * 2 / 2, rel=1e-3)
+    assert fit.usable_bytes == pytest.approx(0.9 * h100.memory_bytes)
+    assert fit.kv_cache_bytes == pytest.approx(fit.usable_bytes - fit.weights_bytes - defaults().reserved_bytes)
+    per_token = 2 * 80 * 8 * 128 * 2  # keys and values of 80 layers and 8 heads of 128, 2 bytes each
+    assert fit.kv_cache_tokens == pytest.approx(fit.kv_cache_bytes / (per_token / 2))
+    assert fit.holds(fit.kv_cache_tokens) and not fit.holds(fit.kv_cache_tokens + 1)
+
+
+def test_weights_that_do_not_fit_leave_no_cache_and_an_unknown_model_is_not_guessed() -> None:
+    unknown = Deployment(
+        Model("secret"), "vllm", tp=1, weight_dtype="bf16", placement=Placement(accelerator="H100 SXM5")
+    )
+    small, abstained = memory_fits([on("H100 SXM5", 1), unknown], LOAD, MARKET)
+    assert isinstance(small, MemoryFit) and (small.kv_cache_bytes, small.kv_cache_tokens) == (0, 0)
+    assert isinstance(abstained, Abstained)
+    assert memory_fits([unknown], LOAD, MARKET) != []

@@ -1,0 +1,83 @@
+"""Databases with weeks of hours before and after a change, for the tests of this package."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import insert
+
+from pertoken.catalog.market import load_market
+from pertoken.config import Settings
+from pertoken.proof.detection import detect
+from pertoken.proof.findings import keep
+from pertoken.proof.recommendation import Edit, Recommendation, Variant
+from pertoken.proof.stored import stored
+from pertoken.proof.verdicts import Verdict, read_verdicts
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store, writing
+from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.store.schema.rows import DeploymentSample, EpochRow
+from pertoken.store.write.writer import Writer
+from tests.proof.rows import FP8, row
+from tests.values import laid, tick
+from tests.window.epochs.test_history import hour
+from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
+from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
+
+WEEK = WEEK_H * HOUR
+DAY = 24 * HOUR
+EDITS = (Edit("deployment", 8, "weight_dtype", "bf16", "fp8"),)
+VARIANT = replace(FP8, edits=EDITS, throughput_ratio=(1.05, 1.1, 1.2))
+"""It promises that a token takes 4.8 to 16.7 % less device time."""
+
+
+def changed_after(weeks: int) -> int:
+    """When the change is, after a number of weeks."""
+    return MONDAY + weeks * WEEK
+
+
+def written(
+    place: Path | StoreLocation, effect: float, *, weeks: int = 5, later: float | None = None, weeks_after: int = 5
+) -> StoreLocation:
+    """Weeks of an engine, and after a change weeks with an effect; after the first of those another one."""
+    where, changed = laid(place), changed_after(weeks)
+    end = changed + weeks_after * WEEK
+    before = EpochRow(8, 8, MONDAY, changed, "0.32.0", '{"weight_dtype": "bf16"}', (5,))
+    after = EpochRow(9, 8, changed, None, "0.32.0", '{"weight_dtype": "fp8"}', (5,))
+    with Writer(where) as writer:
+        sample = DeploymentSample(9, end - 60, 60_000, 60_000, True, 30_000, busy_provenance=0, generated_tokens=60)
+        known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "devices": (GPU,)}
+        writer.commit(tick(end - 60, sample, epochs=(before, after), **known))
+        writer.roll_up()
+    residuals = np.exp(noise(np.random.default_rng(3), (end - MONDAY) // HOUR, 0.03))
+    rows = []
+    for ts, residual in zip(range(MONDAY, end - HOUR, HOUR), residuals, strict=False):
+        now = effect if later is None or ts < changed + WEEK + DAY else later
+        rows.append(hour(before, ts, residual) if ts < changed else hour(after, ts, residual * (1 + now)))
+    engine = writing(where, "telemetry")
+    with engine.begin() as connection:
+        connection.execute(insert(t.deployment_rollup[HOUR]), rows)
+    engine.dispose()
+    writing(where, "advice").dispose()
+    return where
+
+
+class Changed:
+    """A database in which a recommendation was applied, as an advisor run finds it."""
+
+    def __init__(self, where: StoreLocation, changed: int, *, variant: Variant | None = VARIANT) -> None:
+        self.where, self.changed = where, changed
+        self.target = AdviceRepository(where)
+        found = [] if variant is None else [row(variants=(variant,), created_ts=changed - HOUR)]
+        keep(self.target, found, {"quantize"}, changed - HOUR, "advisor")
+        detect(open_store(where), self.target, load_market(), Settings(), changed + HOUR)
+
+    def rows(self) -> tuple[Recommendation, ...]:
+        with self.target.writing() as connection:
+            return stored(connection)
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        with self.target.writing() as connection:
+            return read_verdicts(connection)

@@ -1,0 +1,40 @@
+"""Stored receipts: found by digits of their id or of their recommendation's."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.errors import BadInput
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, read_receipts
+from pertoken.store.repository import AdviceRepository
+from tests.values import laid
+
+FIRST = StoredReceipt(8, 9, Kind.VERDICT, "{}", "{}", 100, recommendation_id=0x1A << 56, receipt_id=0x2B << 56)
+AGAIN = replace(FIRST, kind=Kind.AFTER_7_DAYS, created_ts=200, receipt_id=0x2C << 56)
+OTHER = replace(FIRST, recommendation_id=None, epoch_id=10, receipt_id=0x3B << 56)
+ALL = (FIRST, AGAIN, OTHER)
+
+
+def test_a_receipt_is_found_by_its_own_id_and_the_newest_one_by_that_of_its_recommendation() -> None:
+    assert find(ALL, "2b", "db") is FIRST
+    assert find(ALL, "2C", "db") is AGAIN
+    assert find(ALL, "1a", "db") is AGAIN
+    assert find(ALL, "3", "db") is OTHER
+
+
+@pytest.mark.parametrize(("prefix", "line"), [("2", "names several"), ("f", "holds no receipt"), ("", "no receipt")])
+def test_an_id_that_names_no_receipt_or_several_is_refused(prefix: str, line: str) -> None:
+    with pytest.raises(BadInput, match=line):
+        find(ALL, prefix, "db")
+
+
+def test_receipts_are_read_as_they_were_stored_all_or_of_one_recommendation(tmp_path: object) -> None:
+    with AdviceRepository(laid(tmp_path)).writing() as connection:  # type: ignore[arg-type]
+        add(connection, (*ALL, FIRST))
+        read = read_receipts(connection)
+        assert {replace(each, receipt_id=0) for each in read} == {replace(each, receipt_id=0) for each in ALL}
+        assert len(read_receipts(connection, FIRST.recommendation_id)) == 2
+
+
+def test_text_that_is_no_receipt_is_not_intact() -> None:
+    assert not FIRST.check().intact

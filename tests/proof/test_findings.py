@@ -1,0 +1,85 @@
+"""What an advice run found, merged with what is stored."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from pertoken.proof.findings import merged
+from pertoken.proof.lifecycle import FINAL
+from pertoken.proof.recommendation import Recommendation, State
+from tests.proof.rows import DAY, FP8, NOW, row
+
+RAN = ("quantize",)
+
+
+def after(
+    before: Recommendation | None, found: Recommendation | None, ran: Sequence[str] = RAN, now_ts: int = NOW + 1
+) -> list[tuple[State, str]]:
+    changes = merged([] if before is None else [before], [] if found is None else [found], ran, now_ts)
+    return [(each.recommendation.state, each.code) for each in changes]
+
+
+@pytest.mark.parametrize("state", [State.REFUSED, State.BLOCKED])
+def test_open_advice_that_one_run_does_not_find_stays_and_the_second_run_in_a_row_closes_it(state: State) -> None:
+    (first,) = merged([row()], [row(state)], RAN, NOW + 1)
+    kept = first.recommendation
+    assert (kept.state, kept.variants) == (State.OPEN, row().variants)
+    assert kept.unconfirmed == f"{state.label} because of a figure"
+    assert after(kept, row(state)) == [(state, state.label)]
+
+
+def test_advice_that_is_found_again_is_confirmed_and_one_more_run_may_miss_it() -> None:
+    (missed,) = merged([row()], [row(State.REFUSED)], RAN, NOW + 1)
+    (again,) = merged([missed.recommendation], [row()], RAN, NOW + 2)
+    assert (again.recommendation.state, again.recommendation.unconfirmed) == (State.OPEN, None)
+    (missed,) = merged([again.recommendation], [row(State.REFUSED)], RAN, NOW + 3)
+    assert missed.recommendation.state is State.OPEN
+
+
+def test_advice_whose_target_is_gone_expires_with_the_second_run() -> None:
+    (first,) = merged([row()], [], RAN, NOW + 1)
+    assert first.recommendation.unconfirmed == "its rule did not report on this target"
+    assert after(first.recommendation, None) == [(State.EXPIRED, "not-found")]
+
+
+def test_advice_of_a_rule_that_did_not_run_expires_at_once() -> None:
+    assert after(row(), None, ran=()) == [(State.EXPIRED, "not-found")]
+
+
+def test_a_broken_rule_is_shown_at_once() -> None:
+    assert after(row(), row(State.FAILED)) == [(State.FAILED, "failed")]
+
+
+def test_the_same_finding_again_changes_nothing() -> None:
+    assert after(row(), row()) == [] and after(row(State.REFUSED), row(State.REFUSED)) == []
+
+
+@pytest.mark.parametrize("state", [State.ACCEPTED, State.APPLIED, State.VERIFYING])
+def test_a_decision_stays_whatever_a_run_finds(state: State) -> None:
+    for found in (row(variants=()), row(State.REFUSED), row(State.FAILED), None):
+        assert after(row(state, estimate=FP8), found) == []
+
+
+@pytest.mark.parametrize("state", [State.SNOOZED, State.DISMISSED])
+def test_what_is_put_off_stays_until_its_date_and_is_what_the_run_finds_then(state: State) -> None:
+    before = row(state, until_ts=NOW + DAY)
+    assert after(before, row(State.REFUSED), now_ts=NOW + DAY - 1) == []
+    code = {State.SNOOZED: "snooze-ended", State.DISMISSED: "dismissal-ended"}[state]
+    woken = merged([before], [row()], RAN, NOW + DAY)
+    assert [(each.recommendation.state, each.recommendation.until_ts, each.code) for each in woken] == [
+        (State.OPEN, None, code)
+    ]
+    assert after(before, row(State.FAILED), now_ts=NOW + DAY) == [(State.OPEN, code), (State.FAILED, "failed")]
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_a_proposal_after_a_final_state_opens_the_next_life(state: State) -> None:
+    (next_life,) = merged([row(state, estimate=FP8)], [row()], RAN, NOW + 1)
+    found = next_life.recommendation
+    assert (found.state, found.life, found.estimate, found.version) == (State.OPEN, 2, None, 0)
+    assert found.recommendation_id != row().recommendation_id
+
+
+def test_what_expired_without_a_proposal_goes_on_in_the_same_row() -> None:
+    (again,) = merged([row(State.EXPIRED)], [row(State.REFUSED)], RAN, NOW + 1)
+    assert (again.recommendation.state, again.recommendation.life) == (State.REFUSED, 1)

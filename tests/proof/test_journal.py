@@ -1,0 +1,32 @@
+"""The journal of a recommendation."""
+
+from pathlib import Path
+
+from pertoken.proof import acts, verdicts
+from pertoken.proof.changes import EpochChange
+from pertoken.proof.findings import keep
+from pertoken.proof.journal import journal
+from pertoken.proof.recommendation import Edit
+from pertoken.proof.stored import store_acts
+from pertoken.store.repository import AdviceRepository
+from tests.proof.rows import NOW, row
+from tests.values import laid
+
+EDIT = Edit("deployment", 7, "weight_dtype", "bf16", "fp8")
+
+
+def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> None:
+    target = AdviceRepository(laid(tmp_path))
+    (each,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
+    store_acts(target, each, acts.accept(each, NOW + 5, "cheap"), "ann")
+    with target.writing() as connection:
+        change = EpochChange(7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), None, None)
+        verdicts.add(connection, [verdicts.pending(change, each.recommendation_id, NOW + 10)])
+        verdicts.add(connection, [verdicts.pending(EpochChange(7, 3, 2, NOW, "x", (), None, None), None, NOW)])
+        entries = journal(connection, each.recommendation_id)
+    assert [(entry.ts, entry.what, entry.who, entry.why, entry.edits) for entry in entries] == [
+        (NOW, "open", "advisor", "proposed by its rule", ()),
+        (NOW + 5, "accepted", "ann", "cheap", ()),
+        (NOW + 9, "chat on gpu-1", "telemetry", "its configuration changed", (EDIT,)),
+    ]
+    assert entries[2].values()["edits"][0]["after"] == "fp8"

@@ -1,0 +1,59 @@
+"""What a comparison of two epochs decides, and what it makes of a recommendation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pertoken.proof.changes import EpochChange
+from pertoken.proof.recommendation import Edit
+from pertoken.proof.verdicts import (
+    Judgement,
+    Result,
+    add,
+    outcome,
+    pending,
+    put,
+    read_verdicts,
+    with_judgement,
+)
+from pertoken.store.repository import AdviceChanged, AdviceRepository
+from tests.proof.rows import FP8
+from tests.values import laid
+
+CHANGE = EpochChange(8, 9, 7, 100, "chat on gpu-1", (Edit("deployment", 8, "tp", 1, 2),), "1.0", "1.1")
+
+
+def saving(likely: float, half: float = 0.02) -> Judgement:
+    return Judgement(Result.CHEAPER, (-likely - half, -likely, -likely + half))
+
+
+def test_a_saving_is_realized_partial_or_inconclusive_by_its_promise_and_its_interval() -> None:
+    assert FP8.throughput_ratio is not None and FP8.throughput_ratio[0] == 1.2  # at least 17 % less per token
+    assert outcome(FP8, [saving(0.2)]) == "realized"
+    assert outcome(FP8, [saving(0.1)]) == "partial"
+    assert outcome(FP8, [saving(0.2, half=0.15)]) == "inconclusive"
+    assert outcome(None, [saving(0.1)]) == "realized"
+
+
+def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awaited() -> None:
+    dearer, nothing = Judgement(Result.DEARER), Judgement(Result.NO_EFFECT)
+    assert outcome(FP8, [saving(0.2), nothing]) == "no-effect"
+    assert outcome(FP8, [saving(0.2), nothing, dearer]) == "regressed"
+    assert outcome(FP8, [saving(0.2), Judgement(Result.INCONCLUSIVE)]) == "inconclusive"
+    assert outcome(FP8, [dearer, Judgement(Result.PENDING)]) is None
+    assert outcome(FP8, []) is None
+
+
+def test_a_verdict_is_read_back_as_it_was_stored_and_one_that_is_pending_has_no_time(tmp_path: Path) -> None:
+    with AdviceRepository(laid(tmp_path)).writing() as connection:
+        waiting = pending(CHANGE, None, now_ts=200)
+        add(connection, [waiting, waiting])
+        (read,) = read_verdicts(connection)
+        assert read == replace(waiting, version=1)
+        assert with_judgement(read, Judgement(Result.PENDING, reason="few hours"), 300).judged_ts is None
+        decided = with_judgement(read, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)
+        put(connection, decided)
+        assert read_verdicts(connection) == (replace(decided, version=2),)
+        with pytest.raises(AdviceChanged):
+            put(connection, decided)

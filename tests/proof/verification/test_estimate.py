@@ -1,0 +1,41 @@
+"""Effects as savings, and their intervals."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pertoken.proof.verification.estimate import Effect, Estimator, Interval, saving
+from pertoken.proof.verification.grid import grid
+from pertoken.proof.verification.question import Cycle
+from tests.proof.histories import CHANGED, UNTIL, history
+from tests.window.epochs.test_like_for_like import MONDAY
+
+
+def test_a_log_ratio_below_0_is_a_saving() -> None:
+    found = saving(Effect(math.log(0.9), 0.01, 20), 0.02)
+    assert (found.low, found.likely, found.high) == pytest.approx(
+        (1 - 0.9 * math.exp(0.02), 0.1, 1 - 0.9 / math.exp(0.02))
+    )
+
+
+@given(st.floats(-1, 1), st.floats(0.001, 0.2), st.floats(1, 100))
+def test_the_80_percent_interval_lies_within_that_of_90(log_ratio: float, error: float, degrees: float) -> None:
+    effect = Effect(log_ratio, error, degrees)
+    assert effect.half_width_80 < effect.half_width_90
+    assert effect.widened(2).half_width_90 == pytest.approx(2 * effect.half_width_90)
+
+
+def test_the_half_width_is_half_of_high_minus_low() -> None:
+    assert Interval(0.1, 0.15, 0.3).half_width == pytest.approx(0.1)
+
+
+def test_the_effect_is_the_mean_of_what_differs_from_the_expected() -> None:
+    of = grid(history(5, -0.1), MONDAY, UNTIL, Cycle())
+    base = of.ts < CHANGED
+    estimator = Estimator(of, of.cost, base)
+    effect = estimator.effect(base, ~base)
+    assert effect.log_ratio == pytest.approx((of.cost[~base] - estimator.predicted(base, ~base)).mean())
+    assert effect.standard_error == estimator.standard_error(base, ~base)
+    assert effect.log_ratio == pytest.approx(math.log(0.9), abs=3 * effect.standard_error)

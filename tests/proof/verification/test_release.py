@@ -1,0 +1,54 @@
+"""Released devices: the bill falls in any case, so the service is what is tested."""
+
+import numpy as np
+import pytest
+
+from pertoken.proof.verification.release import Release, ReleaseFinding, ReleaseQuestion, Served, verify_release
+from pertoken.proof.verification.verdict import Verdict
+from tests.proof.histories import CHANGED, UNTIL, history
+
+
+def served(demand: float = 1.0, seed: int = 1) -> Served:
+    hours = history(seed)
+    return Served(hours.ts, hours.tokens_per_s * np.where(hours.ts >= CHANGED, demand, 1.0))
+
+
+def found_of(release: Release, served: Served | None) -> ReleaseFinding:
+    return verify_release(ReleaseQuestion(release, served, CHANGED, UNTIL, 1))
+
+
+def test_devices_that_served_nobody_are_released_without_a_test_of_demand() -> None:
+    found = found_of(Release(2, 2, None), None)
+    assert (found.verdict, found.served) == (Verdict.REALIZED, None)
+
+
+@pytest.mark.parametrize(
+    ("release", "demand", "verdict", "code"),
+    [
+        (Release(2, 2, True), 1.0, Verdict.REALIZED, None),
+        (Release(2, 3, None), 1.1, Verdict.REALIZED, None),
+        (Release(2, 1, True), 1.0, Verdict.PARTIAL, None),
+        (Release(2, 0, True), 1.0, Verdict.NO_EFFECT, None),
+        (Release(2, 2, False), 1.0, Verdict.REGRESSED, "objective-missed"),
+        (Release(2, 2, True), 0.6, Verdict.INCONCLUSIVE, "demand-fell"),
+    ],
+)
+def test_a_release_is_realised_while_the_service_goes_on(
+    release: Release, demand: float, verdict: Verdict, code: str | None
+) -> None:
+    found = found_of(release, served(demand))
+    assert (found.verdict, found.code) == (verdict, code)
+
+
+def test_the_tokens_served_are_compared_with_the_same_hours_of_the_weeks_before() -> None:
+    found = found_of(Release(1, 1, True), served(0.95)).served
+    assert found is not None
+    assert found.low < 0.95 < found.high
+    assert found.half_width < 0.05
+
+
+@pytest.mark.parametrize("hours", [slice(0, 0), slice(-200, None), slice(0, -150)])
+def test_too_few_hours_give_no_verdict(hours: slice) -> None:
+    whole = served()
+    found = found_of(Release(1, 1, True), Served(whole.ts[hours], whole.tokens_per_s[hours]))
+    assert (found.verdict, found.code) == (Verdict.INCONCLUSIVE, "few-hours")

@@ -1,0 +1,104 @@
+"""Which hours count."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
+from pertoken.proof.verification.windows import Refused, Windows, before, windows
+from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
+from tests.window.epochs.test_like_for_like import WEEK_H
+
+DAY_S = 24 * HOUR_S
+
+
+def used(question: Question) -> Windows:
+    found = windows(question)
+    assert isinstance(found, Windows)
+    return found
+
+
+def refused(question: Question) -> Refused:
+    found = windows(question)
+    assert isinstance(found, Refused)
+    return found
+
+
+def test_the_hours_of_cold_caches_after_the_restart_are_left_out() -> None:
+    found = used(asked(1))
+    assert found.after_start == CHANGED + 6 * HOUR_S
+    assert found.of.ts[found.after].min() >= found.after_start
+    assert found.base.sum() == 6 * WEEK_H
+
+
+def test_a_change_within_an_hour_leaves_that_hour_out() -> None:
+    found = used(asked(1, changed_at=CHANGED - 10 * HOUR_S + 60))
+    assert found.of.ts[found.base].max() == CHANGED - 11 * HOUR_S
+
+
+def test_hours_before_another_change_are_no_baseline() -> None:
+    event = Event(CHANGED - 4 * 7 * DAY_S, EventKind.DRIVER, "driver 570 → 580")
+    assert used(asked(1, events=(event,))).base_start == event.ts + 6 * HOUR_S
+
+
+def test_a_change_of_price_splits_no_window() -> None:
+    event = Event(CHANGED - DAY_S, EventKind.PRICE, "its price changed")
+    assert used(asked(1, events=(event,))).base.sum() == 6 * WEEK_H
+
+
+def test_another_change_soon_before_is_named() -> None:
+    event = Event(CHANGED - DAY_S, EventKind.ENGINE, "engine 0.31 → 0.32")
+    found = refused(asked(1, events=(event,)))
+    assert found.code == "other-change"
+    assert "engine 0.31 → 0.32" in found.reason
+
+
+def test_hours_after_the_next_change_do_not_count() -> None:
+    event = Event(CHANGED + 4 * DAY_S, EventKind.KNOBS, "max_num_seqs 128 → 256")
+    found = used(asked(1, events=(event,)))
+    assert found.after_end == event.ts
+    soon = replace(event, ts=CHANGED + DAY_S)
+    assert refused(asked(1, events=(soon,))).code == "other-change"
+
+
+@pytest.mark.parametrize(
+    ("changed_at", "until", "code"),
+    [(CHANGED - 30 * DAY_S, UNTIL, "short-history"), (CHANGED, CHANGED + DAY_S, "few-hours")],
+)
+def test_too_few_hours_are_refused(changed_at: int, until: int, code: str) -> None:
+    assert refused(asked(1, changed_at=changed_at, until=until)).code == code
+
+
+def test_no_hour_at_all_is_refused() -> None:
+    none = history(1)
+    none = replace(none, **{name: getattr(none, name)[:0] for name in ("ts", "device_s_per_token", "tokens_per_s")})
+    none = replace(none, generated_share=none.tokens_per_s, cached_share=none.tokens_per_s)
+    assert refused(asked(1, deployment=none)).code == "short-history"
+
+
+def test_a_load_that_was_never_seen_before_is_refused() -> None:
+    found = refused(asked(1, load=6.0))
+    assert found.code == "load-differs"
+    assert "of 162 hours after the change have like hours before it" in found.reason
+
+
+def test_a_cache_level_that_was_never_seen_is_refused_unless_the_change_is_meant_to_alter_it() -> None:
+    question = asked(1)
+    assert question.deployment.cached_share is not None
+    share = np.where(question.deployment.ts >= CHANGED, 0.9, question.deployment.cached_share)
+    question = replace(question, deployment=replace(question.deployment, cached_share=share))
+    assert refused(question).code == "cache-differs"
+    assert used(replace(question, acts_through=frozenset({Covariate.CACHE}))).after.sum() > 150
+
+
+def test_a_recheck_looks_at_the_last_weeks_alone() -> None:
+    assert used(asked(1, after_from=CHANGED + 3 * DAY_S)).after.sum() <= 4 * 24
+
+
+def test_the_hours_before_are_read_without_any_after() -> None:
+    question = asked(1)
+    past = question.deployment.ts < CHANGED
+    found = before(question, CHANGED + DAY_S)
+    assert not isinstance(found, Refused)
+    assert (found.base.sum(), len(found.of)) == (past.sum(), past.sum() + 24)

@@ -1,0 +1,89 @@
+"""What the screens read from a database, also while parts of it are still missing, and what they store."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pertoken.advisor.rules import found
+from pertoken.config import Settings
+from pertoken.errors import BadInput, StoreError
+from pertoken.migrations import upgrade
+from pertoken.proof.findings import keep
+from pertoken.proof.recommendation import State
+from pertoken.store.connect.location import locate
+from pertoken.store.repository import AdviceChanged, AdviceRepository
+from pertoken.tui.store_source import StoreSource
+from pertoken.units import NANO_USD
+from pertoken.window.progress import no_progress
+from tests.proof.rows import row
+from tests.scenario import LOW_BATCH_70B, seed
+from tests.values import laid
+
+END = 1_800_000_000
+
+
+def test_the_source_returns_the_fleet_the_hours_and_the_place_as_of_an_instant(tmp_path: Path) -> None:
+    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=END)
+    source = StoreSource(where, as_of=END)
+    assert source.describe() == str(tmp_path / "db")
+    report = source.fleet(1800)
+    assert (report.now_ts, report.window_s, len(report.devices), len(report.deployments)) == (END, 1800, 2, 1)
+    (model,) = source.hours()
+    assert model.model == LOW_BATCH_70B.model
+    assert source.advice() == ()
+
+
+def test_a_database_that_appears_later_is_opened_then(tmp_path: Path) -> None:
+    where = locate(str(tmp_path / "db"))
+    source = StoreSource(where)
+    with pytest.raises(StoreError):
+        source.fleet(3600)
+    upgrade(where, "telemetry")
+    assert source.fleet(3600).hosts == ()
+    assert source.advice() == ()  # there is no database of advice yet
+    upgrade(where, "advice")
+    assert source.advice() == ()
+
+
+def test_a_decision_is_stored_against_the_version_that_was_read(tmp_path: Path) -> None:
+    where = laid(tmp_path)
+    keep(AdviceRepository(where), [row()], {"quantize"}, int(time.time()), "advisor")
+    source = StoreSource(where)
+    (read,) = source.advice()
+    assert ": accepted, promised" in source.decide(read, "accept")
+    with pytest.raises(AdviceChanged, match=r"changed by someone else meanwhile \(now accepted, by "):
+        source.decide(read, "dismiss")
+    (now,) = source.advice()
+    assert now.state is State.ACCEPTED
+    with pytest.raises(BadInput, match="this is the past: leave --at out to decide"):
+        StoreSource(where, as_of=60).decide(now, "reopen")
+
+
+def test_plan_records_and_details_are_read_from_the_database_as_of_an_instant(tmp_path: Path) -> None:
+    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=END)
+    source = StoreSource(where, as_of=END, settings=Settings(source=tmp_path / "pertoken.toml"))
+    shown = source.plan((), None, no_progress)
+    assert (shown.plan.spend, shown.plan.steps) == (round(2 * 6.88 * 730 * NANO_USD), ())
+    assert source.plan((), None, no_progress, fresh=True).plan == shown.plan
+    assert source.records() == {}
+    detail = source.detail((), row(), {}, no_progress)
+    assert detail.tested is None and detail.untested is not None
+
+
+def test_rules_are_loaded_with_their_pages_and_switched_in_a_file_beside_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found, "installed", lambda: ())
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d" / "mine.py").write_text("x = [\n")
+    source = StoreSource(locate(str(tmp_path / "db")), settings=Settings(source=tmp_path / "pertoken.toml"))
+    known = source.rules()
+    assert known.folder == str(tmp_path / "rules.d")
+    assert [(each.entry.id, each.entry.state) for each in known.rules] == [("mine", "broken")]
+    assert "SyntaxError" in known.rules[0].page
+    assert source.switch("mine", False) == "mine is off from the next run on."
+    assert source.rules().rules[0].entry.state == "disabled"
+    assert source.switch("mine", True) == "mine runs again from the next run on."
+    with pytest.raises(BadInput, match="this is the past"):
+        StoreSource(locate(str(tmp_path / "db")), as_of=60).switch("mine", False)

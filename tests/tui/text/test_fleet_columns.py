@@ -1,0 +1,51 @@
+"""Columns of the fleet: what is stale, unpriced or a bound is marked in its cell."""
+
+from dataclasses import replace
+
+import pytest
+
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, label, staleness
+from tests.tui.reports import BARE, CHAT, RESTARTED, RICH, SILENT
+
+
+def cells(columns: tuple[Column[object], ...], line: object) -> dict[str, str]:
+    return {column.name: column.text(line) for column in columns}
+
+
+def of_deployment(line: object) -> dict[str, str]:
+    return cells(deployment_columns(RICH), line)  # type: ignore[arg-type]
+
+
+def test_a_line_is_stale_after_two_ticks_of_its_host() -> None:
+    stale = staleness(RICH)
+    assert not stale(replace(CHAT, age_s=20)) and stale(replace(CHAT, age_s=21)) and stale(replace(CHAT, age_s=None))
+    assert staleness(RICH, older_s=16.5)(replace(CHAT, age_s=4)), "a report ages until the next one is read"
+    unknown = replace(CHAT, host="not in the report")
+    assert not stale(replace(unknown, age_s=120)) and stale(replace(unknown, age_s=121))
+
+
+def test_a_price_that_is_an_upper_bound_and_a_part_of_the_window_are_marked() -> None:
+    assert (of_deployment(CHAT)["$/Mtok"], of_deployment(RESTARTED)["$/Mtok"]) == ("$0.230", "$8.11*")
+    assert (of_deployment(CHAT)["seen"], of_deployment(RESTARTED)["seen"]) == ("99%", "61%")
+    assert of_deployment(replace(CHAT, coverage=1.0))["seen"] == ""
+    assert of_deployment(replace(CHAT, busy_provenance="bound"))["busy"] == "≤87%"
+
+
+def test_what_an_engine_does_not_report_is_a_dash_and_its_fault_is_named() -> None:
+    silent = of_deployment(SILENT)
+    assert (silent["run/wait"], silent["state"]) == ("–", "fault, stale 3m")
+
+
+@pytest.mark.parametrize(("report", "named"), [(RICH, True), (BARE, False)])
+def test_hosts_are_named_where_there_is_more_than_one(report: object, named: bool) -> None:
+    for columns in (deployment_columns(report), device_columns(report)):  # type: ignore[arg-type]
+        assert ("host" in {column.name for column in columns}) is named
+
+
+def test_a_device_that_nobody_holds_is_held_by_nothing_and_one_of_unknown_owners_by_a_dash() -> None:
+    device = RICH.devices[1]
+    assert label(device).endswith("#1")
+    columns = device_columns(RICH)
+    assert cells(columns, replace(device, held_by=()))["held by"] == "nothing"  # type: ignore[arg-type]
+    assert cells(columns, replace(device, held_by=None))["held by"] == "–"  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+"""Minutes that a forecast is calibrated on: steady ones, spread over loads."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pertoken.provenance import Provenance
+from pertoken.store.query.buckets import NULL, SEPARATOR
+from pertoken.window.columns import Columns, columns
+from pertoken.window.series.minutes import MAX_POINTS, operating_points
+from pertoken.window.series.points import Points
+
+NAMES = (
+    *("epoch_id", "ts", "observed_ms", "busy_ms", "busy_provenance", "prompt_tokens", "cached_tokens"),
+    *("generated_tokens", "requests_finished", "running_1e2_sum", "running_1e2_n"),
+)
+
+
+def minutes(*given: dict[str, Any]) -> Columns:
+    usual = {
+        **{"epoch_id": 1, "observed_ms": 60_000, "busy_ms": 60_000, "busy_provenance": int(Provenance.COUNTER)},
+        **{"prompt_tokens": 8_000, "cached_tokens": 2_000, "generated_tokens": 2_000, "requests_finished": 20},
+        **{"running_1e2_sum": 2_400, "running_1e2_n": 6},
+    }
+    rows = [{**usual, "ts": 60 * n, **each} for n, each in enumerate(given)]
+    texts = [SEPARATOR.join(str(NULL if row[name] is None else row[name]) for row in rows) for name in NAMES]
+    return columns(NAMES, [texts])
+
+
+def test_a_minute_gives_its_batch_its_time_per_token_and_its_lengths() -> None:
+    (point,) = operating_points(minutes({}), {}, None)
+    assert point.running == 4 and point.token_s == pytest.approx(4 * 60 / 2_000)
+    assert (point.prompt_len, point.generated_len, point.cached_share) == (400, 100, 0.25)
+    assert point.ttft_s is None and not point.probed
+
+
+def test_what_runs_while_busy_is_not_thinned_by_idle_time() -> None:
+    (point,) = operating_points(minutes({"busy_ms": 30_000, "running_1e2_sum": 1_200}), {}, None)
+    assert point.running == 4 and point.token_s == pytest.approx(4 * 30 / 2_000)
+
+
+def test_minutes_that_show_no_steady_load_are_left_out() -> None:
+    odd: list[dict[str, Any]] = [
+        {"busy_ms": 20_000},
+        {"generated_tokens": 40},
+        {"generated_tokens": None},
+        {"running_1e2_sum": None, "running_1e2_n": 0},
+        {"observed_ms": 3_600_000, "busy_ms": 3_600_000},
+        {"busy_provenance": int(Provenance.BOUND), "running_1e2_sum": 300},
+    ]
+    assert operating_points(minutes(*odd), {}, 100) == ()
+    assert operating_points(minutes({"requests_finished": 0}), {}, None) == ()
+
+
+def test_a_rare_load_is_kept_among_many_like_minutes() -> None:
+    rare: dict[str, Any] = {"running_1e2_sum": 60 * 2_400, "generated_tokens": 40_000}
+    found = operating_points(minutes(rare, *({} for _ in range(300))), {}, None)
+    assert len(found) == MAX_POINTS
+    assert found[0].ts == 0 and found[0].running == 240
+    assert [each.ts for each in found] == sorted(each.ts for each in found)
+    assert found[1].ts == 60 * (300 - MAX_POINTS + 2)
+
+
+def test_activity_of_the_devices_is_that_of_the_busy_time_and_unknown_where_it_was_not_read() -> None:
+    dram = Points(np.array([0]), np.array([0.3]), np.array([60.0]), Provenance.REPORTED)
+    both = operating_points(minutes({"busy_ms": 30_000}, {}), {"dram_active": dram, "tensor_active": None}, None)
+    assert [each.memory_active for each in both] == [pytest.approx(0.6), None]
+    assert both[0].products_active is None

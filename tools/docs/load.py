@@ -1,0 +1,72 @@
+"""The part of the forecast's page on finite runs under load, from the committed result of its benchmark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULT = Path(__file__).parents[2] / "benchmarks/results/load-2026-11-22.json"
+_INTRODUCTION = """\
+## Runs under load that others measured
+
+`python -m benchmarks.load --runs benchmarks/data/load/runs.csv --out FILE --calibrate-on 10` predicts 42 public runs
+of vLLM and SGLang (Llama 3.1 8B on one H100 or A100, Poisson arrivals of 1 to 200 requests/s;
+pChitral/vllm-cost-meter, MIT) from their configuration and rate, each as the finite run it was: some hundred requests
+that ramp up and drain. An engine is played step by step (`forecast/queue/run.py`): whole prompts beside decode or in
+steps of their own, the batch limit, a cache that overflows and computes preempted tokens again. *Calibrated* means on
+the run of the same configuration at 10 requests/s, which is then left out. Errors are medians over configurations of
+medians over rates: tokens/s where the server did not keep up with the arrivals, TTFT where it did, watts of one
+device while it works.
+
+"""
+_CHOSEN = """
+What was chosen on what: the time that prompts take on times to first token of 21 other public rows, and the launch of
+their steps on what these leave beside the time of a request; the batch limit of SGLang, the idle watts and the time
+of a request beside the engine on these runs ({left_out} TTFT where each configuration gets the time that the others
+tell); the curve of watts on other public rows and on these, each source and device weighing the same, and for the
+H100 the median of its sources ({watts[0]} where a configuration is left out, {watts[1]} where all runs on that H100
+are); the spread that the calibration starts from and the widths of the intervals are judgements made with these runs
+in sight. That FlashAttention 2 reads a cache once for each query head beside a prompt was looked for because of the
+A100 runs; its size follows from the model's heads.
+
+The interpolation sees the measured runs at the next rates. The runs of SGLang (S1) stop at 3,080 tokens/s at every
+rate from 25 requests/s on, half of what the model expects; nothing that the file tells of the device explains it.
+"""
+_WATTS_LEFT_OUT = "10.2 %", "40.5 %"
+"""Median over configurations left out, and the H100 left out: printed by `python -m benchmarks.load.watts`."""
+_COLUMNS = {"tok_s": "tokens/s", "tpot": "TPOT", "ttft": "TTFT", "power": "watts"}
+_SUBJECTS = {
+    "forecast": "no host data",
+    "forecast, calibrated": "calibrated",
+    "interpolate the neighbours": "interpolate the neighbours",
+    "roofline": "roofline",
+}
+
+
+def section() -> str:
+    """The section, with its heading."""
+    found = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    lines = [f"| | {' | '.join(_COLUMNS.values())} |", f"|---{'|---' * len(_COLUMNS)}|"]
+    for subject, name in _SUBJECTS.items():
+        lines.append(f"| {name} | {' | '.join(_percent(rows.get((subject, each))) for each in _COLUMNS)} |")
+    names = {what.removeprefix("tpot.") for subject, what in rows if subject == "forecast" and what.startswith("tpot.")}
+    lines += ["", "| no host data; calibrated | tokens/s | TPOT | TTFT | watts |", "|---|---|---|---|---|"]
+    for name in sorted(names):
+        cells = (
+            "; ".join(_percent(rows.get((subject, f"{each}.{name}"))) for subject in list(_SUBJECTS)[:2])
+            for each in _COLUMNS
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    targets = {target["id"]: target["value"] for target in found["targets"]}
+    lines += [
+        "",
+        f"The 80 % intervals hold {_percent(targets['load.coverage'])} of the measured figures without host data and "
+        f"{_percent(targets['load.calibrated.coverage'])} calibrated, with median\nhalf widths (high over likely) of "
+        f"{targets['load.half_width']:.2f} and {targets['load.calibrated.half_width']:.2f}.",
+    ]
+    chosen = _CHOSEN.format(left_out=_percent(rows["forecast", "ttft.left_out"]), watts=_WATTS_LEFT_OUT)
+    return _INTRODUCTION + "\n".join(lines) + "\n" + chosen
+
+
+def _percent(value: Any) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
