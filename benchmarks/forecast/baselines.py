@@ -17,7 +17,7 @@ CONFIGURATION = (
     "source", "model", "weight_dtype", "kv_dtype", "gpu", "n_gpus", "mode", "batch_or_concurrency", "input_tokens",
     "output_tokens", "tp", "pp", "attn_dp", "ep", "spec", "power_limit_w", "sm_clock_mhz",
 )  # fmt: skip
-LEAST_TIME = 0.05
+MIN_TIME_FRACTION = 0.05
 """Of the roofline: below this a subtracted excess leaves no time at all."""
 
 
@@ -38,7 +38,7 @@ def baselines(measurements: Measurements, pairs: Pairs) -> dict[str, Array]:
     here, there = pairs.before, pairs.after
     seen_s = running / measurements.tok_s
     excess = np.where(np.isfinite(seen_s), seen_s - time_s, 0.0)
-    with_excess = np.maximum(time_s[there] + excess[here], LEAST_TIME * time_s[there])
+    with_excess = np.maximum(time_s[there] + excess[here], MIN_TIME_FRACTION * time_s[there])
     known = np.where(np.isfinite(seen_s), seen_s, time_s)[here]
     more = np.log(running[there] / running[here])
     return {

@@ -20,9 +20,9 @@ KINDS: Final = (
     "smaller_model",
 )
 """Kinds of change of the macro average."""
-MOST_WEIGHT = 0.8
+MAX_WEIGHT = 0.8
 """The second opinion never speaks alone."""
-GRID = [step / 40 for step in range(int(MOST_WEIGHT * 40) + 1)]
+GRID = [step / 40 for step in range(int(MAX_WEIGHT * 40) + 1)]
 
 
 @dataclass(frozen=True, slots=True)

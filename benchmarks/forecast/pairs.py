@@ -14,7 +14,7 @@ from benchmarks.forecast.power import CAPPED, Watts, log_ratios
 from pertoken.forecast.candidates import COLUMNS
 from pertoken.forecast.efficiency import unpacks_cache
 
-MOST_BLIND_BATCH = 4
+MAX_BLIND_BATCH = 4
 """Sequences up to which verifying a draft costs next to nothing, however long it is."""
 
 
@@ -32,7 +32,7 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
         swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
         said = [each for each in doubts if ("device" in each and moved) or ("size" in each and swapped)]
         blind = drafts[after] and not drafted_len(measurements.rows[after])
-        if row["kind"] == "speculative" and blind and ran[after] > MOST_BLIND_BATCH:
+        if row["kind"] == "speculative" and blind and ran[after] > MAX_BLIND_BATCH:
             said.append("how many tokens are drafted per step is not told, and a batch pays for each")
         if row["kind"] == "prefix_cache" and "decode-side" in measurements.rows[after]["notes"].lower():
             said.append(

@@ -54,7 +54,7 @@ BINDING = 0.97
 """Of a cap: a device that draws less is not held by it."""
 ROBUST = 0.3
 """Log errors beyond this count less (Huber): about what sources of one device differ by."""
-LEAST_ROWS = 5
+MIN_ROWS = 5
 """Of one source and device, to weigh as much as others in the fit."""
 LIMITS = ("idle_w", "limit_w", "full_w")
 FREE = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
@@ -127,7 +127,7 @@ class Drawn:
         sources = watts.measurements.column("source")
         group = np.array([f"{source} {gpu}" for source, gpu in zip(sources, watts.gpu, strict=True)])
         names, sizes = np.unique(group[rows], return_counts=True)
-        places = np.flatnonzero(rows & np.isin(group, names[sizes >= LEAST_ROWS]))
+        places = np.flatnonzero(rows & np.isin(group, names[sizes >= MIN_ROWS]))
         candidates = watts.measurements.candidates.take(places)
         share = products_share(candidates, watts.running[places], watts.token_s[places])
         return cls(watts.of(places), share, watts.seen_w[places], group[places])

@@ -11,7 +11,7 @@ WIDE_ACTIVATIONS, HIDDEN_COPIES = 10.5, 4.0
 3.5 hidden sizes as in Llama 3, and residual, normalized input, attention and output."""
 CONTEXT_BYTES = 6e8
 """CUDA context, workspaces and communication buffers: a judgement."""
-LEAST_FREE = 0.02
+MIN_FREE_FRACTION = 0.02
 """Share of a device's memory that a deployment seen running is taken to have left where the arithmetic says none."""
 
 
@@ -69,6 +69,6 @@ def running_sequences(c: Candidates) -> Array:
 
     At least 1: whether a deployment starts at all is asked before.
     """
-    room = np.maximum(kv_tokens(c), LEAST_FREE * c.memory_bytes / kv_bytes_per_token(c) * c.dp)
+    room = np.maximum(kv_tokens(c), MIN_FREE_FRACTION * c.memory_bytes / kv_bytes_per_token(c) * c.dp)
     most = np.minimum(c.max_num_seqs * c.dp, room / held_tokens(c))
     return np.maximum(1.0, np.minimum(c.concurrency, most))

@@ -16,7 +16,7 @@ from pertoken.store.connect.postgres import catalog, commands, set_local
 from pertoken.store.schema.fleet import kept
 
 GROUPS = ("telemetry", "advice", "fleet")
-LEAST_VERSION = 15
+MIN_POSTGRES_VERSION = 15
 
 
 def init_fleet(
@@ -40,8 +40,10 @@ def init_fleet(
         with _recorded(connection) as statements:
             transaction = connection.begin()
             ((version,),) = catalog(connection, "SHOW server_version_num")
-            if int(version) < LEAST_VERSION * 10_000:
-                raise StoreError(f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {LEAST_VERSION}")
+            if int(version) < MIN_POSTGRES_VERSION * 10_000:
+                raise StoreError(
+                    f"{place}: is PostgreSQL {int(version) // 10_000}; a fleet needs {MIN_POSTGRES_VERSION}"
+                )
             set_local(connection, lock_timeout=f"{LOCK_S}s")
             _run(connection, roles(connection))
             _run(connection, (f"CREATE SCHEMA IF NOT EXISTS {group}" for group in GROUPS))

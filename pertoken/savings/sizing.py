@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import Asked
 from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.queue.replicas import MOST_REPLICAS, fewest_all
+from pertoken.forecast.queue.replicas import MAX_REPLICAS, fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
 from pertoken.savings.context import Context
@@ -97,8 +97,8 @@ def sizes(
         return str(reason)
     if found[1] is None:
         within = " within the SLO" if slo != Slo() else ""
-        return f"no number of replicas up to {MOST_REPLICAS} holds the p95 demand{within}"
-    counts = [MOST_REPLICAS if count is None else count for count in found]
+        return f"no number of replicas up to {MAX_REPLICAS} holds the p95 demand{within}"
+    counts = [MAX_REPLICAS if count is None else count for count in found]
     held = [max(service.min_replicas, count) + service.spare_replicas for count in counts]
     said = []
     if counts[1] < service.min_replicas:

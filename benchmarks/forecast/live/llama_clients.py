@@ -20,7 +20,7 @@ ASCII = range(3, 3 + 128)
 client would take the next character's time for the token's."""
 _ONLY_ASCII = [[token, False] for token in range(N_TOKENS) if token not in ASCII]
 PATIENCE_S = 300.0
-MOST_OPEN = 256
+MAX_OPEN = 256
 """Requests that are out at once, at the most."""
 
 
@@ -117,7 +117,7 @@ class Clients:
 
     def open_loop(self, asked: Iterable[Asked], gaps_s: Iterable[float]) -> list[Answer]:
         """Requests, each sent by a client of its own so long after the one before, in that order."""
-        with ThreadPoolExecutor(MOST_OPEN) as pool:
+        with ThreadPoolExecutor(MAX_OPEN) as pool:
             answers, due = [], self.now()
             for each, gap in zip(asked, gaps_s, strict=False):
                 due += gap

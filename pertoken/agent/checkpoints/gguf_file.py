@@ -15,9 +15,9 @@ from pertoken.agent.checkpoints.bounded import MOST, FileRefused, opened, whole
 
 HEADER_LIMIT = 128_000_000
 """Bytes of one header. Vocabularies of 250,000 tokens with their merges take about 10 MB."""
-MOST_ITEMS = 4_000_000
+MAX_ITEMS = 4_000_000
 """Keys, tensors and elements of arrays of strings, all together."""
-MOST_FILES = 1000
+MAX_FILES = 1000
 _PLAIN = (0, 1, 32)
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
@@ -125,7 +125,7 @@ def _other_parts(path: Path, count: object) -> list[Path]:
     if n is None or n == 1:
         return []
     named = _PART.search(path.name)
-    if named is None or int(named[2]) != n or n > MOST_FILES:
+    if named is None or int(named[2]) != n or n > MAX_FILES:
         raise FileRefused(f"{path.name}: one of {n} parts, and its name does not tell the others'")
     stem = path.name[: named.start()]
     parts = [path.with_name(f"{stem}-{i:05d}-of-{n:05d}.gguf") for i in range(1, n + 1)]
@@ -145,7 +145,7 @@ class _Cursor:
     def __init__(self, file: BufferedReader, path: Path) -> None:
         self._file, self._path = file, path
         self._bytes = HEADER_LIMIT
-        self._items = MOST_ITEMS
+        self._items = MAX_ITEMS
 
     def refused(self, why: str) -> FileRefused:
         return FileRefused(f"{self._path.name}: {why}")

@@ -11,7 +11,7 @@ INDEX = "model.safetensors.index.json"
 INDEX_LIMIT = 64_000_000
 HEADER_LIMIT = 64_000_000
 """Bytes of all headers together; the largest models have about 100,000 tensors of 150 bytes each."""
-MOST_FILES = 2000
+MAX_FILES = 2000
 BITS = {
     **{"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8},
     **{"I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8},
@@ -53,7 +53,7 @@ def _files(folder: Path) -> list[Path]:
     index = read_json(folder / INDEX, INDEX_LIMIT)
     files = index.get("weight_map") if isinstance(index, dict) else None
     names = set(files.values()) if isinstance(files, dict) and all(isinstance(f, str) for f in files.values()) else {""}
-    if len(names) > MOST_FILES or any(not name.endswith(".safetensors") or "/" in name for name in names):
+    if len(names) > MAX_FILES or any(not name.endswith(".safetensors") or "/" in name for name in names):
         raise FileRefused(f"{INDEX}: does not name the files of a model")
     return [folder / name for name in sorted(names)]
 

@@ -17,7 +17,7 @@ PATIENCE_S = 1.5
 """Longer than any call of a healthy driver, and two of them still fit into the least deadline of a reading (5 s)."""
 HANGS = "a driver call on it hangs: nothing is read of it until that returns"
 """Why a device is lost then."""
-MOST_HUNG = 2
+MAX_HUNG = 2
 """So many things hanging at once are one driver that hangs: nothing more is asked of it."""
 
 
@@ -62,7 +62,7 @@ class Patience:
         hung = self.hung
         answers: dict[Item, Answer] = {}
         waiting = [item for item in items if item not in hung]
-        while waiting and len(self.hung) < MOST_HUNG:
+        while waiting and len(self.hung) < MAX_HUNG:
             batch = _Batch(function, waiting)
             self._give(batch)
             done = self._wait(batch)

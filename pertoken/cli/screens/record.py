@@ -8,7 +8,7 @@ import click
 
 from pertoken.cli.options import db_option, echo, settings_of
 
-LEAST_S = 60
+MIN_WINDOW_S = 60
 
 
 @click.command(short_help="Write a window of a database to one file, to be replayed elsewhere.")
@@ -41,7 +41,7 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
         last_s = parse_duration_s(last)
     except ValueError as error:
         raise BadInput(f"--last: {error}") from None
-    if last_s < LEAST_S:
+    if last_s < MIN_WINDOW_S:
         raise BadInput(f"--last {last}: the shortest recording is a minute")
     if file.exists():
         raise BadInput(f"{file}: exists already; name another file")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.capacity import LEAST_FREE, free_bytes, profiled_bytes
+from pertoken.forecast.capacity import MIN_FREE_FRACTION, free_bytes, profiled_bytes
 from pertoken.forecast.efficiency import Efficiency, tag_names
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.queue.service import DECODE_AT
@@ -98,7 +98,7 @@ def engines(c: Candidates, table: Efficiency, step_tokens: float, shift: Array |
     launch = _table()["prompt_step"]["seconds_per_layer"] * alike.n_layers * np.exp(_row_of(shift, LAYERS, len(c)))
     again = np.where(_reads_per_head(alike), _query_heads(alike) - 1, 0.0)
     free = free_bytes(alike) + defaults().reserved_bytes - profiled_bytes(alike, step_tokens)
-    tokens = np.maximum(free, LEAST_FREE * alike.memory_bytes) / kv_bytes_per_token(alike)
+    tokens = np.maximum(free, MIN_FREE_FRACTION * alike.memory_bytes) / kv_bytes_per_token(alike)
     mixes = ~_tagged(alike, _table()["separate_prompts"]["engines"])
     found = []
     for row in range(len(c)):

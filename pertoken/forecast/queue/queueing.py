@@ -19,7 +19,7 @@ from pertoken.forecast.queue.chain import Chain, Service, States
 from pertoken.forecast.queue.load import Array, Lengths
 from pertoken.forecast.search import crossing
 
-MOST_UTILIZED = 1 - 1e-9
+MAX_UTILIZATION = 1 - 1e-9
 """Utilization from which a load counts as above the capacity: rounding decides no nearer."""
 LEVELS = np.array([0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.87, 0.95, 1.0])
 """Parts the speeds of a step over the states of the batch are divided into: finer where a 95th percentile lies."""
@@ -50,7 +50,7 @@ class UnderLoad:
     @property
     def saturated(self) -> NDArray[np.bool_]:
         """Whether the load exceeds the capacity."""
-        return self.utilization >= MOST_UTILIZED
+        return self.utilization >= MAX_UTILIZATION
 
 
 def under_load(
@@ -133,7 +133,7 @@ def _steady(service: Service, rate: Array, generated: Lengths) -> _Steady:
     limit = np.maximum(service.limit, 1.0)
     chain = Chain.of(service, generated, limit)
     capacity = chain.finished_per_s(limit[:, None])[:, 0]
-    stable = rate / capacity < MOST_UTILIZED
+    stable = rate / capacity < MAX_UTILIZATION
     states = chain.states(np.where(stable, rate, 0.5 * capacity), capacity)
     waits = np.where(stable, states.full, 1.0)
     running = np.where(stable, states.running, limit)

@@ -12,11 +12,11 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, Asked, replicas_of
 from pertoken.forecast.queue.load import Arrivals, Lengths
-from pertoken.forecast.queue.queueing import MOST_UTILIZED, beyond, capacity_per_s
+from pertoken.forecast.queue.queueing import MAX_UTILIZATION, beyond, capacity_per_s
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
 from pertoken.state.deployment import Deployment
 
-MOST_REPLICAS = 64
+MAX_REPLICAS = 64
 FIRST_REPLICAS, REPLICAS_AT_ONCE = 2, 8
 """Numbers of replicas that are forecast together, at first and then: most often one of the first holds."""
 SloMs = tuple[float | None, float | None]
@@ -34,7 +34,7 @@ def fewest_replicas(
 ) -> int | None:
     """Return the fewest copies of a deployment that share all arrivals evenly and likely hold them within `slo_ms`.
 
-    None if `MOST_REPLICAS` do not. Raises Abstained as `forecast` does.
+    None if `MAX_REPLICAS` do not. Raises Abstained as `forecast` does.
     """
     asked = Asked(deployment, load, arrivals, calibration or Calibration())
     (counts,) = fewest_all([(asked, (1.0,))], slo_ms, market)
@@ -76,7 +76,7 @@ def fewest_all(
     return [row if isinstance(row, Abstained) else next(found) for row in rows]
 
 
-_COUNTS = np.arange(1, MOST_REPLICAS + 1)
+_COUNTS = np.arange(1, MAX_REPLICAS + 1)
 
 
 @dataclass
@@ -92,7 +92,7 @@ class _Search:
 
     def skip_overloaded(self, capacity: float) -> None:
         """Leave out numbers of which each replica gets more than it finishes."""
-        self.left = _COUNTS[self.rates / capacity < MOST_UTILIZED]
+        self.left = _COUNTS[self.rates / capacity < MAX_UTILIZATION]
 
     def decide(self, counts: NDArray[np.int_], holds: Sequence[bool]) -> None:
         """Take the first number that holds, if one of them does."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pertoken.plugins.hardware.electricity import owned_devices
 from pertoken.rule import Deployment, Evidence, Fleet, Market, Proposal, Skip, option, propose, rule, skip
 
-LEAST_W = 50
+MIN_W = 50
 """Lowest cap that is proposed."""
 
 
@@ -60,7 +60,7 @@ def cap_power(
     if refusal:
         yield refusal
         return
-    cap = max(LEAST_W, int(options.site_w if over_budget else options.cap_share * limit_w))
+    cap = max(MIN_W, int(options.site_w if over_budget else options.cap_share * limit_w))
     yield propose(now.but(power_cap_w=cap), risk="latency", effort="low", excludes=("lock-clocks",))
 
 

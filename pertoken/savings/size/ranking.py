@@ -9,7 +9,7 @@ from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
 from pertoken.forecast.memory import MemoryFit, memory_fits
 from pertoken.forecast.queue.latency import latencies
-from pertoken.forecast.queue.replicas import MOST_REPLICAS
+from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.forecast.served import Abstained
 from pertoken.savings.size.choices import Rented, Serverless, cheapest
 from pertoken.savings.size.ends import Bounds, Counts, Figures, at, fewest_replicas, figures
@@ -18,7 +18,7 @@ from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import WEIGHT_BYTES, Model
 
-NO_SLO = f"no number of replicas up to {MOST_REPLICAS} holds the SLO"
+NO_SLO = f"no number of replicas up to {MAX_REPLICAS} holds the SLO"
 NO_MEMORY = "the weights do not fit, or leave too little memory for the longest request"
 
 
@@ -150,7 +150,7 @@ def _order(each: Rented | Serverless, workload: Workload) -> tuple[float, float,
 def _nearest(deployments: Sequence[Deployment], workload: Workload, market: Market) -> Miss | None:
     """Return the deployment whose likely latency at the most replicas is nearest to the objectives; where all of them
     are overloaded even then, the one that serves most. None without any."""
-    forecast = figures([(each, MOST_REPLICAS) for each in deployments], workload, market)
+    forecast = figures([(each, MAX_REPLICAS) for each in deployments], workload, market)
     slo = workload.slo
     misses = [
         Miss(
@@ -160,7 +160,7 @@ def _nearest(deployments: Sequence[Deployment], workload: Workload, market: Mark
         if found is not None
     ]
     if not misses:
-        crowded = latencies([at(workload, each, MOST_REPLICAS) for each in deployments], market)
+        crowded = latencies([at(workload, each, MAX_REPLICAS) for each in deployments], market)
         misses = [
             Miss(deployment, None, found.utilization)
             for deployment, found in zip(deployments, crowded, strict=True)

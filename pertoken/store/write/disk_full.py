@@ -18,7 +18,7 @@ BALLAST_BYTES = 8 * 2**20
 """More than the log of deleting one hour of a large host and of writing it back."""
 _LOG_BYTES = 6 * 2**20
 """What the log takes between two times it is written back, and a little more: left free beside the ballast."""
-_LEAST_BYTES = 2**20
+_MIN_BYTES = 2**20
 """Less than this is no help."""
 
 
@@ -40,7 +40,7 @@ class Ballast:
             return held
         free = os.statvfs(self._file.parent)
         size = min(BALLAST_BYTES, held + free.f_bavail * free.f_frsize - _LOG_BYTES)
-        if size < held + _LEAST_BYTES:
+        if size < held + _MIN_BYTES:
             return held
         try:
             fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)

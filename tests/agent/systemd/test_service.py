@@ -16,7 +16,7 @@ from tests.agent.whole_agent import until
 
 PLAN = installation("/opt/pertoken/bin/python", groups=["root", "video", "render"])
 UNIT_PATH = "etc/systemd/system/pertoken-agent.service"
-MOST_EXPOSED = 2.5
+MAX_EXPOSURE = 2.5
 """As `systemd-analyze security` scores it."""
 
 
@@ -49,7 +49,7 @@ def test_the_unit_is_valid_and_little_exposed(tmp_path: Path) -> None:
     file.write_text(unit().replace("/opt/pertoken/bin/python", sys.executable))
     for check in (
         ["verify", str(file)],
-        ["security", "--offline=true", f"--threshold={MOST_EXPOSED * 10:.0f}", "--no-pager", str(file)],
+        ["security", "--offline=true", f"--threshold={MAX_EXPOSURE * 10:.0f}", "--no-pager", str(file)],
     ):
         done = subprocess.run(["systemd-analyze", *check], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr

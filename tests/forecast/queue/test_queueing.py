@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
-from pertoken.forecast.queue.queueing import MOST_UTILIZED, UnderLoad, beyond, under_load
+from pertoken.forecast.queue.queueing import MAX_UTILIZATION, UnderLoad, beyond, under_load
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
 CHUNK = 2048
@@ -154,7 +154,7 @@ def test_any_load_gives_numbers_that_rise_with_it(
     assert found.running[0] <= found.running[1] * (1 + 1e-6) <= max(limit, 1.0) * (1 + 1e-5)
     assert found.tok_s[0] <= found.tok_s[1] * (1 + 1e-9)
     assert (found.ttft_s[:, 0] <= found.ttft_s[:, 1] * (1 + 1e-9)).all()
-    assert (found.saturated == (found.utilization >= MOST_UTILIZED)).all()
+    assert (found.saturated == (found.utilization >= MAX_UTILIZATION)).all()
     assert (np.isfinite(found.ttft_s).all(axis=1) == ~found.saturated).all()
     for late in found.ttft_s.T:
         assert late[0] <= late[1] * (1 + 1e-6)

@@ -6,7 +6,7 @@ from datetime import date
 
 from pertoken.catalog.knobs import commands
 from pertoken.catalog.offers import marks
-from pertoken.forecast.queue.replicas import MOST_REPLICAS
+from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.savings.size.choices import Rented, Serverless
 from pertoken.savings.size.ends import Bounds
 from pertoken.savings.size.ranking import Miss, Sizing
@@ -169,12 +169,12 @@ def _why_none(sizing: Sizing) -> list[str]:
 def _missed(miss: Miss, slo: Slo) -> str:
     if miss.figures is None:
         return (
-            f"The nearest miss: {MOST_REPLICAS} replicas of {_devices(miss.deployment)} with weights in "
+            f"The nearest miss: {MAX_REPLICAS} replicas of {_devices(miss.deployment)} with weights in "
             f"{miss.deployment.weight_dtype} are asked for {miss.over:.2g} times what they serve."
         )
     return (
         f"The nearest miss: {_devices(miss.deployment)} with weights in {miss.deployment.weight_dtype} has "
-        f"{_latency(miss.figures.ttft_p95_ms, miss.figures.tpot_p95_ms)} even where {MOST_REPLICAS} replicas share the "
+        f"{_latency(miss.figures.ttft_p95_ms, miss.figures.tpot_p95_ms)} even where {MAX_REPLICAS} replicas share the "
         f"requests, {miss.over:.2g} times the objective ({_objectives(slo)})."
     )
 
