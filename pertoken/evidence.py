@@ -198,7 +198,7 @@ class OperatingPoint:
     """Time to first token of requests that ran alone; never of requests that may have waited."""
     memory_active: float | None = None
     """Share of the listed memory bandwidth used while it worked."""
-    products_active: float | None = None
+    gemm_active: float | None = None
     """Share of the listed rate of matrix products used while it worked."""
     probed: bool = False
     """Whether `pertoken probe` made it, with a load of its own."""

@@ -26,7 +26,7 @@ from pertoken.store.schema.rows import (
 )
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
-from tests.values import files_of, host_row, host_sample, is_new_folder, laid, put_files
+from tests.values import files_of, host_row, host_sample, is_new_folder, new_store, put_files
 
 H100 = "NVIDIA H100 80GB HBM3"
 BOUNDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -125,12 +125,12 @@ def seed(
         where = locate(str(where))
     arguments = (serving, gpus, usd_per_hour, minutes, end_ts, host, instance, frozenset(unread))
     if not is_new_folder(where):
-        _record(laid(where), *arguments)
+        _record(new_store(where), *arguments)
         return where
     if (recorded := _recorded.get(key := repr(arguments))) is not None:
         put_files(where, recorded)
         return where
-    _record(laid(where), *arguments)
+    _record(new_store(where), *arguments)
     if len(_recorded) >= MAX_RECORDED:
         del _recorded[next(iter(_recorded))]
     _recorded[key] = files_of(where)

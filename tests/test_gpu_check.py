@@ -7,7 +7,7 @@ import pytest
 from benchmarks.agent.gpu_check import activity_rows, capability_rows, energy_row, latency_rows, overhead_rows, physics
 from benchmarks.agent.gpu_check import why_not as why
 from benchmarks.report import Row, report
-from pertoken.agent.readings import DeviceReading, Gap
+from pertoken.agent.readings import DeviceReading, Unavailable
 from tests.standin_nvml import Machine, eight, environment, installed
 
 GPU = DeviceReading("GPU-1", "gpu", "NVIDIA", "NVIDIA H100", power_mw=400_000, energy_mj=0, util_1e4=9000)
@@ -41,7 +41,7 @@ def test_energy_by_both_ways_is_compared_and_a_reset_gives_no_figure() -> None:
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason() -> None:
-    reading = GPU._replace(gaps=(Gap("temperature_c", "unsupported", "not offered"),))
+    reading = GPU._replace(unavailable=(Unavailable("temperature_c", "unsupported", "not offered"),))
     rows = {each.what: each for each in capability_rows(reading)}
     assert rows["power_mw"].value == 1
     assert (rows["temperature_c"].value, rows["temperature_c"].method) == (0, "unsupported: not offered")

@@ -38,9 +38,9 @@ def test_a_metric_without_a_label_is_shown_by_its_name_in_words() -> None:
 
 def test_engines_whose_tpot_is_of_whole_requests_are_those_that_measure_no_single_token() -> None:
     names = {
-        kind: metric.names[0]
+        kind: metric.engine_names[0]
         for kind, adapter in ADAPTERS.items()
         for metric in adapter.histograms
-        if metric.word == "tpot_s"
+        if metric.name == "tpot_s"
     }
     assert {kind for kind, name in names.items() if not re.search("inter_token|iter_token", name)} == PER_REQUEST_TPOT

@@ -29,7 +29,7 @@ from pertoken.store.write.writer import Writer
 HOST = stable_id("host", "machine-1")
 
 
-def laid(where: Path | StoreLocation) -> StoreLocation:
+def new_store(where: Path | StoreLocation) -> StoreLocation:
     """A folder or a server with both groups of tables."""
     if isinstance(where, Path):
         where = locate(str(where))
@@ -109,7 +109,7 @@ def served_at(
     knobs: str = "{}",
 ) -> StoreLocation:
     """A database in which a deployment (id 8) of a host of this machine's name served at an address until now."""
-    where, now = laid(folder), int(time.time())
+    where, now = new_store(folder), int(time.time())
     engine = EngineRow(7, HOST, "llama.cpp", url, 8000, 1, 1, None, "process")
     deployment = DeploymentRow(8, 7, HOST, "tiny-llama", None, model_facts)
     devices = () if device is None else (device,)

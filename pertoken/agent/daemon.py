@@ -25,8 +25,8 @@ from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, explained, revision, writing
 from pertoken.store.connect.server import shipping_server
+from pertoken.store.integrity.damaged import quarantine_database
 from pertoken.store.integrity.schema_check import check_header, check_revision_readable, has_schema
-from pertoken.store.integrity.set_aside import set_aside
 from pertoken.store.schema.rows import Event
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
             except CorruptStore as error:
                 if told and time.monotonic() - started < NEW_S:
                     raise  # a disk on which a new one is damaged at once is not made better by more of them
-                aside = set_aside(where, int(time.time()))
-                text = f"damaged and set aside as {aside.name}: {error}"
-                told = (Event("store_damaged", text, state=aside.name),)
-                log.error("%s; set aside as %s, recording goes on in a new one", error, aside)
+                quarantined = quarantine_database(where, int(time.time()))
+                text = f"damaged and set aside as {quarantined.name}: {error}"
+                told = (Event("store_damaged", text, state=quarantined.name),)
+                log.error("%s; set aside as %s, recording goes on in a new one", error, quarantined)
     finally:
         lock.release()
 

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 import psutil
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import Seen
+from pertoken.agent.engines.adapters.adapter import PageOrigin
 from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.once import looking
-from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
 from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreInaccessible
@@ -23,7 +23,7 @@ from pertoken.schedule.jobs import ADVISOR, AGENT, JobState, read_states
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, ProgramLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.integrity.set_aside import databases_set_aside
+from pertoken.store.integrity.damaged import quarantined_databases
 from pertoken.store.query.read import first_and_last
 from pertoken.store.write import quarantine
 from pertoken.units import format_duration
@@ -56,7 +56,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         look = looker.look()  # what is told per time needs two
     found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
     found += _machine(look.identity)
-    found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
+    found += [_unavailable("host", "this host", missing) for missing in (*look.probe.unavailable, *look.unavailable)]
     for device in look.probe.devices:
         found += of_device(device)
     read_at: dict[int, str] = {}
@@ -78,8 +78,8 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _gap(area: str, subject: str, gap: Gap) -> Finding:
-    return Finding(area, subject, False, f"{gap.metric}: {gap.reason}", gap.remedy)
+def _unavailable(area: str, subject: str, missing: Unavailable) -> Finding:
+    return Finding(area, subject, False, f"{missing.metric}: {missing.reason}", missing.remedy)
 
 
 def _machine(identity: HostIdentity) -> list[Finding]:
@@ -102,7 +102,7 @@ def of_device(device: DeviceReading) -> list[Finding]:
     read = [label for label, metric in named if getattr(device, metric) is not None]
     found = [Finding("device", name, True, ", ".join(read))]
     found += [Finding("device", name, True, f"held by {_process(held.pid)}") for held in device.processes or ()]
-    return found + [_gap("device", name, gap) for gap in device.gaps]
+    return found + [_unavailable("device", name, missing) for missing in device.unavailable]
 
 
 def _process(pid: int) -> str:
@@ -125,12 +125,14 @@ def of_engine(engine: EngineReading) -> list[Finding]:
     if engine.endpoint.pid is not None and (container := container_of(engine.endpoint.pid)):
         told.append(f"in {container}")
     told += [", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))]
-    if adapter.seen is not Seen.LIVE:
-        told.append(f"its reading was tested on {adapter.seen}")
+    if adapter.tested_on is not PageOrigin.LIVE:
+        told.append(f"its reading was tested on {adapter.tested_on}")
     if adapter.at_finish:
         told.append(f"counted when a request finishes: {', '.join(sorted(adapter.at_finish))}")
     found = [Finding("engine", subject, True, "; ".join(filter(None, told)))]
-    return found + [_gap("engine", subject, gap) for gap in engine.gaps if gap.status != "late"]
+    return found + [
+        _unavailable("engine", subject, missing) for missing in engine.unavailable if missing.status != "late"
+    ]
 
 
 def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
@@ -156,10 +158,10 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
         if owner and newest_ts is not None:
             found += _stalled(where, settings, time.time() - newest_ts)
         found += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
-    for aside in databases_set_aside(where) if where.folder else ():
+    for quarantined in quarantined_databases(where) if where.folder else ():
         text = "was damaged and set aside; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
-        found.append(Finding("database", str(aside), False, text, remedy))
+        found.append(Finding("database", str(quarantined), False, text, remedy))
     return found
 
 

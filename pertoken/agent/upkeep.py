@@ -79,7 +79,7 @@ class Upkeep:
         """Store a tick with pending events, making room if there is none. Raises StoreError."""
         with self._lock:
             pending = tuple(self._events)
-        if more := (*pending, *self._gap(tick.ts)):
+        if more := (*pending, *self._unavailable(tick.ts)):
             tick = replace(tick, events=(*tick.events, *more))
         try:
             self._with_room(lambda: self._writer.commit(tick))
@@ -91,7 +91,7 @@ class Upkeep:
         with self._lock:
             del self._events[: len(pending)]
 
-    def _gap(self, ts: int) -> tuple[Event, ...]:
+    def _unavailable(self, ts: int) -> tuple[Event, ...]:
         """What to report of ticks that were not stored, once there is room again at `ts`."""
         if not self._refused:
             return ()

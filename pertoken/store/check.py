@@ -20,39 +20,39 @@ FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
 
 
-def faults(place: StoreLocation) -> Iterator[str | None]:
+def faults(location: StoreLocation) -> Iterator[str | None]:
     """What is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were stored.
 
     None after each step that found nothing.
     """
     for group in GROUPS:
-        if not place.exists(group):
+        if not location.exists(group):
             if group == "telemetry":
-                yield f"{place}: holds no telemetry.db"
+                yield f"{location}: holds no telemetry.db"
             continue
-        engine = reading(place, group)
+        engine = reading(location, group)
         try:
-            with explained(place):
-                check_revision(revision(engine, group), group, place)
-                if place.url is None and group == "telemetry":
-                    for fault in verify(place):
-                        yield None if fault is None else f"{place.file(group)}: {fault}"
+            with explained(location):
+                check_revision(revision(engine, group), group, location)
+                if location.url is None and group == "telemetry":
+                    for fault in verify(location):
+                        yield None if fault is None else f"{location.file(group)}: {fault}"
                     with engine.connect() as connection:
                         for finding in quarantine.findings(connection):
-                            yield f"{place.file(group)}: {finding}"
-                elif place.url is None:
+                            yield f"{location.file(group)}: {finding}"
+                elif location.url is None:
                     with engine.connect() as connection:
-                        yield from (f"{place.file(group)}: {line}" for line in check_pages(connection, group))
+                        yield from (f"{location.file(group)}: {line}" for line in check_pages(connection, group))
         except StoreError as error:
             yield str(error)
 
 
 def contents(store: Store) -> dict[str, Any]:
     """Revisions, time covered, size and rows of each table, by name."""
-    found: dict[str, Any] = {"database": str(store.place)}
-    if store.place.url is None:
+    found: dict[str, Any] = {"database": str(store.location)}
+    if store.location.url is None:
         found["sqlite"] = sqlite3.sqlite_version
-        files = [store.place.file(group) for group in GROUPS if store.place.exists(group)]
+        files = [store.location.file(group) for group in GROUPS if store.location.exists(group)]
         found["bytes"] = sum(file.stat().st_size for file in files)
     for group, engine, metadata in (
         ("telemetry", store.telemetry, telemetry.metadata),
@@ -60,7 +60,7 @@ def contents(store: Store) -> dict[str, Any]:
     ):
         if engine is None:
             continue
-        with explained(store.place):
+        with explained(store.location):
             found[f"{group} schema"] = revision(engine, group)
         with store.read(group) as connection:
             if group == "telemetry":

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.ids import stable_id
 
@@ -18,17 +18,17 @@ from pertoken.store.schema.ids import stable_id
 class AdviceRepository:
     """Advice opened for writing, in short transactions; rows carry versions, so that no one's change is lost."""
 
-    def __init__(self, place: StoreLocation) -> None:
+    def __init__(self, location: StoreLocation) -> None:
         """Raises StoreError if its schema is not this pertoken's or it cannot be opened."""
-        self.place = place
-        self._engine: Engine = writing(place, "advice")
-        with explained(place):
-            check_revision(revision(self._engine, "advice"), "advice", place)
+        self.location = location
+        self._engine: Engine = writing(location, "advice")
+        with explained(location):
+            check_revision(revision(self._engine, "advice"), "advice", location)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction. Raises StoreError if it cannot be done."""
-        with explained(self.place), self._engine.connect() as connection, connection.begin():
+        with explained(self.location), self._engine.connect() as connection, connection.begin():
             yield connection
 
 
@@ -42,7 +42,7 @@ class AdviceChanged(StoreError):
 
 def prices(connection: Connection) -> Rows:
     """Every price ever set or taken back, oldest first: by when it is in force from, then in the order of setting."""
-    return answer(connection, _PRICES, named=True)
+    return fetch(connection, _PRICES, named=True)
 
 
 _PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
@@ -69,7 +69,7 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
 
 def offers(connection: Connection) -> Rows:
     """Every list price ever imported, in the order of import."""
-    return answer(connection, _OFFERS, named=True)
+    return fetch(connection, _OFFERS, named=True)
 
 
 _OFFERS = select(a.offer).order_by(a.offer.c.seq)
@@ -93,7 +93,7 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, rea
 
 def owned(connection: Connection) -> Rows:
     """What every owned server ever cost: by when it is in force from, then in the order of setting."""
-    return answer(connection, _OWNED, named=True)
+    return fetch(connection, _OWNED, named=True)
 
 
 _OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.adversary.clock import SteppedClock
 from tests.adversary.engines import ROOT, EngineSpec, ScriptedEngine, free_port
-from tests.standin_nvml import Gpu, Machine, tell
+from tests.standin_nvml import Gpu, Machine, set_machine
 from tests.standin_nvml.controlled import CLOCK
 from tests.standin_nvml.shared import compiled
 
@@ -121,7 +121,7 @@ class Scene:
 
     def show_gpus(self) -> None:
         """Make the driver answer as `gpus` says."""
-        tell(self.folder / "machine", Machine(gpus=tuple(self.gpus), reloads=self.reloads))
+        set_machine(self.folder / "machine", Machine(gpus=tuple(self.gpus), reloads=self.reloads))
 
     def change_gpu(self, known: str, /, **fields: Any) -> None:
         """Change one GPU, by the UUID that it has now."""

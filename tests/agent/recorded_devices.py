@@ -22,7 +22,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Event, Tick
 from pertoken.store.write.writer import Writer
-from tests.agent.values import memory, moment
+from tests.agent.values import moment, tick_state
 from tests.standin_nvml import Library, Machine, ManualClock, installed
 
 
@@ -52,7 +52,7 @@ class Recording:
     writer: Writer
     engines: Callable[[int], tuple[EngineReading, ...]]
     n: int = 0
-    kept: TickState = field(default_factory=memory)
+    kept: TickState = field(default_factory=tick_state)
     ticks: list[Tick] = field(default_factory=list)
 
     def tick(self, times: int = 1) -> Tick:
@@ -113,7 +113,7 @@ def recording(
             drivers.close()
 
 
-def copied(laid: Path, folder: Path) -> StoreLocation:
+def copied(new_store: Path, folder: Path) -> StoreLocation:
     """A copy of a folder in which tables were laid."""
-    shutil.copytree(laid, folder, dirs_exist_ok=True)
+    shutil.copytree(new_store, folder, dirs_exist_ok=True)
     return locate(str(folder))

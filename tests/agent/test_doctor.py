@@ -7,7 +7,7 @@ from pertoken.agent.doctor import of_device, of_engine
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.probes import amd, rapl, resctrl
 from pertoken.agent.probes.nvidia.nvml import DENIED, NO_ENTRY
-from pertoken.agent.readings import Endpoint, Gap
+from pertoken.agent.readings import Endpoint, Unavailable
 from tests.agent.values import engine, gpu
 
 
@@ -15,7 +15,7 @@ def told(kind: str) -> list[tuple[bool, str, str | None]]:
     no_tokens = ADAPTERS[kind].no_tokens
     reading = engine(5, endpoint=Endpoint(kind, "http://127.0.0.1:8000", "setting"))
     if no_tokens:
-        reading = replace(reading, counters={}, gaps=(no_tokens,))
+        reading = replace(reading, counters={}, unavailable=(no_tokens,))
     return [(each.ok, each.text, each.remedy) for each in of_engine(reading)]
 
 
@@ -48,7 +48,7 @@ def test_who_holds_a_device_is_named() -> None:
     _, held = of_device(gpu(0, os.getpid()))
     assert held.ok and f"(pid {os.getpid()})" in held.text and held.text.startswith("held by py")
     (_, hidden) = of_device(
-        gpu(0)._replace(processes=None, gaps=(Gap("processes", "denied", "hidden", "hostPID: true"),))
+        gpu(0)._replace(processes=None, unavailable=(Unavailable("processes", "denied", "hidden", "hostPID: true"),))
     )
     assert (hidden.ok, hidden.remedy) == (False, "hostPID: true")
 
@@ -56,15 +56,15 @@ def test_who_holds_a_device_is_named() -> None:
 @pytest.mark.parametrize(
     ("gap", "right"),
     [
-        (DENIED.gap("power_mw"), "root"),
-        (NO_ENTRY.gap("nvidia"), "/dev/nvidia"),
+        (DENIED.missing("power_mw"), "root"),
+        (NO_ENTRY.missing("nvidia"), "/dev/nvidia"),
         (rapl._DENIED, "CAP_DAC_READ_SEARCH"),
         (resctrl._DENIED, "CAP_DAC_READ_SEARCH"),
-        (Gap("processes", *amd._STATUS[10]), "groups render and video"),
+        (Unavailable("processes", *amd._STATUS[10]), "groups render and video"),
     ],
 )
-def test_a_missing_right_is_named_with_the_metric_it_would_give(gap: Gap, right: str) -> None:
-    (_, found) = of_device(gpu(0)._replace(processes=None, gaps=(gap,)))
+def test_a_missing_right_is_named_with_the_metric_it_would_give(missing: Unavailable, right: str) -> None:
+    (_, found) = of_device(gpu(0)._replace(processes=None, unavailable=(missing,)))
     assert not found.ok
-    assert found.text == f"{gap.metric}: {gap.reason}"
+    assert found.text == f"{missing.metric}: {missing.reason}"
     assert found.remedy and right in found.remedy

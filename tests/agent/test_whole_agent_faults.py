@@ -75,7 +75,7 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
 
         # All at once, each of a GPU of its own.
         now_s = time.time()
-        recorded.tell(
+        recorded.set_machine(
             rack(
                 slot_5={"lost_after": None},
                 slot_10={"lost_after": 0},
@@ -102,24 +102,24 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
         assert recorded.kinds("GPU-02") == recorded.kinds("GPU-17") == set()
 
         # What went comes back: a call that returns, a GPU put in again, the bus.
-        recorded.tell(rack(slot_5={"lost_after": None}, slot_13={"unsupported": REFUSED}))
+        recorded.set_machine(rack(slot_5={"lost_after": None}, slot_13={"unsupported": REFUSED}))
         fifo.open("wb").close()
         until(lambda: recorded.faulty(healthy) == {**ODD, "GPU-13": refused}, "all of them back")
         assert all("device_back" in recorded.kinds(uuid) for uuid in lost)
 
         # A driver that is loaded anew lists its GPUs in another order, and may offer what it did not before.
-        recorded.tell(healthy, reloads=1)
+        recorded.set_machine(healthy, reloads=1)
         until(lambda: recorded.faulty(healthy) == ODD, "all GPUs after a reload")
         assert "driver" in recorded.kinds() and "metric_back" in recorded.kinds("GPU-13")
         assert recorded.latest()["GPU-63"].power_mw > 363_000 - 100_001, "found by its UUID, not by its place"
 
         # One of another version can only be read by a new sampler.
-        recorded.tell(healthy, reloads=2, reload_mismatch=True)
+        recorded.set_machine(healthy, reloads=2, reload_mismatch=True)
         until(lambda: "sampler_restarted" in recorded.kinds(), "a new sampler")
         until(lambda: recorded.faulty(healthy) == ODD, "all GPUs through a new sampler")
 
         # Calls that take long are waited for.
-        recorded.tell(healthy, reloads=2, reload_mismatch=True, slow_s=0.002)
+        recorded.set_machine(healthy, reloads=2, reload_mismatch=True, slow_s=0.002)
         slow = select(t.agent_sample.c.tick_ms).where(t.agent_sample.c.tick_ms >= 64 * 7 * 2)
         until(lambda: recorded.ask(slow), "a slow tick")
         assert recorded.faulty(healthy) == ODD

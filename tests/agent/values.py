@@ -43,5 +43,5 @@ def moment(n: int) -> Moment:
     return Moment(START_MS // 1000 + 10 * n, START_MS + 10_000 * n, START_MS + 10_000 * n, 10)
 
 
-def memory(**more: object) -> TickState:
+def tick_state(**more: object) -> TickState:
     return TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms, **more)  # type: ignore[arg-type]

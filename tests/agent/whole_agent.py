@@ -16,7 +16,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from tests.standin_nvml import Gpu, Machine, tell
+from tests.standin_nvml import Gpu, Machine, set_machine
 from tests.standin_nvml.shared import compiled
 
 DEADLINE_S = 60.0
@@ -49,9 +49,9 @@ class Recorded:
     folder: Path
     process: "subprocess.Popen[bytes]"
 
-    def tell(self, gpus: Sequence[Gpu], **others: Any) -> None:
+    def set_machine(self, gpus: Sequence[Gpu], **others: Any) -> None:
         """Make the machine this one from the next driver call on."""
-        tell(self.folder / "machine", Machine(gpus=tuple(gpus), **others))
+        set_machine(self.folder / "machine", Machine(gpus=tuple(gpus), **others))
 
     def ask(self, query: Any) -> list[Any]:
         return ask(self.folder, query)

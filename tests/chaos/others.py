@@ -18,8 +18,8 @@ from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import DeviceRow, DeviceSample, Tick
 from pertoken.store.write.writer import Writer
 from tests.chaos.recorder import CARDS, tick_at
-from tests.fleet.servers import here, rolled, shipper
-from tests.values import host_row, host_sample, laid
+from tests.fleet.servers import local_rows, rolled, shipper
+from tests.values import host_row, host_sample, new_store
 
 SILENT_S = 400
 """Longer than a server believes that another machine still ships (`fleet.LEASE_S`)."""
@@ -51,7 +51,7 @@ def clone_ships(copy: Path, server: Server, events: set[str]) -> dict[str, Any] 
         events.add("ship_cloned")
         return None
     events.update(str(each["kind"]) for each in told if "kind" in each)
-    return here(clone)
+    return local_rows(clone)
 
 
 def card_moves(folder: Path, owner: StoreLocation, server: Server) -> None:
@@ -59,7 +59,7 @@ def card_moves(folder: Path, owner: StoreLocation, server: Server) -> None:
     host_id = stable_id("host", "other")
     row = replace(host_row(), host_id=host_id, name="gpu-2", machine_id="machine-2")
     card = DeviceRow(CARDS[0].device_id, host_id, "gpu", CARDS[0].uuid, "nvidia", "H100", 0)
-    where = laid(folder) if not folder.exists() else locate(str(folder))
+    where = new_store(folder) if not folder.exists() else locate(str(folder))
     with Writer(where) as writer:
         writer.ship(True, raw=False)
         newest = writer.restored.newest_ts(host_id) or 1_790_000_000
@@ -70,7 +70,7 @@ def card_moves(folder: Path, owner: StoreLocation, server: Server) -> None:
             writer.commit(Tick(ts=ts, host=row, devices=(card,), samples=samples))
         writer.roll_up()
     shipper(where, server).round()
-    ours = {row[1:] for row in here(where)["device_1m"]}
+    ours = {row[1:] for row in local_rows(where)["device_1m"]}
     with reading(owner, "telemetry").connect() as connection, connection.begin():
         alias = "SELECT stored_id FROM fleet.alias WHERE host_id = :host AND id = :id"
         stored = connection.execute(text(alias), {"host": host_id, "id": card.device_id}).scalar()

@@ -28,8 +28,8 @@ from tests.chaos.others import card_moves, clone_ships, copied, partition_is_dro
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN
 from tests.chaos.verdict import Rows, differing, stored
-from tests.fleet.servers import here, login, shipper
-from tests.values import laid
+from tests.fleet.servers import local_rows, login, shipper
+from tests.values import new_store
 
 DAY = 86_400
 DEADLINE_S = 180.0
@@ -60,7 +60,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
     server = get_server(folder / "server", cleanup_mode="stop")
     recorder: subprocess.Popen[bytes] | None = None
     deeds: Counter[str] = Counter()
-    where, stop = laid(folder / "host"), folder / "stop"
+    where, stop = new_store(folder / "host"), folder / "stop"
     lives: list[Rows] = []
     events: set[str] = set()
     try:
@@ -122,7 +122,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
                 recorder = record()
             elif deed == "put host back":
                 ended(recorder)
-                lives.append(here(where))
+                lives.append(local_rows(where))
                 copied(folder / "host-copy", folder / "host")
                 recorder = record()
             elif deed == "clone":
@@ -145,7 +145,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
         deeds.update({f"network: {name}": n for name, n in proxy.done.items()})
         silence(owner)
         _settle(where, login(server.get_uri(), "chaos"), events)
-        ours, theirs = here(where), stored(owner, where)
+        ours, theirs = local_rows(where), stored(owner, where)
         events.update((folder / "events").read_text().split())
         proxy.close()
         return Outcome(
@@ -207,7 +207,7 @@ def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
                 raise
             time.sleep(0.2)
             continue
-        found = Local(where).here()
+        found = Local(where).state()
         if found is not None and Local(where).after(last._acked, 1) is None:
             last._plan(found, None)  # in a month every day has its turn
             last.round()

@@ -43,16 +43,20 @@ def differing(ours: Rows, theirs: Rows, lives: Iterable[Rows], events: Iterable[
     named = not RESTORED.isdisjoint(events)
     found = []
     for name, rows in ours.items():
-        here, there = _by_key(name, rows), _by_key(name, theirs[name])
+        local_rows, server_rows = _by_key(name, rows), _by_key(name, theirs[name])
         before = known.get(name, set()) if named else set()
-        if len(there) != len(theirs[name]):
+        if len(server_rows) != len(theirs[name]):
             found.append(f"{name}: a row is there twice")
-        if missing := here.keys() - there.keys():
+        if missing := local_rows.keys() - server_rows.keys():
             found.append(f"{name}: {len(missing)} rows are missing")
-        if strange := there.keys() - here.keys() - before:
+        if strange := server_rows.keys() - local_rows.keys() - before:
             found.append(f"{name}: {len(strange)} rows were never committed")
-        changed = [key for key in here.keys() & there.keys() if here[key] != there[key]]
-        newer = {key for key in changed if key in before and _revision(name, there[key]) >= _revision(name, here[key])}
+        changed = [key for key in local_rows.keys() & server_rows.keys() if local_rows[key] != server_rows[key]]
+        newer = {
+            key
+            for key in changed
+            if key in before and _revision(name, server_rows[key]) >= _revision(name, local_rows[key])
+        }
         if older := set(changed) - newer:
             found.append(f"{name}: {len(older)} rows are not in their newest revision")
     return tuple(found)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
-from pertoken.store.central.partitions import DAY, TIMED, Told, partitions, untold
+from pertoken.store.central.partitions import DAY, TIMED, Progress, no_progress, partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing
 from pertoken.store.schema import telemetry as t
@@ -38,7 +38,7 @@ def fill(
     hour_days: int,
     minute_days: int,
     histograms: bool = True,
-    told: Told = untold,
+    progress: Progress = no_progress,
 ) -> None:
     """Put a fleet into a server that is ready: so many days of hours, and the minutes of the day under way and of so
     many before it. Again with more adds the rest. `histograms`, and with them counters of the engine, are most of it.
@@ -62,7 +62,7 @@ def fill(
             with connection.begin():
                 for statement in _filled(fleet, span):
                     connection.exec_driver_sql(statement)
-            told(n, len(spans))
+            progress(n, len(spans))
     with writing(where, "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         # As autovacuum does in time; of old days, which no screen reads, only what the planner asks for.
         for name in [each.name for each in _IDENTITIES] + [each.name for each in spans if each.end > today - DAY]:

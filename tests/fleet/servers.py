@@ -15,7 +15,7 @@ from pertoken.store.sync.read import Local
 from pertoken.store.write.outbox import ROLLED
 from pertoken.store.write.writer import Writer
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import new_store
 
 NOW = 1_790_000_400
 """A whole minute, 5 min into its hour."""
@@ -31,7 +31,7 @@ def host(
     folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, end_ts: int = NOW, **more: Any
 ) -> StoreLocation:
     """A host's database with `minutes` of a served model, all of it marked to be shipped."""
-    where = laid(folder)
+    where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=raw)
     return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
@@ -56,7 +56,7 @@ def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[
     return found
 
 
-def here(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
+def local_rows(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
     """The roll-ups of a host's own database."""
     with reading(where, "telemetry").connect() as connection, connection.begin():
         return rolled(connection)
@@ -64,24 +64,24 @@ def here(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
 
 def owners(where: StoreLocation) -> list[int]:
     """Ids of a host, its devices and its epochs."""
-    found = Local(where).here()
+    found = Local(where).state()
     assert found is not None
     return [each for ids in found.owners.values() for each in ids]
 
 
-def there(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
+def server_rows(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
     """The roll-ups that a server holds of one host."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return rolled(connection, owners(where))
 
 
-def change(server: StoreLocation, statement: str, **parameters: Any) -> int:
+def execute(server: StoreLocation, statement: str, **parameters: Any) -> int:
     """Change something behind everyone's back; returns the rows it changed."""
     with writing(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(statement), parameters).rowcount
 
 
-def ask(server: StoreLocation, query: str, **parameters: Any) -> Any:
+def scalar(server: StoreLocation, query: str, **parameters: Any) -> Any:
     """The one value that answers a query."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(query), parameters).scalar()
@@ -94,4 +94,16 @@ def ts_of(table: str, row: tuple[Any, ...]) -> int:
     return int(row[names.index("ts")])
 
 
-__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "rolled", "shipper", "there", "ts_of"]
+__all__ = [
+    "NOW",
+    "execute",
+    "host",
+    "local_rows",
+    "login",
+    "owners",
+    "rolled",
+    "scalar",
+    "server_rows",
+    "shipper",
+    "ts_of",
+]

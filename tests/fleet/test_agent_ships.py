@@ -11,16 +11,17 @@ from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.schema import telemetry as t
 from pertoken.store.sync.read import Local
-from tests.fleet.servers import ask, login
+from tests.fleet.servers import login
+from tests.fleet.servers import scalar as server_scalar
 from tests.recorded import agent, kinds, scalar, until
 
 
 def shipped(server: StoreLocation, folder: Path) -> int:
-    found = Local(locate(str(folder))).here()
+    found = Local(locate(str(folder))).state()
     if found is None:
         return 0
     count = "SELECT count(*) FROM telemetry.host_1m WHERE host_id = :h"
-    return int(ask(server, count, h=found.host_ids[-1]) or 0)
+    return int(server_scalar(server, count, h=found.host_ids[-1]) or 0)
 
 
 def shipper_of(agent_pid: int) -> list[int]:

@@ -14,7 +14,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.server import Server, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer
-from tests.fleet.servers import NOW, ask, here, host, shipper, there
+from tests.fleet.servers import NOW, host, local_rows, scalar, server_rows, shipper
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the Debian package pgbouncer is not installed")
 HOSTS = 3
@@ -55,8 +55,8 @@ def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
         each.join()
     assert faults == []
     for where in hosts:
-        assert there(server, where) == here(where)
-    assert ask(server, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pooled'") <= 1
+        assert server_rows(server, where) == local_rows(where)
+    assert scalar(server, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pooled'") <= 1
 
 
 def test_screens_read_through_it_too(server: StoreLocation, sockets: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pertoken.store import repository
 from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.query.answers import answer, asking
+from pertoken.store.query.fast_rows import fetch, pipelined
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.reading import Window
 from pertoken.window.recent import Recent
@@ -68,21 +68,21 @@ def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_n
     store = open_store(server)
     nothing: Select[Any] = select(column("x")).select_from(table("not_there"))
     with pytest.raises(StoreError, match="not_there"), store.read() as connection:
-        list(answer(connection, nothing))
-    with pytest.raises(StoreError, match="not_there"), store.read() as connection, asking(connection):
-        first, second = answer(connection, select(literal_column("1"))), answer(connection, nothing)
+        list(fetch(connection, nothing))
+    with pytest.raises(StoreError, match="not_there"), store.read() as connection, pipelined(connection):
+        first, second = fetch(connection, select(literal_column("1"))), fetch(connection, nothing)
         assert list(first) == [(1,)]
         list(second)
     with store.read() as connection:  # and nothing of it is left behind
-        assert list(answer(connection, select(literal_column("2")))) == [(2,)]
+        assert list(fetch(connection, select(literal_column("2")))) == [(2,)]
 
 
 def test_what_was_asked_is_known_when_the_reading_has_ended(server: StoreLocation) -> None:
-    with open_store(server).read() as connection, asking(connection):
-        answers = [answer(connection, select(literal_column(str(n)))) for n in range(3)]
-        assert list(answers[1]) == [(1,)]
-        answers.append(answer(connection, select(literal_column("3"))))
-    assert [list(each) for each in answers] == [[(n,)] for n in range(4)]
+    with open_store(server).read() as connection, pipelined(connection):
+        rows = [fetch(connection, select(literal_column(str(n)))) for n in range(3)]
+        assert list(rows[1]) == [(1,)]
+        rows.append(fetch(connection, select(literal_column("3"))))
+    assert [list(each) for each in rows] == [[(n,)] for n in range(4)]
 
 
 def test_latencies_are_asked_when_the_sums_have_arrived_and_awaited_when_the_bill_is_made(
@@ -114,8 +114,8 @@ RECENT, DETAILS = Window.recent, Window.details
 ALLOCATIONS = money.allocations
 
 
-def _arrived(answer: Any) -> bool:
-    return "_rows" in vars(answer) or answer._cursor.pgresult is not None
+def _arrived(fetch: Any) -> bool:
+    return "_rows" in vars(fetch) or fetch._cursor.pgresult is not None
 
 
 def compare(alone: list[FleetReport], together: FleetReport) -> None:

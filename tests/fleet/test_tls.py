@@ -11,7 +11,7 @@ from pertoken.errors import StoreError
 from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import Server
-from tests.fleet.servers import here, host, login, shipper, there
+from tests.fleet.servers import host, local_rows, login, server_rows, shipper
 from tests.fleet.tls import behind_tls
 
 CERTIFICATES = Path(__file__).parents[1] / "agent" / "scrape" / "certificates"
@@ -41,7 +41,7 @@ def test_rows_go_to_a_server_that_proves_itself_by_the_named_authority(
         with known.connect() as connection:
             assert connection.pgconn.ssl_in_use
         shipper(where, known).round()
-        assert there(server, where) == here(where) != {}
+        assert server_rows(server, where) == local_rows(where) != {}
         for unknown in (
             by_tcp(login(owner_url, "tls_host"), port),  # the system's authorities do not vouch for it
             by_tcp(login(owner_url, "tls_host"), port, "localhost", ca_file=CA),  # made out to another name

@@ -25,7 +25,7 @@ from pertoken.store.schema.rows import (
     Tick,
 )
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 START = 1_790_000_000 // 3600 * 3600
 BOUNDS = (0.1, 1.0)
@@ -86,7 +86,7 @@ def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2)
 
 def filled(folder: Path, ticks: int = 400) -> StoreLocation:
     """A folder closed in good order, holding so many ticks, all of them still to be shipped."""
-    where = laid(folder)
+    where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=True)
         fill(writer, range(1, ticks + 1))

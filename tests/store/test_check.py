@@ -6,7 +6,7 @@ from pertoken.store.check import contents, faults
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from tests.store.filled import filled
-from tests.values import laid, set_price
+from tests.values import new_store, set_price
 
 
 def found(where: StoreLocation) -> list[str]:
@@ -19,18 +19,18 @@ def test_a_folder_without_telemetry_says_so(tmp_path: Path) -> None:
 
 
 def test_contents_are_counted_by_table_in_both_groups(tmp_path: Path) -> None:
-    laid(tmp_path)
+    new_store(tmp_path)
     filled(tmp_path, 3)
     set_price(locate(str(tmp_path)), "H100", 1)
     store = open_store(locate(str(tmp_path)))
     held = contents(store)
     assert held["telemetry rows"]["host_sample"] == 3 and held["advice rows"]["price"] == 1
     assert held["bytes"] > 0 and held["from"] < held["to"]
-    assert found(store.place) == []
+    assert found(store.location) == []
 
 
 def test_damaged_pages_of_advice_are_found(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     file = where.file("advice")
     body = bytearray(file.read_bytes())
     body[4096:8192] = b"\xff" * 4096

@@ -20,7 +20,7 @@ from pertoken.agent.discovery.questions import Questions
 from pertoken.agent.discovery.servers import discover
 from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
-from pertoken.agent.readings import Endpoint, EngineReading, Gap
+from pertoken.agent.readings import Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError
 from pertoken.agent.workers import Workers
 
@@ -66,7 +66,7 @@ class Watch:
         self._lookers = Workers(1, "look")
         self._looking = threading.Lock()
         self._listed, self._looked = threading.Event(), threading.Event()
-        self.gaps: tuple[Gap, ...] = ()
+        self.unavailable: tuple[Unavailable, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -100,22 +100,22 @@ class Watch:
         """
         with self._looking:
             processes = _once(host_processes)
-            endpoints, gaps = self._servers(processes, final=False)
+            endpoints, unavailable = self._servers(processes, final=False)
             if self._questions.wait(0):
                 self._endpoints = endpoints
                 self._listed.set()
                 self._questions.wait(LOOK_WAIT_S)
-                endpoints, gaps = self._servers(processes, final=True)
+                endpoints, unavailable = self._servers(processes, final=True)
                 self._questions.forget()
-            self._endpoints, self.gaps = endpoints, gaps
+            self._endpoints, self.unavailable = endpoints, unavailable
             return endpoints
 
     def _servers(
         self, processes: Callable[[], HostProcesses], *, final: bool
-    ) -> tuple[tuple[Endpoint, ...], tuple[Gap, ...]]:
+    ) -> tuple[tuple[Endpoint, ...], tuple[Unavailable, ...]]:
         """Return the servers known by now and what is missing; not `final`: more answers are waited for."""
         found: dict[str, Endpoint] = {}
-        gaps: list[Gap] = []
+        unavailable: list[Unavailable] = []
 
         def add(endpoint: Endpoint) -> None:
             # The same server may be found under several names of this host: it is read once.
@@ -125,7 +125,7 @@ class Watch:
         if self._find:
             seen = discover(processes(), self._kind, self._endpoints)
             found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
-            gaps += seen.gaps
+            unavailable += seen.unavailable
         known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
         for url in self._urls:
             if url in found:
@@ -137,13 +137,15 @@ class Watch:
             if isinstance(answer, Endpoint):
                 add(answer)
             elif isinstance(answer, ScrapeError):
-                gaps.append(Gap(f"engine {url}", "failing", answer.message, REMEDIES.get(answer.kind)))
+                unavailable.append(Unavailable(f"engine {url}", "failing", answer.message, REMEDIES.get(answer.kind)))
             elif final:
-                gaps.append(Gap(f"engine {url}", "failing", f"{url}: still asked what it is", REMEDIES["timeout"]))
+                unavailable.append(
+                    Unavailable(f"engine {url}", "failing", f"{url}: still asked what it is", REMEDIES["timeout"])
+                )
         for endpoint in self._endpoints:
             if endpoint.base_url in self._urls if endpoint.pid is None else _goes_on(endpoint):
                 add(endpoint)
-        return tuple(found.values()), tuple(gaps)
+        return tuple(found.values()), tuple(unavailable)
 
     def _detect(self, url: str, processes: Callable[[], HostProcesses]) -> Endpoint | ScrapeError:
         try:

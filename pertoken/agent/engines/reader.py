@@ -18,7 +18,7 @@ from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Iden
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
 
@@ -162,7 +162,7 @@ class EngineReader:
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            gaps=self._gaps(files),
+            unavailable=self._unavailable(files),
         )
 
     def _anew(self, reading: EngineReading) -> bool:
@@ -172,9 +172,9 @@ class EngineReader:
             return True
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
-    def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
-        never = tuple(gap for gap in (self._adapter.no_tokens, self._adapter.no_time) if gap is not None)
-        unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
+    def _unavailable(self, files: Checkpoint) -> tuple[Unavailable, ...]:
+        never = tuple(missing for missing in (self._adapter.no_tokens, self._adapter.no_time) if missing is not None)
+        unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
         return (*never, *unread, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
@@ -189,7 +189,7 @@ class EngineReader:
             model_path=path,
             model_facts=files.facts,
             knobs=_with_dtype(self.endpoint.knobs, files),
-            gaps=(Gap("rendezvous", "unresolved", told),),
+            unavailable=(Unavailable("rendezvous", "unresolved", told),),
         )
 
     @property
@@ -281,10 +281,10 @@ class EngineReader:
 
 
 @cache
-def _late(adapter: Adapter) -> tuple[Gap, ...]:
+def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
     reason = "counted when a request ends: exact over a window but for those still running at its two ends"
-    counted = adapter.at_finish & {each.word for each in adapter.counters}
-    return tuple(Gap(word, "late", reason) for word in sorted(counted))
+    counted = adapter.at_finish & {each.name for each in adapter.counters}
+    return tuple(Unavailable(word, "late", reason) for word in sorted(counted))
 
 
 def _started_ms(page: Page) -> int | None:

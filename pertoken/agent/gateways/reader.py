@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, text
 from pertoken.agent.gateways.adapters import ADAPTERS, GatewayAdapter
-from pertoken.agent.readings import Gap, GatewayReading
+from pertoken.agent.readings import GatewayReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Labels, Page, PageError, parse
 from pertoken.agent.workers import Workers
@@ -50,12 +50,12 @@ def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> G
     counters: dict[str, int] = {}
     metric_of: dict[str, str] = {}
     for metric in adapter.counters:
-        name = next((each for each in metric.names if each in page.samples), None)
+        name = next((each for each in metric.engine_names if each in page.samples), None)
         for labels, value in page.counter(name).items() if name is not None else ():
             if set(metric.where) <= set(labels):
-                series = f"{metric.word}{json.dumps(labels, ensure_ascii=False)}"
+                series = f"{metric.name}{json.dumps(labels, ensure_ascii=False)}"
                 counters[series] = value
-                metric_of[series] = metric.word + tenant_of(setting, adapter, labels)
+                metric_of[series] = metric.name + tenant_of(setting, adapter, labels)
     if len(counters) > MAX_SERIES:
         raise ScrapeError("too_large", f"{setting.url}: {len(counters):,} series of tokens, more than {MAX_SERIES:,}")
     started = page.gauge(PROCESS_START)
@@ -84,7 +84,7 @@ class GatewayWatch:
         self._lock = threading.Lock()
         self._done: list[GatewayReading] = []
         self._under_way: set[str] = set()
-        self._faults: dict[str, Gap] = {}
+        self._faults: dict[str, Unavailable] = {}
 
     def start_read(self) -> None:
         """Begin to read every gateway that is not being read."""
@@ -103,7 +103,7 @@ class GatewayWatch:
         return tuple(done.values())
 
     @property
-    def gaps(self) -> tuple[Gap, ...]:
+    def unavailable(self) -> tuple[Unavailable, ...]:
         """Gateways that could not be read when they were last asked."""
         with self._lock:
             return tuple(self._faults.values())
@@ -116,9 +116,9 @@ class GatewayWatch:
         try:
             reading = read_gateway(setting, self._limits)
         except ScrapeError as error:
-            gap = Gap(f"gateway {setting.url}", "failing", error.message, _REMEDIES.get(error.kind, _LOOK))
+            missing = Unavailable(f"gateway {setting.url}", "failing", error.message, _REMEDIES.get(error.kind, _LOOK))
             with self._lock:
-                self._faults[setting.url] = gap
+                self._faults[setting.url] = missing
         else:
             with self._lock:
                 self._faults.pop(setting.url, None)

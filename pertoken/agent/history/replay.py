@@ -17,9 +17,9 @@ from pertoken.agent.readings import (
     DeviceReading,
     Endpoint,
     EngineReading,
-    Gap,
     HostReading,
     ProbeReading,
+    Unavailable,
 )
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
@@ -74,8 +74,8 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
     engines = [each for each in chunk.engines if each.host == host.name]
     devices = [each for each in chunk.devices if each.host == host.name]
     pids = {each.address: _FIRST_PID + n for n, each in enumerate(engines)}
-    holders = _holders(engines, devices, chunk.engines)
-    gaps = {each.uuid: tuple(_device_gaps(host, each)) for each in devices}
+    holders = _owners(engines, devices, chunk.engines)
+    unavailable = {each.uuid: tuple(_device_unavailable(host, each)) for each in devices}
     assumed = {each.uuid for each in devices if not _held_by_pod(each, chunk.engines)}
     for at in at_steps:
         readings = [each for engine in engines for each in _engine(host, engine, pids[engine.address], at)]
@@ -85,7 +85,9 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
         serving = {each.endpoint.pid for each in readings}
         present = [each for each in devices if _is_there(host, each, at)]
         probe = _probe(
-            host, [_device(host, each, holders[each.uuid], serving, gaps[each.uuid], at) for each in present], devices
+            host,
+            [_device(host, each, holders[each.uuid], serving, unavailable[each.uuid], at) for each in present],
+            devices,
         )
         moment = Moment(ts, 1000 * ts, 1000 * ts, chunk.steps.step_s)
         tick, host.state = assemble(
@@ -110,7 +112,7 @@ def _held_by_pod(device: DeviceSeries, engines: Sequence[EngineSeries]) -> bool:
     return any(each.pod in device.pods for each in engines if each.pod is not None)
 
 
-def _holders(
+def _owners(
     engines: Sequence[EngineSeries], devices: Sequence[DeviceSeries], everywhere: Sequence[EngineSeries]
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the numbers of the engines that hold each device, by UUID."""
@@ -176,7 +178,7 @@ def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Ite
                 gauges=values.gauges,
                 histograms=adapter.histograms_of(part) if buckets else None,
                 life_ms=life_ms,
-                gaps=(adapter.no_time,) if adapter.no_time else (),
+                unavailable=(adapter.no_time,) if adapter.no_time else (),
             )
 
 
@@ -191,7 +193,7 @@ def _device(
     device: DeviceSeries,
     holders: Sequence[int],
     serving: set[int | None],
-    gaps: tuple[Gap, ...],
+    unavailable: tuple[Unavailable, ...],
     at: int,
 ) -> DeviceReading:
     values = {name: series[at] for name, series in device.values.items()}
@@ -213,20 +215,22 @@ def _device(
         energy_source="gpu" if "energy_mj" in device.values else None,
         lost=lost,
         processes=tuple(DeviceProcess(pid, None) for pid in held_by),
-        gaps=gaps,
+        unavailable=unavailable,
         **values,
     )
 
 
-def _device_gaps(host: ImportedHost, device: DeviceSeries) -> Iterator[Gap]:
+def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Unavailable]:
     names = {each.reading: each.names[0] for each in EXPORTERS[device.exporter].series}
     for metric in DEVICE:
         if (metric.series or metric.reading == "energy_mj") and metric.reading not in device.values:
             recorded = names.get(metric.reading)
             remedy = f"have {device.exporter} expose {recorded}, or {_REMEDY}" if recorded else _REMEDY
-            yield Gap(metric.stored, "missing", f"{metric.label} is not recorded in {host.server}", remedy)
+            yield Unavailable(metric.stored, "missing", f"{metric.label} is not recorded in {host.server}", remedy)
     if device.has_instances:
-        yield Gap("partitions", "missing", "its MIG instances are not imported: who holds which is unknown", _REMEDY)
+        yield Unavailable(
+            "partitions", "missing", "its MIG instances are not imported: who holds which is unknown", _REMEDY
+        )
 
 
 def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[DeviceSeries]) -> ProbeReading:
@@ -235,11 +239,11 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Seque
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
         known = tuple(before[each.uuid] for each in devices if each.uuid in before)
         host.state = replace(host.state, probe=replace(host.state.probe, devices=known))
-    imported = Gap("source", "imported", f"its telemetry was imported from {host.server}", _REMEDY)
-    gaps = [imported]
+    imported = Unavailable("source", "imported", f"its telemetry was imported from {host.server}", _REMEDY)
+    unavailable = [imported]
     if not devices:
-        gaps.append(
-            Gap("devices", "missing", f"{host.server} has no device of this host, so no price applies", _REMEDY)
+        unavailable.append(
+            Unavailable("devices", "missing", f"{host.server} has no device of this host, so no price applies", _REMEDY)
         )
     reading = HostReading(
         name=host.name,
@@ -256,4 +260,4 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Seque
         network_rx_bytes=None,
         network_tx_bytes=None,
     )
-    return bounded(ProbeReading(reading, tuple(devices), tuple(gaps)), before)
+    return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), before)

@@ -157,9 +157,9 @@ class _Run:
             if type(each) is DeploymentSample:
                 found.prompt_tokens += each.prompt_tokens or 0
                 found.generated_tokens += each.generated_tokens or 0
-        for gap in tick.capabilities:
-            if gap.status == "missing":
-                self._missing[gap.metric, gap.reason or "", gap.remedy].add(gap.owner_id)
+        for missing in tick.capabilities:
+            if missing.status == "missing":
+                self._missing[missing.metric, missing.reason or "", missing.remedy].add(missing.owner_id)
         taken = frozenset[str]().union(*(each.uuids for each in self._agents))
         return replace(tick, devices=tuple(each for each in tick.devices if each.uuid not in taken))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
 from pertoken.catalog.clouds import Cloud, Page, cloud_of
 
@@ -48,7 +48,7 @@ class Identity:
         self._ask = ask
         self._instance = instance or read_instance
         self._backoff = Backoff(clock)
-        self.gaps: tuple[Gap, ...] = ()
+        self.unavailable: tuple[Unavailable, ...] = ()
         self.known = HostIdentity(
             dmi_vendor=dmi["sys_vendor"],
             dmi_product=dmi["product_name"],
@@ -56,23 +56,23 @@ class Identity:
         )
 
     def look(self) -> HostIdentity:
-        """What is known now, `gaps` telling what is not. Takes a second or two at most, and only until it is known."""
+        """Return what is known now; `unavailable` lists the rest. Takes up to two seconds until all is known."""
         cloud = self._cloud
         if cloud is None or self.known.instance_type:
             return self.known
         if not self._ask:
             reason = f"this host is of {cloud.name}; its metadata service was not asked, since {_OFF} is off"
-            self.gaps = (Gap("cloud", "missing", reason, f"{_OFF} = true, or set a price"),)
+            self.unavailable = (Unavailable("cloud", "missing", reason, f"{_OFF} = true, or set a price"),)
         elif self._backoff.due:
             try:
                 told = self._instance(cloud)
             except ScrapeError as error:
                 self._backoff.failed()
                 reason = f"the metadata service of {cloud.name} did not tell the instance type ({error.message})"
-                self.gaps = (Gap("cloud", "failing", reason, f"{cloud.unreachable}; or set a price"),)
+                self.unavailable = (Unavailable("cloud", "failing", reason, f"{cloud.unreachable}; or set a price"),)
             else:
                 self.known = replace(told, dmi_vendor=self.known.dmi_vendor, dmi_product=self.known.dmi_product)
-                self.gaps = ()
+                self.unavailable = ()
         return self.known
 
 

@@ -22,11 +22,11 @@ from typing import Any
 from pertoken.agent.backoff import Clock
 from pertoken.agent.probes.cards import CardProbe
 from pertoken.agent.probes.patience import PATIENCE_S
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
+from pertoken.agent.readings import DeviceProcess, DeviceReading, Unavailable
 from pertoken.units import SHARE
 
 _SONAME = "libamd_smi.so"
-_NO_ROCM = Gap(
+_NO_ROCM = Unavailable(
     "amd",
     "missing",
     f"no ROCm library ({_SONAME}) on this host",
@@ -100,14 +100,16 @@ TICK = {
 }
 _OF_THE_CARD = ("power_mw", "energy_mj", "power_limit_mw")
 _OF_PARTITIONS = ("util_1e4", "memory_bytes", "memory_used_bytes")
-_BY_CARD = Gap("", "unsupported", "it is told of the whole card, not of its partitions")
-_BY_PARTITION = Gap("", "unsupported", "it is told of the card's partitions")
-_ON_FIRST_DIE = Gap("", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W")
+_BY_CARD = Unavailable("", "unsupported", "it is told of the whole card, not of its partitions")
+_BY_PARTITION = Unavailable("", "unsupported", "it is told of the card's partitions")
+_ON_FIRST_DIE = Unavailable(
+    "", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W"
+)
 _PROCESSES = _Call(
     "amdsmi_get_gpu_process_list",
     lambda rows: [(int(row["pid"]), _known(row["memory_usage"]["vram_mem"])) for row in rows],
 )
-_NO_PROCESS_MEMORY = Gap(
+_NO_PROCESS_MEMORY = Unavailable(
     "processes",
     "failing",
     "the AMD driver lists every process under every GPU, and does not report whose memory is on this one",
@@ -133,11 +135,11 @@ def silenced() -> Iterator[None]:
         os.close(kept)
 
 
-def load() -> Any | Gap:
+def load() -> Any | Unavailable:
     """The `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
     packages = _packages()
     if not packages:
-        return Gap("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
+        return Unavailable("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
     with silenced():
         if not any(_loads(place) for package in packages for place in _places(package)):
             return _NO_ROCM
@@ -145,13 +147,13 @@ def load() -> Any | Gap:
             try:
                 return _imported(package)
             except BaseException as error:  # A library older than the package lacks symbols: AttributeError, others.
-                gap = Gap(
+                missing = Unavailable(
                     "amd",
                     "failing",
                     f"the Python package amdsmi in {package} does not fit this host's ROCm: {error!r}",
                     "install the amdsmi of your ROCm release: pip install /opt/rocm/share/amd_smi",
                 )
-    return gap
+    return missing
 
 
 def _packages() -> list[Path]:
@@ -209,17 +211,17 @@ class AmdLibrary:
         self.failure: type[Exception] = Exception
         self._smi: Any = None
         self._handles: list[Any] = []
-        self._refused: dict[tuple[str, _Call], Gap] = {}
+        self._refused: dict[tuple[str, _Call], Unavailable] = {}
 
     def absent(self) -> bool:
         """Never: that no ROCm is there is worth a gap."""
         return False
 
-    def load(self) -> Gap | None:
+    def load(self) -> Unavailable | None:
         """Import the package that fits this host's ROCm."""
         if self._smi is None:
             smi = load()
-            if isinstance(smi, Gap):
+            if isinstance(smi, Unavailable):
                 return smi
             self._smi, self.failure = smi, smi.AmdSmiException
         return None
@@ -237,9 +239,11 @@ class AmdLibrary:
         handle = self._handles[slot]
         self.calls += 1
         uuid = self._smi.amdsmi_get_gpu_device_uuid(handle)
-        values, gaps = self.values(uuid, handle, IDENTITY)
+        values, unavailable = self.values(uuid, handle, IDENTITY)
         values["name"] = values["name"] or "AMD GPU"
-        return _Processor(handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, gaps=gaps, **values))
+        return _Processor(
+            handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, unavailable=unavailable, **values)
+        )
 
     def cards(self, found: Sequence[_Processor]) -> Sequence["_Card"]:
         """Processors by card: partitions of one are functions of one PCI device."""
@@ -257,44 +261,46 @@ class AmdLibrary:
         """The library prints."""
         return silenced()
 
-    def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Gap, ...]]:
+    def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Unavailable, ...]]:
         """Values by metric, and gaps for those that are None."""
-        values, gaps = {}, []
+        values, unavailable = {}, []
         for metric, call in table.items():
-            values[metric], gap = self._ask(uuid, handle, call)
-            if gap is not None:
-                gaps.append(replace(gap, metric=metric))
-        return values, tuple(gaps)
+            values[metric], missing = self._ask(uuid, handle, call)
+            if missing is not None:
+                unavailable.append(replace(missing, metric=metric))
+        return values, tuple(unavailable)
 
-    def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Gap, ...]]:
+    def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Unavailable, ...]]:
         """Who holds it, or the gap that says why that is not known."""
-        rows, gap = self._ask(uuid, handle, _PROCESSES)
-        if gap is None and not rows and os.geteuid() != 0:
-            gap = Gap("", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2])
-        if gap is not None:
-            return None, (replace(gap, metric="processes"),)
+        rows, missing = self._ask(uuid, handle, _PROCESSES)
+        if missing is None and not rows and os.geteuid() != 0:
+            missing = Unavailable(
+                "", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2]
+            )
+        if missing is not None:
+            return None, (replace(missing, metric="processes"),)
         # Every process is listed under every GPU; those with memory there hold it. Asking made us one of them.
         others = [(pid, memory_bytes) for pid, memory_bytes in rows if pid != os.getpid()]
         if any(memory_bytes is None for _, memory_bytes in others):
             return None, (_NO_PROCESS_MEMORY,)
         return tuple(DeviceProcess(pid, memory_bytes) for pid, memory_bytes in others if memory_bytes), ()
 
-    def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Gap | None]:
-        if gap := self._refused.get((uuid, call)):
-            return None, gap
+    def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Unavailable | None]:
+        if missing := self._refused.get((uuid, call)):
+            return None, missing
         self.calls += 1
         try:
             value = call.convert(getattr(self._smi, call.function)(handle))
         except self.failure as error:
             code = getattr(error, "err_code", None)
             if code in _STATUS:
-                gap = self._refused[uuid, call] = Gap("", *_STATUS[code])
-                return None, gap
-            return None, Gap("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
+                missing = self._refused[uuid, call] = Unavailable("", *_STATUS[code])
+                return None, missing
+            return None, Unavailable("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
         except Exception as error:  # an answer of another shape than this release's, or that is no text or number
             reason = f"the AMD driver's answer makes no sense ({type(error).__name__})"
-            return None, Gap("", "failing", reason, "update the AMD driver")
-        return value, Gap("", "unsupported", "the AMD driver shows no value for it") if value is None else None
+            return None, Unavailable("", "failing", reason, "update the AMD driver")
+        return value, Unavailable("", "unsupported", "the AMD driver shows no value for it") if value is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +321,12 @@ class _Card:
         parts = tuple(
             replace(each, known=_partition(first, each.known, n, len(processors))) for n, each in enumerate(processors)
         )
-        kept = tuple(gap for gap in first.gaps if gap.metric not in _OF_PARTITIONS)
-        gaps = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
+        kept = tuple(missing for missing in first.unavailable if missing.metric not in _OF_PARTITIONS)
+        unavailable = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
         return cls(
             (first.uuid, first.pci_bus_id or "", *(part.known.uuid for part in parts)),
             library,
-            first._replace(memory_bytes=None, gaps=gaps),
+            first._replace(memory_bytes=None, unavailable=unavailable),
             parts,
         )
 
@@ -339,21 +345,21 @@ class _Card:
         return (card, *(self._read(part.handle, part.known, each, processes) for part in self.parts))
 
     def _read(self, handle: Any, known: DeviceReading, table: dict[str, _Call], processes: bool) -> DeviceReading:
-        values, gaps = self.library.values(known.uuid, handle, table)
+        values, unavailable = self.library.values(known.uuid, handle, table)
         if all(value is None for value in values.values()):
-            return known._replace(lost=f"the GPU answers nothing: {gaps[0].reason}")
+            return known._replace(lost=f"the GPU answers nothing: {unavailable[0].reason}")
         if values.get("power_mw") == 0:
             values |= {metric: None for metric in _OF_THE_CARD}
-            gaps = tuple(gap for gap in gaps if gap.metric not in _OF_THE_CARD)
-            gaps += tuple(replace(_ON_FIRST_DIE, metric=metric) for metric in _OF_THE_CARD)
+            unavailable = tuple(missing for missing in unavailable if missing.metric not in _OF_THE_CARD)
+            unavailable += tuple(replace(_ON_FIRST_DIE, metric=metric) for metric in _OF_THE_CARD)
         if processes:
             values["processes"], hidden = self.library.processes(known.uuid, handle)
-            gaps += hidden
-        return known._replace(**values, gaps=known.gaps + gaps)
+            unavailable += hidden
+        return known._replace(**values, unavailable=known.unavailable + unavailable)
 
 
 def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> DeviceReading:
-    gaps = tuple(gap for gap in known.gaps if gap.metric not in _OF_THE_CARD)
+    unavailable = tuple(missing for missing in known.unavailable if missing.metric not in _OF_THE_CARD)
     return known._replace(
         uuid=f"{card.uuid}/{n}",
         kind="partition",
@@ -362,7 +368,7 @@ def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> De
         parent_uuid=card.uuid,
         part_1e6=SHARE // of,
         power_limit_mw=None,
-        gaps=(*gaps, *(replace(_BY_CARD, metric=metric) for metric in _OF_THE_CARD)),
+        unavailable=(*unavailable, *(replace(_BY_CARD, metric=metric) for metric in _OF_THE_CARD)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
-from pertoken.agent.readings import DeviceReading, Gap, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 
 _START, _STOP = "start", "stop"
 """What hangs when calls that belong to no device do."""
@@ -37,7 +37,7 @@ class Library(Protocol):
     def absent(self) -> bool:
         """Whether this host has nothing of the vendor, so that there is nothing to say."""
 
-    def load(self) -> Gap | None:
+    def load(self) -> Unavailable | None:
         """Make it ready to start without asking the driver, or say why not."""
 
     def start(self) -> int:
@@ -67,22 +67,22 @@ class CardProbe:
         self._backoff = Backoff(clock)
         self._up = False
         self._found: dict[int, Any] = {}
-        self._unseen: dict[int, tuple[Gap, Backoff]] = {}
+        self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
         """Slots whose card would not even tell what it is."""
         self._cards: Sequence[Card] = ()
         self._lost: str | None = None
         """Why no card is read, where there were some."""
-        self._down: tuple[Gap, ...] = ()
+        self._down: tuple[Unavailable, ...] = ()
         self._gave_up = False
         """Whether no card has answered since that was reported."""
-        self._told: list[Happened] = []
+        self._told: list[DriverEvent] = []
 
     @property
     def calls(self) -> int:
         """Calls to the library so far."""
         return self._library.calls
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
         """Every card found, and what is missing for the whole host. No error of the library is raised."""
         if not self._up:
             if self._library.absent():
@@ -105,9 +105,9 @@ class CardProbe:
             self._give_up(devices[0].lost or HANGS)
         elif devices:
             self._gave_up = False
-        return devices, tuple(gap for gap, _ in self._unseen.values())
+        return devices, tuple(missing for missing, _ in self._unseen.values())
 
-    def happened(self) -> tuple[Happened, ...]:
+    def driver_events(self) -> tuple[DriverEvent, ...]:
         """What is worth an event since this was last asked."""
         told, self._told = self._told, []
         return tuple(told)
@@ -118,8 +118,8 @@ class CardProbe:
         self._patience.close()
 
     def _start(self) -> None:
-        gap = self._library.load()
-        if gap is None:
+        missing = self._library.load()
+        if missing is None:
             try:
                 with self._library.quiet():
                     (listed,) = self._patience.each(lambda _: self._library.start(), [_START])
@@ -129,19 +129,21 @@ class CardProbe:
                     self._found, self._unseen = {}, {}
                     self._find(range(listed))
             except self._library.failure as error:
-                gap = Gap(self._library.vendor, "failing", f"its driver does not start: {error}", "see `dmesg`")
-        if gap is not None:
-            self._down = (gap,)
+                missing = Unavailable(
+                    self._library.vendor, "failing", f"its driver does not start: {error}", "see `dmesg`"
+                )
+        if missing is not None:
+            self._down = (missing,)
             self._backoff.failed()
 
     def _find(self, slots: Sequence[int]) -> None:
         for slot, found in zip(slots, self._patience.each(self._found_in, slots), strict=True):
             found = self._hangs(f"gpu {slot}") if found is None else found
-            if isinstance(found, Gap):
+            if isinstance(found, Unavailable):
                 _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
                 backoff.failed()
                 if slot not in self._unseen:
-                    self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
+                    self._told.append(DriverEvent(None, "device_lost", f"{found.metric}: {found.reason}"))
                 self._unseen[slot] = found, backoff
             else:
                 self._unseen.pop(slot, None)
@@ -152,7 +154,7 @@ class CardProbe:
         try:
             return self._library.find(slot)
         except self._library.failure as error:
-            return Gap(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
+            return Unavailable(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
 
     def _give_up(self, why: str) -> None:
         """No card answers: the driver may have been loaded anew, which only a new start can tell."""
@@ -162,7 +164,7 @@ class CardProbe:
         self._backoff.failed()
         if not self._gave_up:
             text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
-            self._told.append(Happened(None, "driver", text))
+            self._told.append(DriverEvent(None, "driver", text))
         self._gave_up = True
 
     def _stop(self) -> None:
@@ -181,6 +183,6 @@ class CardProbe:
     def _unread(self, why: str) -> tuple[DeviceReading, ...]:
         return tuple(reading for card in self._cards for reading in card.unread(why))
 
-    def _hangs(self, metric: str) -> Gap:
+    def _hangs(self, metric: str) -> Unavailable:
         reason = f"a call of the {self._library.vendor} driver hangs: nothing is asked of it until it returns"
-        return Gap(metric, "failing", reason, "dmesg")
+        return Unavailable(metric, "failing", reason, "dmesg")

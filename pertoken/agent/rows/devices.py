@@ -9,7 +9,7 @@ from typing import Any
 from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
+from pertoken.agent.readings import IDENTITY, DeviceReading, ProbeReading, Unavailable, identity_of, unread
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.lost_metrics import metric_events
 from pertoken.agent.rows.tick_state import Moment, Span, TickState
@@ -30,7 +30,7 @@ class DeviceStep:
     reading: DeviceReading
     sample: DeviceSample
     states: tuple[CounterState, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
     events: tuple[Event, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -69,12 +69,12 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
     )
 
 
-def host_sample(memory: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
+def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
     """What the host did since the tick before; network counters start at 0 with a boot."""
-    now, before = probe.host, memory.probe.host if memory.probe else None
+    now, before = probe.host, tick_state.probe.host if tick_state.probe else None
     if before is not None and before.boot_id != now.boot_id:
         before = None
-    span = memory.span(host_id_of(probe), moment)
+    span = tick_state.span(host_id_of(probe), moment)
 
     def moved(counter: str, most_per_s: int) -> int | None:
         bytes_before = getattr(before, counter) if before is not None else None
@@ -95,7 +95,7 @@ def host_sample(memory: TickState, probe: ProbeReading, moment: Moment) -> HostS
 
 
 def device_step(
-    memory: TickState,
+    tick_state: TickState,
     before: DeviceReading | None,
     reading: DeviceReading,
     host_id: int,
@@ -106,8 +106,8 @@ def device_step(
     """What changed for one device since its row before. Its energy counter has the life of the host's boot."""
     row = _device_row(host_id, *identity_of(reading))
     device_id = row.device_id
-    span = memory.span(device_id, moment)
-    state = memory.counters.get(device_id, {}).get(ENERGY)
+    span = tick_state.span(device_id, moment)
+    state = tick_state.counters.get(device_id, {}).get(ENERGY)
     used = _energy(before, reading, state, span, life, moment)
     observed_ms = span.observed_ms if reading.lost is None else 0
     values = _sampled(reading, before, used)
@@ -131,9 +131,11 @@ def device_step(
         reading,
         sample,
         states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, life, moment.ts),),
-        gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
+        unavailable=(*reading.unavailable, Unavailable("device", "failing", reading.lost))
+        if reading.lost
+        else reading.unavailable,
         events=tuple(events),
-        conditions=_energy_condition(memory, reading, device_id, used),
+        conditions=_energy_condition(tick_state, reading, device_id, used),
     )
 
 
@@ -205,14 +207,14 @@ def _energy(
 
 
 def _energy_condition(
-    memory: TickState, reading: DeviceReading, device_id: int, used: EnergyStep
+    tick_state: TickState, reading: DeviceReading, device_id: int, used: EnergyStep
 ) -> tuple[Condition, ...]:
     """Return why the energy counter is not believed; as before where this tick does not show it."""
     topic = "energy_counter"
     if used.fault is not None:
         begins, ends = f"{reading.name}: {used.fault}", f"{reading.name}: its energy counter counts again"
         return (Condition(device_id, topic, topic, used.fault, begins, ends),)
-    known = memory.conditions.get((device_id, topic))
+    known = tick_state.conditions.get((device_id, topic))
     return (known,) if known is not None and used.counter_mj is None else ()
 
 

@@ -22,7 +22,7 @@ _SAME_START_MS = 20
 class Restored:
     """What an agent goes on from."""
 
-    memory: TickState
+    tick_state: TickState
     clock: RecordedClock
     last_ts: int | None
     """Of the last row stored for this host; None for a new host."""
@@ -58,7 +58,7 @@ def restored(
     clock = RecordedClock(offset.value if offset is not None and same_boot else wall_ms - since_boot_ms)
     first = host.get(FIRST_WATCHED)
     first_ms = since_boot_ms if first is None else first.value if first.life == life else 0
-    memory = TickState(
+    tick_state = TickState(
         watching_since_ms=watching_since_ms,
         boot_ms=boot_ms(),
         begun=before.lives(host_id, first_ms),
@@ -73,7 +73,7 @@ def restored(
         epochs={epoch.deployment_id: epoch for epoch in before.open_epochs(host_id)},
         capabilities={(each.owner_id, each.metric): each for each in before.capabilities()},
     )
-    return Restored(memory, clock, last_ts)
+    return Restored(tick_state, clock, last_ts)
 
 
 def _with_lives(before: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:

@@ -29,13 +29,13 @@ class Part:
     duration_ms: int
 
 
-def spread(samples: Sequence[Any], memory: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
+def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
     """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
 
     The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
     """
     limit_ms = OBSERVED_TICKS * 1000 * moment.interval_s
-    if moment.ts <= memory.set_back_ts or all(getattr(each, "duration_ms", 0) <= limit_ms for each in samples):
+    if moment.ts <= tick_state.set_back_ts or all(getattr(each, "duration_ms", 0) <= limit_ms for each in samples):
         return list(samples)
     deployments = {epoch.epoch_id: deployment_id for deployment_id, epoch in epochs.items()}
     observed = {each.epoch_id: each.observed_ms for each in samples if isinstance(each, DeploymentSample)}
@@ -54,7 +54,7 @@ def spread(samples: Sequence[Any], memory: TickState, moment: Moment, epochs: Ma
             case _:
                 rows.append(sample)
                 continue
-        after_ts = max(memory.row_ts.get(owner, 0), memory.set_back_ts)
+        after_ts = max(tick_state.row_ts.get(owner, 0), tick_state.set_back_ts)
         rows += _split(sample, parts(sample.ts, sample.duration_ms, after_ts), observed)
     return rows
 

@@ -19,10 +19,10 @@ from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
-from pertoken.agent.readings import DeviceReading, DriversReading, Gap, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent, DriversReading, Unavailable
 from pertoken.agent.sampler.wire import encode
 
-Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
+Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]]
 
 
 class Probe(Protocol):
@@ -35,10 +35,10 @@ class Probe(Protocol):
     def calls(self) -> int:
         """Made to its driver so far."""
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
         """Every device, and what is missing for the whole host; the process lists only if asked for."""
 
-    def happened(self) -> tuple[Happened, ...]:
+    def driver_events(self) -> tuple[DriverEvent, ...]:
         """What its driver told by itself since this was last asked."""
 
     def close(self) -> None:
@@ -67,8 +67,8 @@ class Probes:
         cpu_ms = int(time.process_time() * 1000)
         reading = DriversReading(
             devices=tuple(device for devices, _ in read for device in devices),
-            gaps=tuple(gap for _, gaps in read for gap in gaps),
-            happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
+            unavailable=tuple(missing for _, unavailable in read for missing in unavailable),
+            driver_events=tuple(told for probe in self._vendors.values() for told in probe.driver_events()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
             rss_bytes=own_rss_bytes(),
@@ -87,12 +87,12 @@ class Probes:
         return any(probe.outdated for probe in self._vendors.values())
 
 
-def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
+def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
     """A vendor's devices; its library's surprises cost no other vendor."""
     try:
         return read(processes)
     except Exception as error:
-        return (), (Gap(vendor, "failing", f"the probe failed: {error!r}", "please report this"),)
+        return (), (Unavailable(vendor, "failing", f"the probe failed: {error!r}", "please report this"),)
 
 
 def _protocol_fd() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pertoken
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.readings import DriversReading, Gap
+from pertoken.agent.readings import DriversReading, Unavailable
 from pertoken.agent.sampler.wire import decode
 from pertoken.errors import PertokenError
 from pertoken.settings.values import PROBES
@@ -138,7 +138,7 @@ class Sampler:
         (None: the same deadline) before it is asked anew. Raises SamplerDied if a new child ends too; after that
         none is started for a while.
         """
-        gaps: tuple[Gap, ...] = ()
+        unavailable: tuple[Unavailable, ...] = ()
         for _ in ("as it is", "replaced"):
             if self._child is None:
                 self.start()
@@ -150,10 +150,10 @@ class Sampler:
                 ending = self._child.leave(wait_s=1.0)
                 self._child = None
                 why = f"the sampler had ended ({ending}{f'; {error}' if str(error) else ''}) and was started again"
-                gaps = (Gap("sampler", "failing", why, "see the lines before this in the agent's log"),)
+                unavailable = (Unavailable("sampler", "failing", why, "see the lines before this in the agent's log"),)
             else:
                 self._backoff = Backoff(self._clock)
-                return replace(reading, gaps=reading.gaps + gaps) if gaps else reading
+                return replace(reading, unavailable=reading.unavailable + unavailable) if unavailable else reading
         else:
             self._backoff.failed()
         raise SamplerDied(

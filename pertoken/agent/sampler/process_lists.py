@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.agent.host.processes import mapped_files
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, ProbeReading
+from pertoken.agent.readings import DeviceProcess, DeviceReading, ProbeReading, Unavailable
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """Its inode is the same on every kernel: PROC_PID_INIT_INO in include/linux/proc_ns.h."""
 _DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libhsa-runtime64.so", "libamdhip64.so")
 _REMEDY = "run it in the host's pid namespace: `docker run --pid=host`, or hostPID: true on Kubernetes"
 
-_CONTAINER = Gap(
+_CONTAINER = Unavailable(
     "processes of the host",
     "denied",
     "this agent runs in a container's pid namespace: processes outside of it, and which of them hold a GPU, are not "
@@ -54,7 +54,7 @@ class ProcessLists:
         lives: Callable[[int], bool] = lives,
     ) -> None:
         self._in_host, self._uses, self._lives = in_host, uses, lives
-        self._withheld: dict[str, Gap] = {}
+        self._withheld: dict[str, Unavailable] = {}
         """Devices whose holders are not known, by UUID."""
 
     def believed(self, probe: ProbeReading, listed: bool = True) -> ProbeReading:
@@ -65,18 +65,24 @@ class ProcessLists:
         if self._in_host and not listed and not self._withheld:
             return probe
         devices = tuple(self._believed(device) for device in probe.devices)
-        return replace(probe, devices=devices, gaps=probe.gaps if self._in_host else (*probe.gaps, _CONTAINER))
+        return replace(
+            probe, devices=devices, unavailable=probe.unavailable if self._in_host else (*probe.unavailable, _CONTAINER)
+        )
 
     def _believed(self, device: DeviceReading) -> DeviceReading:
-        told = next((gap for gap in device.gaps if gap.metric == "processes"), None)
+        told = next((missing for missing in device.unavailable if missing.metric == "processes"), None)
         if told is not None:
             self._withheld[device.uuid] = told
             return device
         if device.processes is not None:
             self._withheld.pop(device.uuid, None)
             device = self._joined(device, device.processes)
-        gap = self._withheld.get(device.uuid)
-        return device._replace(processes=None, gaps=(*device.gaps, gap)) if gap and not device.lost else device
+        missing = self._withheld.get(device.uuid)
+        return (
+            device._replace(processes=None, unavailable=(*device.unavailable, missing))
+            if missing and not device.lost
+            else device
+        )
 
     def _joined(self, device: DeviceReading, named: tuple[DeviceProcess, ...]) -> DeviceReading:
         if self._in_host:
@@ -90,5 +96,5 @@ class ProcessLists:
         pids = ", ".join(str(each.pid) for each in strangers)
         where = "that are not on this host" if self._in_host else "that this agent's container does not hold"
         reason = f"the driver names processes {where} (pid {pids})"
-        self._withheld[device.uuid] = Gap("processes", "denied", reason, _REMEDY)
+        self._withheld[device.uuid] = Unavailable("processes", "denied", reason, _REMEDY)
         return device

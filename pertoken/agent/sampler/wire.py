@@ -10,7 +10,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from pertoken.agent.readings import DeviceProcess, DeviceReading, DriversReading, Gap, Happened
+from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, DriversReading, Unavailable
 
 _KEPT = 256
 """Sets of gaps remembered."""
@@ -20,7 +20,7 @@ def _values(kind: type) -> Any:
     return attrgetter(*(each.name for each in fields(kind)))
 
 
-_process, _gap, _happened = _values(DeviceProcess), _values(Gap), _values(Happened)
+_process_values, _reason_values, _event_values = _values(DeviceProcess), _values(Unavailable), _values(DriverEvent)
 _costs = attrgetter("driver_calls", "cpu_ms", "rss_bytes")
 _APART = DeviceReading._fields.index("processes")
 """These and the gaps, its last two values, are not plain."""
@@ -29,11 +29,15 @@ _APART = DeviceReading._fields.index("processes")
 def encode(reading: DriversReading) -> str:
     """One line of JSON without its line end."""
     devices = [
-        (each[:_APART], None if each.processes is None else list(map(_process, each.processes)), _told(each.gaps))
+        (
+            each[:_APART],
+            None if each.processes is None else list(map(_process_values, each.processes)),
+            _encoded(each.unavailable),
+        )
         for each in reading.devices
     ]
-    happened = list(map(_happened, reading.happened))
-    return json.dumps((devices, _told(reading.gaps), happened, _costs(reading)))
+    driver_events = list(map(_event_values, reading.driver_events))
+    return json.dumps((devices, _encoded(reading.unavailable), driver_events, _costs(reading)))
 
 
 def decode(line: str | bytes) -> DriversReading:
@@ -42,11 +46,11 @@ def decode(line: str | bytes) -> DriversReading:
     Raises ValueError if the line is not one.
     """
     try:
-        devices, gaps, happened, costs = json.loads(line)
+        devices, unavailable, driver_events, costs = json.loads(line)
         return DriversReading(
-            tuple(DeviceReading(*(*values, _processes(held), _gaps(told))) for values, held, told in devices),
-            _gaps(gaps),
-            tuple(Happened(*each) for each in happened),
+            tuple(DeviceReading(*(*values, _processes(held), _decoded(reasons))) for values, held, reasons in devices),
+            _decoded(unavailable),
+            tuple(DriverEvent(*each) for each in driver_events),
             *costs,
         )
     except TypeError as error:
@@ -58,10 +62,10 @@ def _processes(held: Any) -> Any:
 
 
 @lru_cache(_KEPT)
-def _told(gaps: tuple[Gap, ...]) -> str:
-    return json.dumps(list(map(_gap, gaps)))
+def _encoded(unavailable: tuple[Unavailable, ...]) -> str:
+    return json.dumps(list(map(_reason_values, unavailable)))
 
 
 @lru_cache(_KEPT)
-def _gaps(told: str) -> tuple[Gap, ...]:
-    return tuple(Gap(*each) for each in json.loads(told))
+def _decoded(text: str) -> tuple[Unavailable, ...]:
+    return tuple(Unavailable(*each) for each in json.loads(text))

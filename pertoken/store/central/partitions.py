@@ -43,11 +43,11 @@ class Maintained(StoreError):
     """Another process maintains the server now."""
 
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """(steps done, of how many)"""
 
 
-def untold(done: int, of: int) -> None:
+def no_progress(done: int, of: int) -> None:
     """For nobody."""
 
 
@@ -153,7 +153,7 @@ def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]
         yield (f"DELETE FROM telemetry.event WHERE event_id IN (SELECT event_id FROM telemetry.event {beyond})",)
 
 
-def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:
+def keep_partitions(connection: Connection, now_ts: int, progress: Progress = no_progress) -> list[str]:
     """Do what `keeping` yields, as the tables' owner; return the statements. Raises Maintained if another does it."""
     done: list[str] = []
     with connection.begin():
@@ -167,7 +167,7 @@ def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) ->
                 raise Maintained("another process maintains this server now: nothing more was done")
             commands(connection, *statements)
         done += statements
-        told(n, len(due))
+        progress(n, len(due))
     return done
 
 

@@ -115,9 +115,9 @@ class Server:
                 keepalives_idle=30,
             )
         except psycopg.Error as error:
-            raise StoreError(f"{self}: {self.told(error)}") from None
+            raise StoreError(f"{self}: {self.message_of(error)}") from None
 
-    def told(self, error: BaseException) -> str:
+    def message_of(self, error: BaseException) -> str:
         """The first line of a driver's error, without a secret."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         text = without_secret(lines[0], self.url)

@@ -81,7 +81,7 @@ def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
     try:
         return writer.restore(CHECKSUMMED[table], [tuple(map(_stored, row)) for row in rows])
     except ValueError as error:
-        raise StoreError(f"{writer.place}: {table}: {error}") from None
+        raise StoreError(f"{writer.location}: {table}: {error}") from None
 
 
 def _stored(value: Any) -> Any:

@@ -53,12 +53,12 @@ def tables(group: str) -> list[Table]:
 
 def copy(
     store: Store,
-    place: StoreLocation,
+    location: StoreLocation,
     recording: Recording,
     is_public: Callable[[str], bool],
     progress: Progress = lambda _: None,
 ) -> None:
-    """Copy the rows of a window into the empty database at `place`, without names where that is asked for.
+    """Copy the rows of a window into the empty database at `location`, without names where that is asked for.
 
     `is_public`: whether a name of a model is published, so that it identifies nobody. Raises StoreError.
     """
@@ -68,7 +68,7 @@ def copy(
     for group in GROUPS:
         if group == "advice" and store.advice is None:
             continue
-        with store.read(group) as connection, closing(sqlite3.connect(place.file(group))) as file:
+        with store.read(group) as connection, closing(sqlite3.connect(location.file(group))) as file:
             file.executescript("PRAGMA journal_mode=DELETE; PRAGMA synchronous=OFF;")
             for table in tables(group):
                 progress(table.name)
@@ -80,11 +80,11 @@ def copy(
                 file.commit()
 
 
-def pack(place: StoreLocation, recording: Recording, file: Path) -> None:
-    """Write the database at `place` into one archive. Raises BadInput if the file exists or cannot be written."""
+def pack(location: StoreLocation, recording: Recording, file: Path) -> None:
+    """Write the database at `location` into one archive. Raises BadInput if the file exists or cannot be written."""
     if file.exists():
         raise BadInput(f"{file}: exists already; name another file")
-    contents = {each.name: each.read_bytes() for each in (place.file(group) for group in GROUPS) if each.exists()}
+    contents = {each.name: each.read_bytes() for each in (location.file(group) for group in GROUPS) if each.exists()}
     contents[HEADER] = json.dumps(asdict(recording)).encode()
     try:
         with closing(sqlite3.connect(file)) as archive:

@@ -24,7 +24,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import upsert
 from pertoken.store.connect.sqlite import add_triggers
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 
 HOUR, DAY = 3600, 86_400
@@ -267,7 +267,7 @@ class Checksums:
         self.discard()
         self._connection.execute(delete(t.seal))
         for checksummed in CHECKSUMMED.values():
-            self.count(checksummed, answer(self._connection, checksummed.rows))
+            self.count(checksummed, fetch(self._connection, checksummed.rows))
         self.store()
 
 

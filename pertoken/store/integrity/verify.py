@@ -21,7 +21,7 @@ from pertoken.store.connect.open import REVISIONS, reading, version_table
 from pertoken.store.connect.sqlite import check_pages
 from pertoken.store.integrity.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
 from pertoken.store.integrity.high_water_mark import MISSING, Acknowledged, acknowledged
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
 
@@ -49,23 +49,23 @@ class Fault:
         return f"{self.table}{owner}{time}: {self.text}"
 
 
-def verify(place: StoreLocation) -> Iterator[Fault | None]:
+def verify(location: StoreLocation) -> Iterator[Fault | None]:
     """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
 
     Nothing is raised for a damaged file: what cannot be read is a fault.
     """
-    told = acknowledged(place.file("telemetry"))  # before the database is read: it is never ahead of it
+    told = acknowledged(location.file("telemetry"))  # before the database is read: it is never ahead of it
     try:
-        with reading(place, "telemetry").connect() as connection:
+        with reading(location, "telemetry").connect() as connection:
             yield from _Pass(connection).run(told)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
         yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
 
-def steps(place: StoreLocation) -> int:
+def steps(location: StoreLocation) -> int:
     """About how many steps a pass takes. 1 where that cannot be told."""
     try:
-        with reading(place, "telemetry").connect() as connection:
+        with reading(location, "telemetry").connect() as connection:
             rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
     except (SQLAlchemyError, sqlite3.Error):
         return 1
@@ -226,7 +226,7 @@ class _Pass:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
     def _ask(self, query: Select[Any], **values: Any) -> Rows:
-        return answer(self._connection, query, values)
+        return fetch(self._connection, query, values)
 
 
 _REVISION = select(version_table("telemetry").c.version_num)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, Text, bindparam, case, cast, func, literal_column, or_, select
 
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.query.segments import Segment, Segments
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 from pertoken.store.schema import telemetry as t
@@ -34,14 +34,14 @@ def buckets(connection: Connection, rollup: str, segments: Segments, names: Sequ
     """Yield the columns `names` of every row of a roll-up in segments: `device`, `host`, `deployment` or `share`."""
     for each in _divided(segments):
         query = _buckets(connection.dialect.name, rollup, shape_of(each), tuple(names))
-        yield from _known(answer(connection, query, bounds(each)))
+        yield from _known(fetch(connection, query, bounds(each)))
 
 
 def several_epochs_hours(connection: Connection, start: int, end: int, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of the whole hours in [start, end) of deployments that had several epochs since."""
     for each in _divided((Segment(HOUR, start, end),)):
         query = _hours_of_several(connection.dialect.name, tuple(names))
-        yield from _known(answer(connection, query, {**bounds(each), "since": start}))
+        yield from _known(fetch(connection, query, {**bounds(each), "since": start}))
 
 
 def deployment_buckets(
@@ -56,14 +56,14 @@ def deployment_buckets(
         query, values = _buckets_of_one(connection.dialect.name, seconds, tuple(names)), bounds((segment,))
     else:
         query, values = _ticks_of_one(connection.dialect.name, tuple(names)), {**bounds((segment,)), "length": seconds}
-    yield from _known(answer(connection, query, {**values, "deployment": deployment_id}))
+    yield from _known(fetch(connection, query, {**values, "deployment": deployment_id}))
 
 
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
     """Yield (epoch_id, ts, delta of each word) of every bucket in which an epoch counted one of them."""
     for each in _divided(segments):
         query = _counters(connection.dialect.name, shape_of(each), tuple(words))
-        yield from _known(answer(connection, query, bounds(each)))
+        yield from _known(fetch(connection, query, bounds(each)))
 
 
 def histogram_buckets(connection: Connection, segments: Segments, metrics: Sequence[str]) -> Rows:
@@ -75,21 +75,23 @@ def histogram_buckets(connection: Connection, segments: Segments, metrics: Seque
     found: list[Any] = []
     for each in segments:
         query = _histogram_buckets(connection.dialect.name, shape_of([each]), tuple(metrics))
-        found += answer(connection, query, bounds([each]))
+        found += fetch(connection, query, bounds([each]))
     return found
 
 
 def histogram_sets(connection: Connection) -> Mapping[int, str]:
     """Return the upper bounds of each set of buckets, as stored."""
-    return dict(answer(connection, _HISTOGRAM_SETS))
+    return dict(fetch(connection, _HISTOGRAM_SETS))
 
 
-def counted_words(connection: Connection, segments: Segments, words: Sequence[str]) -> list[str]:
-    """Return those of the words that some epoch counted: most engines count few of them."""
+def counted_metrics(connection: Connection, segments: Segments, metrics: Sequence[str]) -> list[str]:
+    """Return the metrics that some epoch counted: most engines count few of them."""
     names = {
-        name for each in segments for (name,) in answer(connection, _names(*_of(connection, each)), bounds([each]))
+        name
+        for segment in segments
+        for (name,) in fetch(connection, _names(*_of(connection, segment)), bounds([segment]))
     }
-    return [each for each in words if each in names]
+    return [metric for metric in metrics if metric in names]
 
 
 def _of(connection: Connection, segment: Segment) -> tuple[str, Shape]:
@@ -103,9 +105,9 @@ def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
             yield (replace(each, start=start, end=min(start + length, each.end)),)
 
 
-def _known(answers: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
+def _known(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
     """Leave out the one row of an answer in which nothing was found."""
-    yield from (each for each in answers if each[0] is not None)  # type: ignore[misc]  # then none of them is
+    yield from (each for each in rows if each[0] is not None)  # type: ignore[misc]  # then none of them is
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, case, func, select
 
-from pertoken.store.query.answers import Rows
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR
 

@@ -22,8 +22,8 @@ from sqlalchemy import (
     select,
 )
 
-from pertoken.store.query.answers import Rows, answer, named_tuples
-from pertoken.store.query.held import shares
+from pertoken.store.query.device_shares import shares
+from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
 from pertoken.store.query.segments import Segment, between, column, segments
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
@@ -92,7 +92,7 @@ def _all(table: Table) -> list[Any]:
 
 def hosts(connection: Connection, as_of: int | None = None) -> Rows:
     """Every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
-    return answer(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
@@ -103,7 +103,7 @@ def _hosts(dialect: str, dated: bool) -> Select[Any]:
 
 def devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
     """Devices seen since `start` with their host's name, in no order. With `as_of` of the time before."""
-    return answer(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
+    return fetch(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
 
 
 @cache
@@ -125,7 +125,7 @@ def _devices(dated: bool) -> Select[Any]:
 def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
     """(device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before it."""
     values = {"start": start - LAG_S, "as_of": as_of}
-    return answer(connection, _newest_of_devices(connection.dialect.name, as_of is not None), values)
+    return fetch(connection, _newest_of_devices(connection.dialect.name, as_of is not None), values)
 
 
 @cache
@@ -141,7 +141,7 @@ def epochs(connection: Connection, start: int, as_of: int | None = None) -> Rows
     With `as_of` those that began before it; one that ended later is still open. Gateways serve no model: without them.
     """
     values = {"start": start, "noted": start - LAG_S, "as_of": as_of}
-    return answer(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
+    return fetch(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
 
 
 @cache
@@ -174,7 +174,7 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
 
 def epoch_devices(connection: Connection, start: int) -> Rows:
     """(epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
-    return answer(connection, _EPOCH_DEVICES, {"start": start})
+    return fetch(connection, _EPOCH_DEVICES, {"start": start})
 
 
 _START = bindparam("start", type_=BigInteger)
@@ -235,7 +235,7 @@ def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[i
     return frozenset(
         hour
         for hour, each in bounds.items()
-        if not answer(connection, _HAS_MINUTES, each) and answer(connection, _HAS_HOUR, each)
+        if not fetch(connection, _HAS_MINUTES, each) and fetch(connection, _HAS_HOUR, each)
     )
 
 
@@ -257,7 +257,7 @@ _MINUTES = t.device_rollup[MINUTE].c
 
 def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
     """Return the oldest 1-min bucket of any device in [start, end); None if there is none."""
-    found = answer(connection, _OLDEST_MINUTE, {"start": start, "end": end})
+    found = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
     return min((ts for (ts,) in found if ts is not None), default=None)
 
 
@@ -288,7 +288,7 @@ def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
 
 def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Rows:
     """What the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
-    return answer(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
@@ -306,7 +306,7 @@ def _agents(dated: bool) -> Select[Any]:
 
 def first_ts(connection: Connection) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded."""
-    ((first,),) = answer(connection, _FIRST)
+    ((first,),) = fetch(connection, _FIRST)
     return None if first is None else int(first)
 
 
@@ -315,7 +315,7 @@ _FIRST = select(func.min(t.host.c.first_ts))
 
 def newest_epoch(connection: Connection) -> tuple[int | None, int]:
     """Return when the newest epoch began, and how many there are; None and 0 without one."""
-    ((newest, count),) = answer(connection, _NEWEST_EPOCH)
+    ((newest, count),) = fetch(connection, _NEWEST_EPOCH)
     return (None if newest is None else int(newest), int(count))
 
 
@@ -342,7 +342,7 @@ def missing(connection: Connection, as_of: int | None = None) -> Rows:
 
     With `as_of` those that could not be read since before it: what was so of the others then is not kept.
     """
-    return answer(connection, _missing(as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _missing(as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
@@ -366,7 +366,7 @@ def events(connection: Connection, since: int, as_of: int | None = None) -> Rows
 
     With `as_of` of the time before it: one that happened again later counts once, at the time of its first occurrence.
     """
-    return answer(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, named=True)
+    return fetch(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, named=True)
 
 
 @cache
@@ -416,7 +416,7 @@ def whole_hour(connection: Connection, end: int) -> bool:
     """
     if not _by_notes(connection.dialect.name):
         return False
-    ((newest,),) = answer(connection, _NEWEST)
+    ((newest,),) = fetch(connection, _NEWEST)
     return newest is not None and newest <= end
 
 

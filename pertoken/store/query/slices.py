@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, cast, func, select
 
-from pertoken.store.query.answers import Rows, named_tuples
+from pertoken.store.query.fast_rows import Rows, named_tuples
 from pertoken.store.query.segments import Segment, column
 from pertoken.store.schema import telemetry as t
 

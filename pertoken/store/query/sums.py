@@ -21,7 +21,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.query.segments import Segment, Segments, between, column, scaled
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_sum
@@ -110,7 +110,7 @@ def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
 
 
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
-    return answer(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), named=True)
+    return fetch(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), named=True)
 
 
 @cache
@@ -159,7 +159,7 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
 
 def shared_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
-    return answer(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
+    return fetch(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
@@ -171,7 +171,7 @@ def _shared(dialect: str, shape: Shape) -> Select[Any]:
 
 def device_time(connection: Connection, segments: Segments) -> Rows:
     """(device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
-    return answer(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
+    return fetch(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
@@ -182,7 +182,7 @@ def _durations(dialect: str, shape: Shape) -> Select[Any]:
 
 def tokens(connection: Connection, segments: Segments) -> Rows:
     """(epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
-    return answer(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
+    return fetch(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
@@ -193,12 +193,12 @@ def _tokens(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
-    """(epoch_id, `told` start, generated tokens and observed ms of each slice of `slice_s` in which they are known).
+    """(epoch_id, packed start, generated tokens and observed ms of each slice of `slice_s` in which they are known).
 
     Slices are counted from the epoch of time.
     """
     query = _slices(connection.dialect.name, HOUR if slice_s % HOUR == 0 else MINUTE)
-    return answer(connection, query, {"start": start, "end": end, "slice_s": slice_s})
+    return fetch(connection, query, {"start": start, "end": end, "slice_s": slice_s})
 
 
 @cache
@@ -210,13 +210,13 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
     slices = select(of.epoch_id, (of.ts - of.ts % slice_s).label("slice_ts"), *sums)
     slices = slices.where(between(dialect, table, start, end)).group_by(of.epoch_id, "slice_ts")
     known = slices.having(func.count(of.generated_tokens) > literal_column("0")).subquery().c
-    return select(known.epoch_id, _told(dialect, known.slice_ts, known.tokens, known.ms)).group_by(known.epoch_id)
+    return select(known.epoch_id, _packed(dialect, known.slice_ts, known.tokens, known.ms)).group_by(known.epoch_id)
 
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
-    """(epoch_id, metric, upper_bounds, `told` count of each bucket) over segments, of all metrics or some."""
+    """(epoch_id, metric, upper_bounds, packed count of each bucket) over segments, of all metrics or some."""
     query = _histograms(connection.dialect.name, shape_of(segments), None if metrics is None else tuple(metrics))
-    return answer(connection, query, bounds(segments))
+    return fetch(connection, query, bounds(segments))
 
 
 @cache
@@ -230,20 +230,20 @@ def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> 
         summed = summed.where(or_(*(rows.metric == each for each in metrics)))
     of = summed.subquery().c
     owner = of.epoch_id, of.metric, of.bucket_set_id
-    told = select(*owner, _told(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
-    return select(told.epoch_id, told.metric, t.histogram_set.c.upper_bounds, told.counts).join(
-        t.histogram_set, t.histogram_set.c.bucket_set_id == told.bucket_set_id
+    packed = select(*owner, _packed(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
+    return select(packed.epoch_id, packed.metric, t.histogram_set.c.upper_bounds, packed.counts).join(
+        t.histogram_set, t.histogram_set.c.bucket_set_id == packed.bucket_set_id
     )
 
 
-def _told(dialect: str, *columns: Any) -> Any:
-    """Numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `told`."""
+def _packed(dialect: str, *columns: Any) -> Any:
+    """Numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `unpacked`."""
     row: Any = cast(columns[0], Text)
     for each in columns[1:]:
         row += literal_column("' '", Text) + cast(each, Text)
     return func.group_concat(row) if dialect == "sqlite" else func.string_agg(row, literal_column("','"))
 
 
-def told(text: str) -> Iterator[tuple[int, ...]]:
+def unpacked(text: str) -> Iterator[tuple[int, ...]]:
     """The numbers of each row of a group, in any order."""
     return (tuple(map(int, row.split(" "))) for row in text.split(",") if row)

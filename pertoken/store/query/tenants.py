@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, func, select
 
-from pertoken.store.query.answers import Rows, named_tuples
+from pertoken.store.query.fast_rows import Rows, named_tuples
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import GATEWAY

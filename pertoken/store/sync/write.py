@@ -17,7 +17,7 @@ from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 from pertoken.errors import StoreError
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
-from pertoken.store.sync.read import Batch, Here, Row
+from pertoken.store.sync.read import Batch, LocalState, Row
 
 if TYPE_CHECKING:
     import psycopg
@@ -79,14 +79,14 @@ class Standing:
     """Ids at the server, by id here, where they differ."""
 
 
-def enter(connection: "psycopg.Connection[Any]", here: Here) -> Standing:
+def enter(connection: "psycopg.Connection[Any]", state: LocalState) -> Standing:
     """Claim the hosts of a database, make its cursor if there is none, and return where it stands."""
     import psycopg
 
     try:
         with connection.transaction():
             connection.execute(_WAIT)
-            found = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (here.spool_id, list(here.host_ids)))
+            found = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (state.spool_id, list(state.host_ids)))
     except psycopg.Error as error:
         if error.sqlstate in (_UNKNOWN_FUNCTION, _NO_SCHEMA):
             raise OlderServer("its functions for agents are of an older pertoken") from None
@@ -110,11 +110,11 @@ class Session:
     """One round at the server: batches one after the other, each whole or not at all."""
 
     def __init__(
-        self, connection: "psycopg.Connection[Any]", here: Here, shipper: Shipper, standing: Standing, batch: int
+        self, connection: "psycopg.Connection[Any]", state: LocalState, shipper: Shipper, standing: Standing, batch: int
     ) -> None:
         """`batch` is the number of the last batch at the server."""
         self.batch = batch
-        self._connection, self._here, self._shipper = connection, here, shipper
+        self._connection, self._state, self._shipper = connection, state, shipper
         self._aliases = standing.aliases
 
     def send(self, batch: Batch) -> None:
@@ -140,7 +140,7 @@ class Session:
         stored = {alias: own for own, alias in self._aliases.items()}
         with self._connection.transaction():
             query = "SELECT fleet.rename(%s, %s::bigint[])"
-            found = _one(self._connection, query, (self._here.host_ids[-1], [stored.get(each, each) for each in ids]))
+            found = _one(self._connection, query, (self._state.host_ids[-1], [stored.get(each, each) for each in ids]))
         self._aliases |= {int(key): value for key, value in found.items()}
 
     def _store(self, batch: Batch) -> None:
@@ -150,11 +150,11 @@ class Session:
         for each in columns.values():
             for column in each:
                 crc = zlib.crc32(column.encode(), crc)
-        here, connection = self._here, self._connection
+        state, connection = self._state, self._connection
         with connection.transaction():
             connection.execute(_WAIT)
             # First, for the lock: an older batch still under way at the server ends before this one begins.
-            values = (here.spool_id, self._shipper.shipper_id, self.batch, batch.seq, batch.rows_n, crc, *here.chain)
+            values = (state.spool_id, self._shipper.shipper_id, self.batch, batch.seq, batch.rows_n, crc, *state.chain)
             if not _one(connection, "SELECT fleet.advance(%s, %s, %s, %s, %s, %s, %s, %s)", values):
                 raise Overtaken("the server's cursor is elsewhere")
             for table in _ORDER:
@@ -189,14 +189,14 @@ class Session:
     def note_checked(self, checked_ts: int) -> None:
         """Note that everything from `checked_ts` on was compared once."""
         with self._connection.transaction():
-            values = self._here.spool_id, self._shipper.shipper_id, checked_ts
+            values = self._state.spool_id, self._shipper.shipper_id, checked_ts
             self._connection.execute("SELECT fleet.note_checked(%s, %s, %s)", values)
 
     def requests(self) -> list["Request"]:
         """Return what is asked for of these hosts and not answered yet, oldest first."""
         with self._connection.transaction():
             query = "SELECT * FROM fleet.requests(%s::bigint[])"
-            return [Request(*row) for row in self._connection.execute(query, (list(self._here.host_ids),))]
+            return [Request(*row) for row in self._connection.execute(query, (list(self._state.host_ids),))]
 
     def note_answered(self, request: "Request", rows_n: int, note: str | None) -> None:
         """Note that a request was answered, by how many rows, and what of it could not be."""
@@ -205,13 +205,13 @@ class Session:
 
 
 def take(
-    connection: "psycopg.Connection[Any]", here: Here, shipper: Shipper, standing: Standing, *, anew: bool
+    connection: "psycopg.Connection[Any]", state: LocalState, shipper: Shipper, standing: Standing, *, restart: bool
 ) -> Session:
     """Begin to ship as the one shipper of this database; `anew`: nothing that is there is believed."""
     with connection.transaction():
-        values = here.spool_id, shipper.shipper_id, shipper.boot_id, anew, here.acked_batch or 0
+        values = state.spool_id, shipper.shipper_id, shipper.boot_id, restart, state.acked_batch or 0
         batch = _one(connection, "SELECT fleet.take(%s, %s, %s, %s, %s)", values)
-    return Session(connection, here, shipper, standing, batch)
+    return Session(connection, state, shipper, standing, batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
         ballast.hold()
         return what
     refused = "nothing older is left to give up: ticks are not stored until there is room"
-    raise FullStore(f"{writer.place}: the disk is full, and {refused}")
+    raise FullStore(f"{writer.location}: the disk is full, and {refused}")
 
 
 def _resolution(seconds: int) -> tuple[ChecksummedTable, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from pertoken import __version__
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.dirty import Mark, of_rollups
 from pertoken.units import format_utc
@@ -38,7 +38,7 @@ class Bucket:
 
 def known(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
     """Return the buckets of these roll-ups that are in quarantine."""
-    return {(rollup, owner_id, ts) for rollup, owner_id, ts in answer(connection, _known(rollups))}
+    return {(rollup, owner_id, ts) for rollup, owner_id, ts in fetch(connection, _known(rollups))}
 
 
 @cache

@@ -17,7 +17,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from pertoken.store.schema.rows import DeploymentSample
-from tests.agent.values import START_MS, memory, moment, probe
+from tests.agent.values import START_MS, moment, probe, tick_state
 
 WORDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 Work = dict[tuple[str, int], tuple[int, int, int]]
@@ -102,7 +102,7 @@ def test_what_a_fleet_did_counts_once_however_many_places_show_it(
 
 def recorded(*pages: Page) -> list[DeploymentSample]:
     """Rows of all servers, between pages that a reader takes one after the other."""
-    kept: TickState = memory()
+    kept: TickState = tick_state()
     rows: list[DeploymentSample] = []
     body = {"": ""}
 

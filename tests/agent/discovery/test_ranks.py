@@ -1,6 +1,6 @@
 """Ranks of several hosts: which server they are part of."""
 
-from pertoken.agent.discovery.servers import Found, discover
+from pertoken.agent.discovery.servers import Discovery, discover
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.processes import Process
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never
@@ -71,10 +71,10 @@ def test_workers_that_ray_runs_for_a_server_elsewhere_follow_it() -> None:
     assert (found.kind, found.base_url, found.follows) == ("vllm", "rendezvous://10.0.0.1:6379/", True)
     assert (found.pids, found.knobs) == ((51, 52), {"rendezvous": "10.0.0.1:6379"})
     here = host(RAYLET, *RAY_WORKERS, own_ips=frozenset({"10.0.0.1"}))
-    assert discover(here, lambda url: None) == Found()
+    assert discover(here, lambda url: None) == Discovery()
 
 
 def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
     found = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
     assert found.endpoints == ()
-    assert "serves for another host" in found.gaps[0].reason
+    assert "serves for another host" in found.unavailable[0].reason

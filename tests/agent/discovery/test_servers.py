@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from pertoken.agent.discovery.servers import Found, discover
+from pertoken.agent.discovery.servers import Discovery, discover
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
@@ -17,7 +17,7 @@ from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never, vllm_tree
 
 def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybody() -> None:
     found = discover(host(*vllm_tree(Address("0.0.0.0", 18000))), never)
-    assert found.gaps == ()
+    assert found.unavailable == ()
     assert found.endpoints == (
         Endpoint(
             kind="vllm",
@@ -63,11 +63,11 @@ def test_a_server_whose_port_is_not_seen_is_a_gap_with_its_remedy() -> None:
     # What its ranks listen on for each other is not asked: it said where it will answer.
     found = discover(host(*vllm_tree()), never)
     assert found.endpoints == ()
-    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "failing")]
+    assert [(each.metric, each.status) for each in found.unavailable] == [("vllm", "failing")]
     tree = [each for each in vllm_tree() if each.pid != 13]
     found = discover(host(*tree), lambda url: None)
-    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "missing")]
-    assert "--engine" in (found.gaps[0].remedy or "")
+    assert [(each.metric, each.status) for each in found.unavailable] == [("vllm", "missing")]
+    assert "--engine" in (found.unavailable[0].remedy or "")
 
 
 def test_a_server_of_another_user_is_found_by_the_port_it_names() -> None:
@@ -75,8 +75,8 @@ def test_a_server_of_another_user_is_found_by_the_port_it_names() -> None:
     unowned = (Address("0.0.0.0", 18000), Address("0.0.0.0", 9999))
     found = discover(host(*tree, unowned=unowned), {"http://127.0.0.1:18000": "vllm"}.__getitem__)
     assert [(each.base_url, each.pid) for each in found.endpoints] == [("http://127.0.0.1:18000", 11)]
-    assert [each.status for each in found.gaps] == ["denied"]
-    assert "may not look into: 2" in found.gaps[0].reason
+    assert [each.status for each in found.unavailable] == ["denied"]
+    assert "may not look into: 2" in found.unavailable[0].reason
 
 
 def test_a_library_mapped_into_a_process_leads_to_its_port() -> None:
@@ -89,13 +89,13 @@ def test_a_library_mapped_into_a_process_leads_to_its_port() -> None:
     assert [(each.kind, each.base_url, each.pid, each.knobs) for each in found.endpoints] == [
         ("llama.cpp", "http://[::1]:7001", 20, {})
     ]
-    assert [each.status for each in found.gaps] == ["denied"]
+    assert [each.status for each in found.unavailable] == ["denied"]
 
 
 def test_a_library_without_a_server_is_no_engine() -> None:
     notebook = Process(20, 1, ("python", "kernel.py"), 5000, (Address(LOOPBACK, 7000),))
     found = discover(host(notebook, libraries=lambda pid: frozenset({"/x/libllama.so.0"})), lambda url: None)
-    assert found == Found()
+    assert found == Discovery()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_every_engine_is_found_by_its_command_line_and_port(line: str, kind: str
     others = (Address(LOOPBACK, 40001), Address(LOOPBACK, port))
     found = discover(host(Process(11, 1, tuple(line.split()), 1000, others)), never)
     assert [(each.kind, each.port) for each in found.endpoints] == [(kind, port)]
-    assert found.gaps == ()
+    assert found.unavailable == ()
 
 
 def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_names() -> None:
@@ -127,7 +127,7 @@ def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_name
     ]
     silent = discover(worker, lambda url: None)
     assert silent.endpoints == ()
-    assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")
+    assert "DYN_SYSTEM_PORT" in (silent.unavailable[0].remedy or "")
 
 
 def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
@@ -138,7 +138,7 @@ def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
     )
     found = discover(tree, {"http://127.0.0.1:8080": "ray"}.__getitem__)
     assert [(each.kind, each.port, each.pids) for each in found.endpoints] == [("ray", 8080, (11, 12, 13))]
-    assert discover(tree, lambda url: None) == Found()
+    assert discover(tree, lambda url: None) == Discovery()
 
 
 def test_a_server_that_answers_by_https_alone_is_asked_so() -> None:

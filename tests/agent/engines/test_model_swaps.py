@@ -16,7 +16,7 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, pages
-from tests.agent.values import memory, moment, probe
+from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, LlamaServer, write_model
 from tests.recorded import agent_reading, until
 
@@ -38,7 +38,7 @@ class Clock:
 @pytest.mark.parametrize("kind", LABELLED)
 def test_a_model_that_its_page_names_is_taken_at_once_and_each_has_its_own_tokens(kind: str) -> None:
     replies: dict[str, bytes | tuple[int, bytes]] = {}
-    kept, found = memory(), dict[str, int]()
+    kept, found = tick_state(), dict[str, int]()
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
         reader = EngineReader(Endpoint(kind, url, "setting"), Limits(), processes=lambda: HostProcesses({}))
         steps = (("old", 100), ("old", 130), ("new", 7), ("new", 9), ("old", 135))
@@ -65,7 +65,7 @@ def test_series_of_the_model_before_that_stay_on_the_page_count_to_their_end_and
     replies: dict[str, bytes | tuple[int, bytes]] = {}
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
         reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(), processes=lambda: HostProcesses({}))
-        kept, found = memory(), list[tuple[str | None, int | None]]()
+        kept, found = tick_state(), list[tuple[str | None, int | None]]()
         for n, replies["/metrics"] in enumerate(steps):
             reading = read_one(reader)
             tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), COST if n else None)

@@ -94,10 +94,10 @@ def test_the_watch_reads_beside_the_ticks_and_reports_what_it_cannot_read() -> N
         try:
             assert watch.take() == ()
             watch.start_read()
-            until(lambda: watch.gaps, "the fault")
-            (gap,) = watch.gaps
-            assert gap.metric == f"gateway {broken}"
-            assert "agent.access" in (gap.remedy or "")
+            until(lambda: watch.unavailable, "the fault")
+            (missing,) = watch.unavailable
+            assert missing.metric == f"gateway {broken}"
+            assert "agent.access" in (missing.remedy or "")
             taken: list[GatewayReading] = []
 
             def arrived() -> bool:

@@ -88,7 +88,7 @@ def _new_store(folder: Path) -> Store:
 
 def _imported(server: str, store: Store, end: int = END) -> ImportReport:
     source = Source(PrometheusApi(server, LIMITS))
-    return import_prometheus(source, store, store.place, START, end, AGES, lambda _: None)
+    return import_prometheus(source, store, store.location, START, end, AGES, lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_an_import_goes_on_where_the_one_before_ended(
 def test_an_import_ends_where_an_agent_recorded_the_host_itself(server: str, tmp_path: Path) -> None:
     store = _new_store(tmp_path / "db")
     agent_from = START + 3600
-    with Writer(store.place) as writer:
+    with Writer(store.location) as writer:
         writer.commit(Tick(agent_from, HostRow(1, "gpu-1", "machine", None, None, None, None, None, None, "0", 10)))
     report = _imported(server, store)
     assert report.hosts[0].last_ts == agent_from

@@ -20,7 +20,7 @@ from tests.agent.whole_agent import agent, until
 from tests.standin_nvml import ALL_ONES, Gpu, Machine, Slice, Wave
 from tests.standin_nvml.lies import FIELD_IDS, OF_A_GPU
 from tests.standin_nvml.shared import COMPILER
-from tests.values import laid
+from tests.values import new_store
 
 ME, PARENT = os.getpid(), os.getppid()
 MIG = (Slice("MIG-0", 1, processes=((ME, 2**30),)), Slice("MIG-1", 2))
@@ -68,7 +68,7 @@ MOST = {
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables that is copied for every recording."""
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 

@@ -3,7 +3,7 @@
 from pertoken.agent.readings import DeviceProcess, DeviceReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.store.schema.rows import Tick
-from tests.agent.values import engine, gpu, memory, moment, probe
+from tests.agent.values import engine, gpu, moment, probe, tick_state
 
 PARENT = gpu(0)
 
@@ -19,7 +19,7 @@ def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
 
 def ticks(n: int) -> list[Tick]:
     """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
-    kept, found = memory(), []
+    kept, found = tick_state(), []
     for i in range(n):
         devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
         reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))

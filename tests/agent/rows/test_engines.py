@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.agent.readings import EngineReading, Gap
+from pertoken.agent.readings import EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Readings
 from tests.agent.rows.ticks import counted, elsewhere, run, served, shares
 from tests.agent.values import ENDPOINT, START_MS, engine, probe
@@ -75,8 +75,8 @@ def test_time_asleep_is_counted_as_time() -> None:
 
 
 def test_an_engine_that_counts_nothing_has_unknown_tokens_and_says_what_would_count_them() -> None:
-    gap = Gap("tokens", "missing", "it counts none", "serve it with another engine")
-    silent = engine(0, counters={}, gauges={}, gaps=(gap,))
+    missing = Unavailable("tokens", "missing", "it counts none", "serve it with another engine")
+    silent = engine(0, counters={}, gauges={}, unavailable=(missing,))
     _, tick = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
     (row,) = served(tick)
     assert (row.prompt_tokens, row.generated_tokens, row.busy_ms) == (None, None, None)

@@ -9,20 +9,20 @@ import pytest
 from pertoken.agent.energy import STANDS_STILL
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import Xid, XidWatch
-from pertoken.agent.readings import EngineReading, Gap, Happened
+from pertoken.agent.readings import DriverEvent, EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.store.schema.rows import Tick
 from tests.agent.recorded_devices import recording
 from tests.agent.rows.ticks import elsewhere
-from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
+from tests.agent.values import ENDPOINT, START_MS, engine, gpu, moment, probe, tick_state
 from tests.standin_nvml import Gpu, Machine, installed
-from tests.values import laid
+from tests.values import new_store
 
 COST = Cost(1, 1, 1, 0)
 
 
 def run(*steps: Readings) -> list[Tick]:
-    kept, ticks = memory(), []
+    kept, ticks = tick_state(), []
     for n, readings in enumerate(steps):
         tick, kept = assemble(kept, readings, moment(n), COST if n else None)
         ticks.append(tick)
@@ -101,14 +101,14 @@ def test_a_storm_of_one_xid_between_two_readings_is_one_event(tmp_path: Path, mo
     with installed(Machine(gpus=(Gpu("GPU-1"),))):
         nvidia = NvidiaProbe(watch=watch)
         nvidia.read(False)
-        assert [each.uuid for each in nvidia.happened()] == ["GPU-1"]
+        assert [each.uuid for each in nvidia.driver_events()] == ["GPU-1"]
         nvidia.close()
 
 
 def test_a_driver_that_fails_at_every_reading_is_told_once_until_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with recording(laid(tmp_path), Machine(gpus=(Gpu("GPU-1"),)), monkeypatch) as recorded:
+    with recording(new_store(tmp_path), Machine(gpus=(Gpu("GPU-1"),)), monkeypatch) as recorded:
         recorded.tick(2)
         for _ in range(2):
             recorded.library.failing = {"nvmlDeviceGetUtilizationRates": pynvml.NVML_ERROR_UNINITIALIZED}
@@ -120,8 +120,8 @@ def test_a_driver_that_fails_at_every_reading_is_told_once_until_it_is_read(
 
 
 def test_what_happened_and_gaps_of_a_reading_are_no_conditions() -> None:
-    struck = replace(probe(gpu(0)), happened=(Happened("GPU-0", "xid", "the driver reported Xid 13"),))
+    struck = replace(probe(gpu(0)), driver_events=(DriverEvent("GPU-0", "xid", "the driver reported Xid 13"),))
     found = told(run(Readings(probe(gpu(0))), Readings(struck), Readings(struck)))
     assert [(n, kind) for n, kind, _ in found if kind == "xid"] == [(1, "xid"), (2, "xid")]
-    gap = Gap("nvidia", "missing", "no driver")
-    assert told(run(*[Readings(replace(probe(), gaps=(gap,)))] * 3)) == []
+    missing = Unavailable("nvidia", "missing", "no driver")
+    assert told(run(*[Readings(replace(probe(), unavailable=(missing,)))] * 3)) == []

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from pertoken.advisor.present import present
 from pertoken.agent.bounds import bounded
-from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market
@@ -23,9 +23,9 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording
 from tests.agent.rows.mig import mig
-from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
+from tests.agent.values import ENDPOINT, START_MS, engine, gpu, moment, probe, tick_state
 from tests.standin_nvml import Gpu, Machine, Slice
-from tests.values import laid
+from tests.values import new_store
 
 ME = os.getpid()
 HERE = replace(ENDPOINT, pid=ME, pids=(ME,))
@@ -38,7 +38,7 @@ IDENTITY = ("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvm
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
@@ -160,7 +160,7 @@ def shares(tick: Tick) -> dict[int, list[DeviceShare]]:
 
 
 def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
-    kept, ticks = memory(), []
+    kept, ticks = tick_state(), []
     for n, devices in enumerate(steps):
         readings = Readings(probe(*devices), (engine(100 * n),))
         tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)
@@ -168,11 +168,11 @@ def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
     return ticks
 
 
-HIDDEN = Gap("processes", "failing", "the driver answered error 999")
+HIDDEN = Unavailable("processes", "failing", "the driver answered error 999")
 
 
 def refusing(device: DeviceReading) -> DeviceReading:
-    return device._replace(processes=None, gaps=(HIDDEN,))
+    return device._replace(processes=None, unavailable=(HIDDEN,))
 
 
 def test_who_held_a_gpu_before_its_list_was_refused_holds_it_as_an_assumption() -> None:
@@ -198,8 +198,8 @@ def test_a_gpu_of_which_one_partition_hides_its_processes_is_held_in_part_and_no
     tick = run((whole, first, refusing(second)), (whole, first, refusing(second)))[1]
     assert [each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]] == [428_571]
     first_tick = run((whole, first, refusing(second)))[0]
-    gaps = {(each.owner_id, each.metric) for each in first_tick.capabilities if each.status != "ok"}
-    assert gaps == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
+    unavailable = {(each.owner_id, each.metric) for each in first_tick.capabilities if each.status != "ok"}
+    assert unavailable == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
 
 
 def test_two_partitions_of_one_engine_add_up_on_their_gpu() -> None:

@@ -10,14 +10,14 @@ from pertoken.store.schema.rows import (
     Tick,
 )
 from pertoken.store.schema.telemetry import OTHER
-from tests.agent.values import engine, memory, moment
+from tests.agent.values import engine, moment, tick_state
 
 COST = Cost(10, 50_000_000, 20, 0)
 
 
 def run(*steps: Readings, start: TickState | None = None) -> list[Tick]:
     """Ticks of these readings 10 s apart; the first lays the baseline."""
-    kept, ticks = start or memory(), []
+    kept, ticks = start or tick_state(), []
     for n, readings in enumerate(steps):
         tick, kept = assemble(kept, readings, moment(n), COST if n else None)
         ticks.append(tick)

@@ -14,13 +14,13 @@ from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.values import CPU, HOST, gpu, probe
 from tests.standin_nvml import Gpu, Machine, Wave
-from tests.values import laid
+from tests.values import new_store
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
@@ -81,10 +81,10 @@ def test_two_devices_of_any_vendor_with_one_uuid_are_one_device_a_gap_and_one_ev
     found = through_drivers(monkeypatch, *[probe(first, second)] * 3, probe(first))
     for reading, _ in found[:3]:
         assert [device.uuid for device in reading.devices] == ["GPU-0", CPU.uuid]
-        (gap,) = reading.gaps
-        assert "0000:11:00.0" in gap.reason and "0000:12:00.0" in gap.reason
+        (missing,) = reading.unavailable
+        assert "0000:11:00.0" in missing.reason and "0000:12:00.0" in missing.reason
     assert [events for _, events in found] == [["device_duplicate"], [], [], []]
-    assert found[3][0].gaps == ()
+    assert found[3][0].unavailable == ()
 
 
 def test_a_gpu_that_was_swapped_behind_its_handle_is_another_device(
@@ -151,7 +151,7 @@ def test_a_value_of_the_host_that_cannot_be_is_unknown_with_a_gap(
     host: HostReading = replace(HOST, **{metric: value})  # type: ignore[arg-type]
     ((reading, _),) = through_drivers(monkeypatch, replace(probe(), host=host))
     assert getattr(reading.host, metric) is None
-    assert [(gap.metric, gap.status) for gap in reading.gaps] == [(metric, "failing")]
+    assert [(missing.metric, missing.status) for missing in reading.unavailable] == [(metric, "failing")]
     assert replace(reading.host, **{metric: value}) == host  # type: ignore[arg-type]
 
 

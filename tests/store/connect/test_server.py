@@ -26,7 +26,7 @@ def test_it_comes_from_a_file_which_is_read_at_every_connection(tmp_path: Path) 
     secret.write_text(f"{CANARY}\nsecond line\n")
     parameters = server._parameters()
     assert parameters["password"] == CANARY
-    assert server.told(RuntimeError(f"no: {CANARY}")) == "no: ***"
+    assert server.message_of(RuntimeError(f"no: {CANARY}")) == "no: ***"
     assert CANARY not in repr(server) + str(server)
     secret.write_text("another")
     assert server._parameters()["password"] == "another"

@@ -14,7 +14,7 @@ from pertoken.store.export.columns import SLICE_ROWS, Window, put, slices
 from pertoken.store.export.files import Rows, csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START
-from tests.values import laid
+from tests.values import new_store
 
 TABLE = "engine_counter_sample"
 
@@ -24,7 +24,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StoreLocation]
     """Databases by how many slices of rows their table holds."""
     found = {}
     for n in (2, 6):
-        where = found[n] = laid(tmp_path_factory.mktemp(f"slices{n}"))
+        where = found[n] = new_store(tmp_path_factory.mktemp(f"slices{n}"))
         with Writer(where) as writer:
             for start in range(0, n * SLICE_ROWS, SLICE_ROWS):
                 put(writer, TABLE, [(1, START + ts, "spec_drafts", ts) for ts in range(start, start + SLICE_ROWS)])
@@ -67,7 +67,7 @@ def test_three_times_the_rows_take_the_same_memory(
         file = tmp_path / f"{n}"
         with peak(exported):
             out(where, file)
-        copy = laid(tmp_path / f"copy{n}")
+        copy = new_store(tmp_path / f"copy{n}")
         with Writer(copy) as writer, peak(imported):
             table, _, found = back(file, TABLE)
             assert sum(put(writer, table, rows) for rows in found) == n * SLICE_ROWS

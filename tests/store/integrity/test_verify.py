@@ -14,7 +14,7 @@ from pertoken.store.write.writer import Writer
 from tests.store.filled import START, everything, fill
 from tests.store.flips import flips
 from tests.store.integrity.faults import change, faults
-from tests.values import laid
+from tests.values import new_store
 
 ALONE = ("dirty", "engine", "deployment", "histogram_set", "event", "spool")
 
@@ -127,7 +127,7 @@ def test_a_database_of_an_older_schema_is_sealed_as_it_is_found(where: StoreLoca
 
 
 def test_an_empty_database_is_whole(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     assert faults(where) == []
     with Writer(where):
         pass

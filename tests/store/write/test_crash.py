@@ -16,7 +16,7 @@ from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START, fill
-from tests.values import laid
+from tests.values import new_store
 
 ROOT = Path(__file__).parents[3]
 
@@ -69,7 +69,7 @@ def whole(where: StoreLocation, last: int) -> None:
 
 
 def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
-    where, chance, first = laid(tmp_path / "db"), random.Random(5), 1
+    where, chance, first = new_store(tmp_path / "db"), random.Random(5), 1
     for _ in range(2):
         last = acknowledged_until_killed(tmp_path / "db", first, chance.randrange(20, 60))
         whole(where, last)
@@ -78,7 +78,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
 
 def test_a_power_cut_loses_nothing_that_was_acknowledged(shim: Path, tmp_path: Path) -> None:
     chance, folder, kept = random.Random(11), tmp_path / "db", tmp_path / "kept"
-    laid(folder)
+    new_store(folder)
     shutil.copytree(folder, kept)
     first = 1
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(shim: Path, tmp_path: P
 def test_the_shim_sees_what_a_weaker_setting_would_lose(shim: Path, tmp_path: Path) -> None:
     """Without waiting for the disk the same cut does lose ticks: the test above can fail."""
     folder, kept = tmp_path / "db", tmp_path / "kept"
-    laid(folder)
+    new_store(folder)
     shutil.copytree(folder, kept)
     script = (
         "import os, sys; from pertoken.store.write import writer as w;"

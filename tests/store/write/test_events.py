@@ -19,16 +19,16 @@ from pertoken.store.schema.rows import MAX_EVENTS, Event
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.tick import MAX_MESSAGE
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import ask, change
+from tests.fleet.servers import execute, scalar
 from tests.postgres import server_url
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 START = 1_790_000_000 // DAY * DAY
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def events(where: StoreLocation) -> list[Any]:
@@ -109,13 +109,14 @@ def test_a_fleets_server_deletes_old_events_and_those_of_a_flood(server: StoreLo
     with Writer(server) as writer:
         writer.commit(tick(START, events=(Event("odd", "now"),)))
     insert = "INSERT INTO telemetry.event SELECT n, :host, :ts + n, :ts + n, 1, 'odd', NULL, 'old' FROM "
-    change(server, insert + "generate_series(1, 5) n", host=HOST, ts=START - 31 * DAY)
-    change(server, insert + "generate_series(10, 12000) n", host=HOST + 1, ts=START - DAY)
+    execute(server, insert + "generate_series(1, 5) n", host=HOST, ts=START - 31 * DAY)
+    execute(server, insert + "generate_series(10, 12000) n", host=HOST + 1, ts=START - DAY)
     maintain(server, START + HOUR)
     count = "SELECT count(*) FROM telemetry.event WHERE host_id = :host"
-    assert ask(server, count, host=HOST) == 1
-    assert ask(server, count, host=HOST + 1) == MAX_EVENTS
+    assert scalar(server, count, host=HOST) == 1
+    assert scalar(server, count, host=HOST + 1) == MAX_EVENTS
     assert (
-        ask(server, "SELECT max(ts) FROM telemetry.event WHERE host_id = :host", host=HOST + 1) == START - DAY + 12_000
+        scalar(server, "SELECT max(ts) FROM telemetry.event WHERE host_id = :host", host=HOST + 1)
+        == START - DAY + 12_000
     )
     assert maintain(server, START + HOUR) == []

@@ -13,12 +13,12 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
 from pertoken.store.write.tick import bucket
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def rows(writer: Writer, table: Any) -> list[Any]:

@@ -12,13 +12,13 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.query import read, sums
 from pertoken.store.query.buckets import buckets
-from pertoken.store.query.held import held
+from pertoken.store.query.device_shares import allocated_ns
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5, 6))
 DEVICES = tuple(DeviceRow(each, HOST, "gpu", f"GPU-{each}", "nvidia", "H100") for each in (4, 5, 6))
@@ -31,7 +31,7 @@ SERVED = DeploymentSample(11, 10, 10_000, 10_000, True, busy_ms=8_000)
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int = 10_000, busy_ms: int = 8_000) -> Any:
@@ -41,7 +41,7 @@ def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int
 def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tuple[int, int]]:
     """(device_id, epoch_id) -> (held_ns, busy_ns)."""
     shared, totals = sums.shared_time(connection, (segment,)), sums.deployment_totals(connection, (segment,))
-    found = held(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
+    found = allocated_ns(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
     return {(device_id, epoch_id): ns for device_id, by in found.items() for epoch_id, ns in by.items()}
 
 

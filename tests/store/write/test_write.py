@@ -35,7 +35,7 @@ from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.tick import bucket
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5,))
 DEVICE = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "H100")
@@ -101,7 +101,7 @@ def rolled_up(writer: Writer) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return laid(tmp_path_factory.mktemp("empty")).file("telemetry").parent
+    return new_store(tmp_path_factory.mktemp("empty")).file("telemetry").parent
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,14 +15,14 @@ from pertoken.store.query import read
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, power_limit_mw=700_000)
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def rows(writer: Writer, table: Any) -> list[Any]:

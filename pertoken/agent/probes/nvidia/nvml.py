@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 
 class Scope(Enum):
@@ -25,7 +25,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A driver error in the words of a `Gap`."""
+    """A driver error in the words of a `Unavailable`."""
 
     scope: Scope
     status: str
@@ -34,9 +34,9 @@ class Fault:
     code: int | None = None
     """NVML's, where it has no meaning of its own here."""
 
-    def gap(self, metric: str) -> Gap:
+    def missing(self, metric: str) -> Unavailable:
         """The gap this fault leaves in a metric."""
-        return Gap(metric, self.status, self.reason, self.remedy)
+        return Unavailable(metric, self.status, self.reason, self.remedy)
 
 
 class NvmlFault(Exception):

@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.probes.nvidia.nvml import Call, Nvml, NvmlFault, Scope
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 WAIT_MS = 1000
 """How long one wait lasts, and so how long letting go of the driver may take."""
@@ -46,7 +46,7 @@ class XidWatch:
         self._uuids: dict[int, str] = {}
         """UUIDs of the GPUs in the set, by their handles' addresses."""
 
-    def watch(self, nvml: Nvml, handles: Mapping[str, Any]) -> dict[str, Gap]:
+    def watch(self, nvml: Nvml, handles: Mapping[str, Any]) -> dict[str, Unavailable]:
         """Wait for Xids of these GPUs, too (handles by UUID); what gaps that leaves, by UUID.
 
         To be repeated now and then: a GPU found later joins the set, and a set that broke, as one does when a GPU of
@@ -54,7 +54,7 @@ class XidWatch:
         """
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
-        gaps = {}
+        unavailable = {}
         try:
             if self._thread is None:
                 self._events, self._uuids = nvml.ask("", _CREATE), {}
@@ -67,11 +67,11 @@ class XidWatch:
                 except NvmlFault as error:
                     if error.fault.scope is Scope.LIBRARY:
                         raise
-                    gaps[uuid] = error.fault.gap("xid")
+                    unavailable[uuid] = error.fault.missing("xid")
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
-            return dict.fromkeys(handles, error.fault.gap("xid"))
+            return dict.fromkeys(handles, error.fault.missing("xid"))
         if self._thread is None and self._uuids:
             self._stop = threading.Event()
             waiting = (self._events, self._uuids, self._stop)
@@ -80,7 +80,7 @@ class XidWatch:
         elif self._thread is None:
             with suppress(NvmlFault):
                 nvml.ask("", _FREE, self._events)
-        return gaps
+        return unavailable
 
     def told(self) -> tuple[Xid, ...]:
         """What was told since this was last asked."""

@@ -41,7 +41,7 @@ class GatewayRows:
 
 
 def gateway_rows(
-    memory: TickState, readings: Iterable[GatewayReading], host_id: int, moment: Moment, *, baseline: bool
+    tick_state: TickState, readings: Iterable[GatewayReading], host_id: int, moment: Moment, *, baseline: bool
 ) -> GatewayRows:
     """Return the rows of these pages. With `baseline`, counters are left for the first real tick to take.
 
@@ -50,16 +50,18 @@ def gateway_rows(
     """
     found = GatewayRows()
     for reading in () if baseline else readings:
-        found = _with(found, memory, reading, host_id, moment)
+        found = _with(found, tick_state, reading, host_id, moment)
     return found
 
 
-def _with(found: GatewayRows, memory: TickState, reading: GatewayReading, host_id: int, moment: Moment) -> GatewayRows:
+def _with(
+    found: GatewayRows, tick_state: TickState, reading: GatewayReading, host_id: int, moment: Moment
+) -> GatewayRows:
     engine_id = stable_id("gateway", host_id, reading.base_url)
     deployment_id = stable_id("deployment", engine_id, GATEWAY)
     life = None if reading.life_ms is None else life_ids.page_life(reading.life_ms)
     epoch = follow(
-        memory.epochs.get(deployment_id),
+        tick_state.epochs.get(deployment_id),
         deployment_id=deployment_id,
         knobs={},
         engine_version=None,
@@ -67,7 +69,7 @@ def _with(found: GatewayRows, memory: TickState, reading: GatewayReading, host_i
         restarted=False,
         ts=moment.ts,
     )
-    known, since_page_ms = memory.counters.get(engine_id, {}), memory.since_page_ms(engine_id, moment)
+    known, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
     lives = {each.life for each in known.values()}
     events = found.events
     if (
@@ -87,7 +89,7 @@ def _with(found: GatewayRows, memory: TickState, reading: GatewayReading, host_i
             owner_id=engine_id,
             life=life,
             ts=moment.ts,
-            from_zero=engine_id in memory.pages,  # its page was seen before it had counted anything
+            from_zero=engine_id in tick_state.pages,  # its page was seen before it had counted anything
             elapsed_s=since_page_ms / 1000,
         )
     grown: dict[str, int] = {}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity, Seen
+from pertoken.agent.engines.adapters.adapter import Identity, PageOrigin
 from pertoken.agent.rows.counting.counters import advance, reason_totals, word_totals
 from pertoken.agent.scrape.page import Page, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
@@ -38,17 +38,17 @@ def told(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
-    assert {each.word for each in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
-    assert {each.word for each in adapter.gauges} <= set(ENGINE_GAUGES)
-    assert {each.word for each in adapter.histograms} <= set(HISTOGRAMS)
-    assert adapter.at_finish <= {each.word for each in adapter.counters} | {"cached_tokens"}
-    assert adapter.source and adapter.seen in Seen
+    assert {each.name for each in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
+    assert {each.name for each in adapter.gauges} <= set(ENGINE_GAUGES)
+    assert {each.name for each in adapter.histograms} <= set(HISTOGRAMS)
+    assert adapter.at_finish <= {each.name for each in adapter.counters} | {"cached_tokens"}
+    assert adapter.source and adapter.tested_on in PageOrigin
     assert adapter.counters or adapter.no_tokens
     assert adapter.no_tokens is None or adapter.no_tokens.remedy
 
 
 def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
-    assert [each.kind for each in ADAPTERS.values() if each.seen is Seen.LIVE] == ["vllm", "llama.cpp"]
+    assert [each.kind for each in ADAPTERS.values() if each.tested_on is PageOrigin.LIVE] == ["vllm", "llama.cpp"]
 
 
 def test_vllm_drafts_and_estimates_are_counted() -> None:
@@ -90,8 +90,8 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
         "prefix_hits": 0,
         "prefill_ms": 11_800,
     }
-    seen = values("sglang", name)
-    assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
+    tested_on = values("sglang", name)
+    assert tested_on.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
     observed = {key.partition("{")[0]: sum(each.counts) for key, each in histograms("sglang", name).items()}
     assert observed == dict.fromkeys(("ttft_s", "e2e_s", "prompt_len", "generated_len"), 40)
     assert ADAPTERS["sglang"].models(page("sglang", name)) == ("tiny-llama",)
@@ -104,9 +104,9 @@ def test_sglang_ranks_that_tell_the_same_count_once_and_data_parallel_ranks_add_
         for tp in (0, 1):
             text += line.format("sglang:num_running_reqs", dp, tp, tp, 4 + dp)
             text += line.format("sglang:num_retracted_requests_total", dp, tp, tp, 10 * (dp + 1))
-    seen = read("sglang", text)
-    assert seen.gauges == {"running": 9}
-    assert counted_of(seen.counters)["preemptions"] == 30
+    tested_on = read("sglang", text)
+    assert tested_on.gauges == {"running": 9}
+    assert counted_of(tested_on.counters)["preemptions"] == 30
 
 
 ranks = st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=3), max_size=4)
@@ -304,9 +304,9 @@ def test_a_dynamo_worker_counts_what_its_engine_counts() -> None:
 
 
 def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
-    seen = values("dynamo-frontend", "dynamo-frontend-written")
-    assert seen.counters == {}
-    assert seen.gauges == {"running": 8, "waiting": 3}
+    tested_on = values("dynamo-frontend", "dynamo-frontend-written")
+    assert tested_on.counters == {}
+    assert tested_on.gauges == {"running": 8, "waiting": 3}
     observed = histograms("dynamo-frontend", "dynamo-frontend-written")
     assert {key.partition("{")[0] for key in observed} == {"ttft_s", "prompt_len"}
     assert "DYN_SYSTEM_PORT" in (ADAPTERS["dynamo-frontend"].no_tokens or pytest.fail()).remedy  # type: ignore

@@ -20,7 +20,7 @@ from pertoken.agent.rows.counting.life_ids import process_life
 from pertoken.agent.scrape.http import Limits
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import growth, identity, read_one, values
-from tests.agent.values import memory, moment, probe
+from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
 LIMITS = Limits(timeout_s=10)
@@ -98,7 +98,7 @@ def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
 
 def test_its_epoch_knows_how_it_is_laid_out_on_the_device_it_holds(server: LlamaServer) -> None:
     reading = read_one(EngineReader(discovered(server), LIMITS))
-    tick, _ = assemble(memory(), Readings(probe(), (reading,)), moment(0), None)
+    tick, _ = assemble(tick_state(), Readings(probe(), (reading,)), moment(0), None)
     (epoch,) = tick.epochs
     layout = {"tp": 1, "pp": 1, "dp": 1}
     told = {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}

@@ -12,7 +12,7 @@ from pertoken.agent.energy import energy_step
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.readings import DeviceReading, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
 
 DEADLINE_S = 20.0
@@ -21,7 +21,7 @@ ME, PARENT = os.getpid(), os.getppid()
 
 
 def reasons(reading: DeviceReading) -> dict[str, str]:
-    return {gap.metric: gap.reason for gap in reading.gaps}
+    return {missing.metric: missing.reason for missing in reading.unavailable}
 
 
 def read_after(probe: NvidiaProbe, clock: ManualClock, s: float, processes: bool = False) -> tuple[DeviceReading, ...]:
@@ -145,22 +145,22 @@ def test_an_xid_is_told_of_the_gpu_it_struck() -> None:
     with installed(Machine(gpus=tuple(gpus)), clock):
         probe = NvidiaProbe(clock, watch=watch)
         read_after(probe, clock, 0)
-        assert probe.happened() == ()
+        assert probe.driver_events() == ()
         clock.now_s = 6
-        told: tuple[Happened, ...] = ()
+        told: tuple[DriverEvent, ...] = ()
         deadline = time.monotonic() + DEADLINE_S
         while not told and time.monotonic() < deadline:
-            told = probe.happened()
+            told = probe.driver_events()
         probe.close()
     assert [(each.uuid, each.kind) for each in told] == [(gpus[3].uuid, "xid")]
     assert "Xid 79" in told[0].message
 
 
-def told_by(probe: NvidiaProbe, n: int) -> tuple[Happened, ...]:
-    told: tuple[Happened, ...] = ()
+def told_by(probe: NvidiaProbe, n: int) -> tuple[DriverEvent, ...]:
+    told: tuple[DriverEvent, ...] = ()
     deadline = time.monotonic() + DEADLINE_S
     while len(told) < n and time.monotonic() < deadline:
-        told += probe.happened()
+        told += probe.driver_events()
     return told
 
 

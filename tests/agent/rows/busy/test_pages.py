@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.readings import EngineReading, Gap
+from pertoken.agent.readings import EngineReading, Unavailable
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.engine_pages import values
 from tests.agent.rows.busy.agent import Agent, report_of
 from tests.agent.values import ENDPOINT, engine
-from tests.values import laid
+from tests.values import new_store
 
 
 def captured(kind: str, name: str) -> EngineReading:
@@ -109,9 +109,9 @@ def from_text(kind: str, text: str) -> EngineReading:
 def test_an_engine_that_exposes_no_time_has_unknown_busy_time_and_at_most_all_dollars_of_its_devices(
     tmp_path: Path,
 ) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     agent = Agent(where)
-    silent = engine(0, counters={}, gauges={}, gaps=(Gap("busy", "missing", "it counts no time"),))
+    silent = engine(0, counters={}, gauges={}, unavailable=(Unavailable("busy", "missing", "it counts no time"),))
     for _ in range(7):
         agent.tick(silent)
     assert {(row.busy_ms, row.busy_provenance) for row in agent.rows} == {(None, Provenance.BOUND)}
@@ -123,7 +123,7 @@ def test_an_engine_that_exposes_no_time_has_unknown_busy_time_and_at_most_all_do
 
 
 def test_an_engine_without_time_is_idle_while_its_counters_show_that_nothing_happened(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     agent = Agent(where)
     for generated, running in ((0, 0.0), (0, 0.0), (5, 1.0), (5, 0.0), (5, 0.0)):
         agent.tick(engine(generated, gauges={"running": running}))

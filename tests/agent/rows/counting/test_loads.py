@@ -7,7 +7,7 @@ import pytest
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
 from tests.agent.rows.ticks import counted, run
-from tests.agent.values import ENDPOINT, START_MS, engine, memory, probe
+from tests.agent.values import ENDPOINT, START_MS, engine, probe, tick_state
 
 
 def started(after_ms: int, **fields: object) -> Endpoint:
@@ -21,7 +21,7 @@ def loading(endpoint: Endpoint) -> EngineReading:
 
 def loads(*readings: EngineReading | None, **state: object) -> list[dict[str, int]]:
     """What is counted of loads in ticks 10 s apart."""
-    ticks = run(*(Readings(probe(), (each,) if each else ()) for each in readings), start=memory(**state))
+    ticks = run(*(Readings(probe(), (each,) if each else ()) for each in readings), start=tick_state(**state))
     return [{name: n for name, n in counted(tick).items() if "load" in name} for tick in ticks]
 
 

@@ -18,7 +18,7 @@ from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies
 from pertoken.store.schema.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engine_pages import read_one
-from tests.agent.values import START_MS, memory, probe
+from tests.agent.values import START_MS, probe, tick_state
 
 BOUNDS = ("0.1", "1.0", "+Inf")
 STARTS = ("seen", "told", "unknown")
@@ -49,7 +49,7 @@ class Watched:
 
     def __init__(self, start: str, patch: pytest.MonkeyPatch) -> None:
         self.start, self.engine = start, Engine(START_MS + 1)
-        self.memory: TickState = memory()
+        self.tick_state: TickState = tick_state()
         self.reader = EngineReader(
             Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=lambda: HostProcesses({})
         )
@@ -78,7 +78,7 @@ class Watched:
             endpoint = replace(endpoint, pid=100, process_start_ms=self.engine.started_ms, pids=(100,))
         moment = Moment(ts, START_MS + 1000 * n, START_MS + 1000 * n, 1)
         readings = Readings(probe(), (replace(reading, endpoint=endpoint),) if n else ())
-        tick, self.memory = assemble(self.memory, readings, moment, Cost(1, 1, 1, 0) if n else None)
+        tick, self.tick_state = assemble(self.tick_state, readings, moment, Cost(1, 1, 1, 0) if n else None)
         self.last_ts = ts
         self.ticks.append(tick)
 

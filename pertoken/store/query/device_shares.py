@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, CompoundSelect, cast, literal, select, union_all
 
-from pertoken.store.query.answers import Rows
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.schema import telemetry as t
 from pertoken.units import SHARE
 
@@ -35,7 +35,9 @@ def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
     )
 
 
-def held(shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]) -> dict[int, dict[int, tuple[int, int]]]:
+def allocated_ns(
+    shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]
+) -> dict[int, dict[int, tuple[int, int]]]:
     """device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
     `sums.deployment_totals` what each epoch held whole of its devices."""
     found: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
